@@ -39,7 +39,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -55,6 +55,7 @@ run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=
 		$(if $(PORT),--port '$(PORT)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(CONFIG),--config '$(CONFIG)')
 
 simulator: run-env ## a provider on this machine, to try Steno with; needs no key; options: PORT=9000 WINDOW=8000
+	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	@exec $(VENV)/python -m app.simulator --port '$(or $(PORT),9000)' --window '$(WINDOW)'
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
@@ -172,6 +173,12 @@ clients: dev-env ## clients that are not among our dependencies, installed into 
 	@test -d .clients/older || $(VENV)/python -m venv .clients/older
 	@.clients/older/bin/pip install -qq --requirement tests/clients/requirements-older.txt
 	$(VENV)/python -m pytest tests/e2e/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
+
+agents: dev-env ## Claude Code and Codex themselves, through five compactions each, without a network; needs npm, ip and unshare; options: AGENTS="claude codex"
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	@npm install --prefix .clients/agents --no-audit --no-fund @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
+	@node .clients/agents/node_modules/@anthropic-ai/claude-code/install.cjs
+	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m tests.clients.agents $(AGENTS)'
 
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables

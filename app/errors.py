@@ -43,6 +43,8 @@ from typing import ClassVar
 
 import msgspec
 
+from app.core.reasons import Reasons
+
 
 class StenoError(Exception):
     """An error with a message for the user: what is wrong, with the number, and what to do."""
@@ -207,6 +209,10 @@ class CompactionFailed(StenoError):
     """One that a client asked for."""
 
     status, type, code, repeatable = 503, "server_error", "compaction_unavailable", True
+
+    def __init__(self, message: str, why: Reasons) -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class LoopDetected(StenoError):

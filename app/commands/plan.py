@@ -21,6 +21,7 @@ PARTS = {
     "verbatim": "verbatim",
     "recalled": "quoted again",
     "exact_values": "exact values",
+    "client_instructions": "the client's instructions, said again",
 }
 """What the parts of a payload are called."""
 STATUSES = {

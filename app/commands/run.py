@@ -35,6 +35,7 @@ from app.main import Application, create_app
 from app.proxy.protocol import protocol_within
 from app.settings import ConfigurationError, Settings, load
 from app.settings.secret import server_secret
+from app.settings.sections.upstreams import ANTHROPIC
 from app.simulator import Simulator
 from app.simulator.server import serve
 from app.store.database import read_url
@@ -73,7 +74,7 @@ def run(command: Sequence[str], options: Options) -> int:
             variables = variables_for(url, environment)
             if options.simulated:
                 variables = dict.fromkeys(KEY_VARIABLES, SIMULATED_KEY) | variables
-            arguments = prepared(command, url, variables)
+            arguments = prepared(command, url, variables, anthropic=is_anthropic(settings))
             _introduce(settings, url, command, arguments)
             status = Child().run(arguments, variables)
         _sum_up(spent, log)
@@ -119,6 +120,12 @@ def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
     elif openai:
         found["upstreams"] = {"anthropic": {"base_url": "https://api.anthropic.com/v1"}}
     return found
+
+
+def is_anthropic(settings: Settings) -> bool:
+    """Whether Messages can go to Anthropic alone."""
+    hosts = {at.host for at in settings.all_upstreams.values() if "messages" in at.speaks}
+    return hosts == {ANTHROPIC}
 
 
 @contextmanager

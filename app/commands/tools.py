@@ -19,6 +19,11 @@ _OPENCODE = "OPENCODE_CONFIG_CONTENT"
 Arguments = list[str]
 
 
+FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
+"""Read by Claude Code: behind any other base URL than Anthropic's it believes in a window of 200,000 tokens and not in
+the model's own, unless it is told that Anthropic is behind it."""
+
+
 def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command whose requests go to the Steno at `url`: scheme, host and port."""
     made = {
@@ -32,9 +37,15 @@ def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
-def prepared(command: Sequence[str], url: str, environment: dict[str, str]) -> Arguments:
-    """The command as it is started. What a known tool reads elsewhere is added to it or to the environment."""
-    tool = _TOOLS.get(PurePath(command[0]).name)
+def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False) -> Arguments:
+    """The command as it is started. What a known tool reads elsewhere is added to it or to the environment.
+
+    `anthropic`: whether it is Anthropic that Messages go to behind Steno.
+    """
+    name = PurePath(command[0]).name
+    if name == "claude" and anthropic:
+        environment.setdefault(FIRST_PARTY, "1")
+    tool = _TOOLS.get(name)
     return tool(list(command), f"{url}/v1", environment) if tool else list(command)
 
 

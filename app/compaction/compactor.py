@@ -8,6 +8,7 @@ made is in `leased`, and in `unstored` while the database is away.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -30,7 +31,7 @@ from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.case import Case
-from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.ladder import Decision, Status, settle, step_down, untouched
 from app.core.stages.without import without_summary
 from app.core.summary.changing import changes_every_turn, successions
 from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, StoreChunk, Summarise, Together, drive
@@ -84,6 +85,7 @@ class Compactor:
         self._paces = paces
         self._room = room
         self._setbacks = Setbacks()
+        self._refused_shapes = Setbacks(tolerated=0)
         self._breaker = HistoryBreaker()
         self._economy = Economy(ledger)
         self._shared: SharedWork[_Stored] = SharedWork()
@@ -113,6 +115,8 @@ class Compactor:
         if (early := self._untouched(job)) is not None:
             return await self._ties.tied(job, early)
         progress = await begin(job, self._work, on_start, goes_on=goes_on)
+        if (lower := await self._refused_lately(progress)) is not None:
+            return lower
         while not await self._use_store(progress):
             await self._unstored.recall(progress)
             if await progress.is_settled() or await progress.can_do_without_summary():
@@ -142,6 +146,37 @@ class Compactor:
             return await self._ties.tied(job, await self._settle(progress))
         return await self.prepare(job, on_start)
 
+    async def without_ties(self, job: Job, decision: Decision) -> Decision:
+        """What to send after a refusal of thoughts that are tied to something else; remembered for what follows."""
+        return await self._ties.refused(job, decision)
+
+    async def step_down(self, job: Job, refused: Decision, said: str) -> Decision:
+        """What to send after a refusal of a view's shape, and for a while of the history's later ones; the same
+        decision where there is nothing better. `said`: the provider's words."""
+        why = because(Code.PAYLOAD_REFUSED, said)
+        lower = await self._below(await begin(job, self._work), refused.status, why)
+        if lower is None:
+            return refused
+        self._refused_shapes.failed(job.history(refused.status), why)
+        return lower
+
+    async def _refused_lately(self, progress: Progress) -> Decision | None:
+        """What to send where a view of this history was refused for its shape a moment ago."""
+        refusable: tuple[Status, ...] = ("trimmed", "summarized")
+        for status in refusable:
+            why = self._refused_shapes.pauses(progress.job.history(status))
+            if why is not None and (lower := await self._below(progress, status, why)) is not None:
+                return lower
+        return None
+
+    async def _below(self, progress: Progress, status: Status, why: Reasons) -> Decision | None:
+        """One step down the ladder. Nothing is recalled: that may be what was refused."""
+        with suppress(StoreUnavailable):
+            await self._read(progress)  # For its pins.
+        case = progress.case
+        lower = await progress.beside(lambda: step_down(case, status, why))
+        return None if lower is None else await self._ties.tied(progress.job, lower)
+
     async def compact_asked(
         self, job: Job, on_start: OnStart = nobody, position: int | None = None
     ) -> tuple[Path | None, Reasons]:
@@ -161,6 +196,8 @@ class Compactor:
                 return None, last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
             if self._tasks.draining:
                 return None, because(Code.STOPPING)
+            if position is None and (paused := self._setbacks.pauses(job.undertaking(plan))) is not None:
+                return None, (*paused, Reason(Code.SUMMARY_FAILED_LATELY))  # A client repeats what failed by itself.
             progress.latest = await self._leased.make(progress, plan)
             if not _goes_on(progress.latest):
                 if progress.without_store:

@@ -66,4 +66,5 @@ def _look(job: Job, view: View, policy: RecallPolicy, known: _Held | None) -> tu
         held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))
         found = with_recalled(conversation, view, held.recollection, policy, job.budget, job.cost)
         held = replace(held, size=held.recollection.size)
-    return view if problems(conversation, found, job.budget.limit) else found, held
+    wrong = problems(conversation, found, job.budget.limit, alternates=job.policy.alternates)
+    return view if wrong else found, held

@@ -8,6 +8,7 @@ from app.core.reasons import Code, Reason, Reasons
 
 _ANOTHER_MODEL = "Choose another summary.model, or add summary.fallbacks."
 _MORE_OUTPUT = "Raise summary.max_tokens or summary.reasoning_allowance, or choose another summary.model."
+_OWN_FAULT = "This is a fault in Steno: report it with the lines of this request_id."
 _REMEDIES: Mapping[Code, str] = {
     Code.FLOOR_EXCEEDS_LIMIT: "Send shorter instructions or fewer tools, or use a model with a larger window.",
     Code.STORAGE: "See to the database; `steno doctor` tries it.",
@@ -26,7 +27,9 @@ _REMEDIES: Mapping[Code, str] = {
     Code.SUMMARY_TOO_SHORT: _ANOTHER_MODEL,
     Code.SUMMARY_TOO_LONG: _ANOTHER_MODEL,
     Code.SUMMARY_NOT_SMALLER: _ANOTHER_MODEL,
-    Code.INTERNAL_ERROR: "This is a fault in Steno: report it with the lines of this request_id.",
+    Code.RESERVE_GAVE_WAY: "Have the client ask for shorter answers: what it reserves for them fills the window.",
+    Code.PAYLOAD_REFUSED: _OWN_FAULT,
+    Code.INTERNAL_ERROR: _OWN_FAULT,
 }
 _STATUSES: Mapping[str, str] = {
     "401": "Check the key that the summariser's upstream is sent.",

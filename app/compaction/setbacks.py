@@ -8,10 +8,12 @@ from time import monotonic
 
 from app.core.reasons import Reasons
 from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.gate import was_refused
 from app.memory.lineages import Lineage, Lineages
 
 TOLERATED = 1
-"""Failures in a row that are tried again at once: the next request may simply have more luck."""
+"""Failures in a row that are tried again at once: the next request may simply have more luck. Answers that could not be
+kept are not: they were paid for, and asked for once more already."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
@@ -27,10 +29,13 @@ class _Setback:
 
 
 class Setbacks:
-    """What failed how often in a row: after the second time a pause, doubled each time up to five minutes."""
+    """What failed how often in a row: after the second time a pause, doubled each time up to five minutes; after the
+    first one where answers were refused."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
+        """`tolerated`: failures in a row that no pause follows."""
         self._clock = clock
+        self._tolerated = tolerated
         self._latest: Lineages[_Setback] = Lineages()
 
     def pauses(self, what: Lineage) -> Reasons | None:
@@ -55,8 +60,9 @@ class Setbacks:
     def failed(self, what: Lineage, why: Reasons) -> None:
         latest = self._latest.find(what)
         failures = (latest.failures if latest else 0) + 1
-        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - TOLERATED - 1, 10)
-        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > TOLERATED else 0.0
+        tolerated = 0 if was_refused(why) else self._tolerated
+        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - tolerated - 1, 10)
+        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > tolerated else 0.0
         self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
 
     def succeeded(self, what: Lineage) -> None:

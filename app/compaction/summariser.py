@@ -25,6 +25,7 @@ from app.wire.format import AnswerReader, Manners, SummaryDialect
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
+from app.wire.surrogates import replaced
 
 log = structlog.get_logger("steno.summariser")
 
@@ -112,7 +113,8 @@ class _Call:
         if prefix is None:
             return dialect.quoting(request, model, options)
         declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
-        return dialect.continuing(prefix.messages, declared, request.instructions, model, options)
+        # What the conversation's own provider takes in a chat, another one may refuse, and the call with it.
+        return replaced(dialect.continuing(prefix.messages, declared, request.instructions, model, options))
 
 
 class Summariser:

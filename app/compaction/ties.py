@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.compaction.job import Job
 from app.core.stages.ladder import Decision
-from app.core.view.ties import Prints, tie, tied_places
+from app.core.view.ties import Prints, Tied, tie, tie_refused, tied_places
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.store import Store, StoreUnavailable
 from app.tasks.threads import Work
@@ -27,21 +27,30 @@ class Ties:
         if not conversation.history.holds_ties and (view is None or not job.ties):
             return decision
         prints = await self._prints(job)
-        now, news = await job.beside(self._work, lambda: tie(conversation, view, prints, job.cost, thinks=job.ties))
-        place = conversation.chain.digests[-1]
-        if keep and job.ties and news is not None and news not in prints.get(place, ()):
-            await self._keep(job, place, news)
-        if now is view or now is None:
+        found = await job.beside(self._work, lambda: tie(conversation, view, prints, job.cost, thinks=job.ties))
+        return await self._decided(job, decision, found, keep=keep)
+
+    async def refused(self, job: Job, decision: Decision) -> Decision:
+        """The decision after its provider refused thoughts in it: what comes behind them is sent likewise at once."""
+        conversation, view = job.conversation, decision.view
+        found = await job.beside(self._work, lambda: tie_refused(conversation, view, job.cost, thinks=job.ties))
+        return await self._decided(job, decision, found)
+
+    async def _decided(self, job: Job, decision: Decision, found: Tied, *, keep: bool = True) -> Decision:
+        for place, print_ in found.news if keep else ():
+            await self._keep(job, place, print_)
+        if found.view is decision.view or found.view is None:
             return decision
-        return replace(decision, view=now, actions=now.actions)
+        return replace(decision, view=found.view, actions=found.view.actions)
 
     async def _prints(self, job: Job) -> Prints:
         places = tied_places(job.conversation)
         own = {place: prints for place in places if (prints := self._own.get((job.tenant, place))) is not None}
         try:
-            return {**own, **await self._store.prints_at(job.tenant, places)}
+            stored = await self._store.prints_at(job.tenant, places)
         except StoreUnavailable:
             return own
+        return {place: own.get(place, frozenset()) | stored.get(place, frozenset()) for place in (*own, *stored)}
 
     async def _keep(self, job: Job, place: bytes, print_: bytes) -> None:
         key = job.tenant, place

@@ -33,6 +33,11 @@ class Code(StrEnum):
         "instructions, tools and the last user message alone are too large: no summary can help",
         ": ",
     )
+    RESERVE_GAVE_WAY = (
+        "reserve_gave_way",
+        "what is reserved for the answer leaves the history no room: less of the window is kept free",
+        ": ",
+    )
     NOTHING_TO_SUMMARISE = "nothing_to_summarise", "the verbatim tail is all there is"
     STORAGE = "storage", "the database cannot be reached"
     STOPPING = "stopping", "the server is shutting down"
@@ -75,6 +80,10 @@ class Code(StrEnum):
         "summaries_not_enough",
         "three compactions in this request did not suffice; the next request goes on from there",
     )
+    SUMMARIES_LEFT_OUT = (
+        "summaries_left_out",
+        "beside the summaries too little fits: the history goes without them, cut, and without its oldest messages",
+    )
     SUMMARY_TAKES_TOO_LONG = (
         "summary_takes_too_long",
         "the request went on without; the summary is stored when it is done",
@@ -83,6 +92,15 @@ class Code(StrEnum):
     SUMMARY_IN_BACKGROUND = (
         "summary_in_background",
         "the request fits well, or was shortened, and did not wait: its summary is made after its answer, or already",
+    )
+
+    CLIENT_INSTRUCTIONS_TOO_LONG = (
+        "client_instructions_too_long",
+        (
+            "what the client put into its messages for good takes more than a tenth of the limit:"
+            " the parts named are summarised or left out with their messages"
+        ),
+        ": ",
     )
 
     RECALL_TOO_LONG = (
@@ -121,6 +139,12 @@ class Code(StrEnum):
     SUMMARY_TOO_LONG = "summary_too_long", "the summary is over its cap"
     SUMMARY_NOT_SMALLER = "summary_not_smaller", "the summary has more than 70 % of what it would replace"
 
+    PAYLOAD_REFUSED = (
+        "payload_refused",
+        "the provider refused how the messages stand that Steno made of this history; less was done, and will be",
+        ": ",
+    )
+
     # No payload could be made that may be sent: what was wrong with the last one that was tried.
     OVER_THE_LIMIT = "over_the_limit", "what could be made is still larger than the limit"
     NOT_COVERED_ONCE = "not_covered_once", "a message would have been left out, or sent twice"
@@ -129,8 +153,24 @@ class Code(StrEnum):
         "instructions_changed",
         "a system or developer message would not have been sent as it came",
     )
+    CLIENT_INSTRUCTIONS_MISSING = (
+        "client_instructions_missing",
+        "what the client put into its messages for good would not have been sent",
+    )
     TOOL_PAIR_SPLIT = "tool_pair_split", "a tool call would have been without its result, or a result without its call"
+    RESULT_APART = (
+        "result_apart",
+        "something would have stood between a tool call and its result, where the result has to come next",
+    )
     BOUND_MESSAGE_PARTED = "bound_message_parted", "a message would have been parted from the one it belongs to"
+    THOUGHTS_LAST = (
+        "thoughts_last",
+        "a message would have ended with the model's thoughts, which their provider refuses",
+    )
+    ROLES_NOT_ALTERNATING = (
+        "roles_not_alternating",
+        "two messages of the assistant would have stood in a row, for a provider that refuses that",
+    )
     NOTHING_LEFT = "nothing_left", "no message would have been left"
     QUOTED_AND_SENT = "quoted_and_sent", "a message would have been recalled that is sent anyway"
 
@@ -184,8 +224,9 @@ class Code(StrEnum):
 PROBLEMS = frozenset(
     {
         *(Code.OVER_THE_LIMIT, Code.NOT_COVERED_ONCE, Code.LAST_USER_MESSAGE_CHANGED),
-        *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.BOUND_MESSAGE_PARTED, Code.NOTHING_LEFT),
-        Code.QUOTED_AND_SENT,
+        *(Code.INSTRUCTIONS_CHANGED, Code.TOOL_PAIR_SPLIT, Code.RESULT_APART, Code.BOUND_MESSAGE_PARTED),
+        *(Code.THOUGHTS_LAST, Code.ROLES_NOT_ALTERNATING, Code.NOTHING_LEFT, Code.QUOTED_AND_SENT),
+        Code.CLIENT_INSTRUCTIONS_MISSING,
     }
 )
 """What may be wrong with a payload."""

@@ -37,6 +37,7 @@ _OF_PART: Mapping[str, Filling] = {
     "stub": "summaries",
     "pinned": "pinned",
     "pinned_text": "pinned",
+    "client_instructions": "instructions",
     "recalled": "recalled",
     "exact_values": "recalled",
     "verbatim": "verbatim",

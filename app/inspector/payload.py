@@ -22,6 +22,9 @@ _WHOLE = ("verbatim", "carried", "pinned")
 _NOTES = {
     "stub": "A line of Steno's own that says messages were left out.",
     "pinned_text": "The operator's pinned text.",
+    "client_instructions": (
+        "What the client put into its messages for good, said again. It is worked out for each request and not stored."
+    ),
     "exact_values": "Exact values of messages that are left out. They are worked out for each request and not stored.",
 }
 

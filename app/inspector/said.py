@@ -19,6 +19,7 @@ GLANCE = 320
 WORDS: Mapping[str, str] = {
     Kind.INSTRUCTIONS.name.lower(): "instructions",
     Kind.USER.name.lower(): "user",
+    Kind.CLIENT.name.lower(): "user's program",
     Kind.ASSISTANT.name.lower(): "assistant",
     Kind.RESULT.name.lower(): "tool result",
     Kind.OTHER.name.lower(): "other",

@@ -2,15 +2,19 @@
 
 `/v1/models` is asked for everywhere. Its entries tell the window under several names: `max_model_len` (vLLM, SGLang),
 `context_length` and `top_provider` (OpenRouter), `context_window` and `max_completion_tokens` (Groq),
-`max_context_length` (Mistral), `capabilities.limits` (GitHub Copilot), `meta.n_ctx` (llama.cpp), `max_input_tokens`
-and `max_tokens` (Anthropic). Three servers tell
-more, or only, on paths of their own; they are known by `owned_by` and nobody else is asked there:
+`max_context_length` (Mistral), `context_size` (Novita), `capabilities.limits` (GitHub Copilot), `model_spec` (Venice),
+`metadata` (DeepInfra), an object `context_window` (Poe), `meta.n_ctx` (llama.cpp), `max_input_tokens` and `max_tokens`
+(Anthropic), and for each of several hosts in `providers` (the router of Hugging Face). Some servers tell more, or only,
+on paths of their own; they are known by what they list and nobody else is asked there:
 
 - LM Studio, `/api/v0/models`: what a model is loaded with, else the most it can be loaded with.
 - llama.cpp, `/props`: the context of one slot. `n_ctx_train` is what the model was trained with, not what it has.
 - Ollama, `/api/ps`: what a model is loaded with. One that is not loaded gets `num_ctx` of its Modelfile
   (`/api/show`), or what it was last loaded with, or Ollama's least default: it cuts longer prompts in silence, so a
   guess too small does less harm than one too large. Models that Ollama runs elsewhere have all that they can.
+- TabbyAPI, `/v1/model`: what the model is loaded with that answers whatever is asked for.
+- LiteLLM, `/v1/model/info`: the windows of the models behind its names.
+- Gemini, `/v1beta/models`, of which `/v1beta/openai` lists only names.
 """
 
 from __future__ import annotations
@@ -39,9 +43,16 @@ CONTEXT_NAMES = (
     "context_length",
     "max_context_length",
     "max_context_window_tokens",
+    "context_size",
+    "availableContextTokens",
+    "max_seq_len",
 )
-INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens")
-OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens")
+INPUT_NAMES = ("max_prompt_tokens", "max_input_tokens", "inputTokenLimit")
+OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionTokens", "outputTokenLimit")
+HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
+"""Members of an entry that may be objects with such names."""
+LITELLM_CREATED = 1_677_610_602
+"""When LiteLLM says that every model was created, whichever it is."""
 USUAL_PATHS = ("/api/v1", "/openai/v1", "/v1beta/openai")
 """Where OpenRouter, Groq and Azure, and Gemini have what others have below `/v1`."""
 LEAST_CONTEXT = 256
@@ -52,6 +63,8 @@ MOST_SHOWN = 64
 """Models of an Ollama that are asked about one by one."""
 AT_ONCE = 4
 """Of them; each answer may take 4 MB."""
+MOST_HOSTS = 20
+"""Of a model that are read."""
 MOST_ENTRIES = 3_000
 """Models of a list that are read; the longest lists have some hundreds."""
 PAGE = 1_000
@@ -131,7 +144,8 @@ class Discovery:
         if answer.status != 200 or _decoded(answer.body) is None:
             raise ListingRefused(answer.status)
         entries = {name: entry for entry in _entries(answer.body, "data") if (name := _name(entry, "id"))}
-        listing = ModelListing(_windows(entries), _aliases(entries))
+        windows = _windows(entries)
+        listing = ModelListing(windows, _aliases(windows))
         owners = {owner for entry in entries.values() if isinstance(owner := entry.get("owned_by"), str)}
         try:
             if "llamacpp" in owners:
@@ -140,6 +154,12 @@ class Discovery:
                 return await self._lm_studio(listing, headers)
             if "library" in owners:
                 return await self._ollama(listing, entries, headers)
+            if "tabbyAPI" in owners:
+                return await self._tabby(listing, headers)
+            if any(entry.get("created") == LITELLM_CREATED for entry in entries.values()):
+                return await self._litellm(listing, headers)
+            if "google" in owners and self._path.endswith("/openai"):
+                return await self._gemini(listing, headers)
         except StenoError:
             pass  # What /v1/models says stands.
         return listing
@@ -173,6 +193,34 @@ class Discovery:
             settings = props.get("default_generation_settings")
             window = _window(_number(settings, ("n_ctx",))) if isinstance(settings, dict) else None
         return replace(listing, models={name: window}, any_name=window)
+
+    async def _tabby(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        loaded = _object(await self._body("/v1/model", headers))
+        name, window = _name(loaded, "id"), announced(loaded)
+        models = dict(listing.models) | ({name: window} if name else {})
+        return replace(listing, models=models, any_name=window, changes=True)
+
+    async def _litellm(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        """One name may stand for several deployments: any of them may answer."""
+        windows = dict(listing.models)
+        for entry in _entries(await self._asked("/v1/model/info", headers), "data"):
+            name, window = _name(entry, "model_name"), announced(entry)
+            if name in windows and window is not None:
+                known = windows[name]
+                windows[name] = window if known is None or window.context < known.context else known
+        return replace(listing, models=windows)
+
+    async def _gemini(self, listing: ModelListing, headers: Headers) -> ModelListing:
+        """Its own API takes the key in a header of its own."""
+        keys = [value.removeprefix(b"Bearer ") for name, value in headers if name == b"authorization"]
+        rest = [(name, value) for name, value in headers if name != b"authorization"]
+        headers = with_missing(rest, [(b"x-goog-api-key", key) for key in keys])
+        path = f"{self._path.removesuffix('/openai')}/models?pageSize={PAGE}"
+        windows = dict(listing.models)
+        for entry in _entries(await self._asked(path, headers), "models"):
+            if (name := _name(entry, "name")) and (window := announced(entry)):
+                windows[name] = window
+        return replace(listing, models=windows)
 
     async def _lm_studio(self, listing: ModelListing, headers: Headers) -> ModelListing:
         windows = dict(listing.models)
@@ -215,14 +263,18 @@ class Discovery:
         return window
 
     async def _body(self, path: str, headers: Headers, body: bytes = b"") -> bytes:
-        answer = await self._upstream.ask((self._root + path).encode(), headers, self._seconds, body)
+        """Of a path beside the base URL's."""
+        return await self._asked(self._root + path, headers, body)
+
+    async def _asked(self, target: str, headers: Headers, body: bytes = b"") -> bytes:
+        answer = await self._upstream.ask(target.encode(), headers, self._seconds, body)
         return answer.body if answer.status == 200 else b""
 
 
 def announced(entry: Entry) -> Window | None:
     """The window that an entry of /v1/models names; of several numbers the smallest."""
     limits = _inside(_inside(entry, "capabilities"), "limits")
-    places = (entry, _inside(entry, "top_provider"), limits)
+    places = (entry, *(_inside(entry, name) for name in HOLDERS), limits)
     contexts = [number for place in places if (number := _number(place, CONTEXT_NAMES))]
     if (slot := _number(_inside(entry, "meta"), ("n_ctx",))) is not None:
         contexts.append(slot)
@@ -244,9 +296,27 @@ def announced(entry: Entry) -> Window | None:
 def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
     """An adapter that vLLM serves on top of a model (`parent`) has that model's window."""
     windows = {name: announced(entry) for name, entry in entries.items()}
-    return {
+    windows |= {
         name: window if window is not None else windows.get(_name(entries[name], "parent") or "")
         for name, window in windows.items()
+    }
+    for name, entry in entries.items():
+        hosts = _windows_of_hosts(entry)
+        if hosts and windows[name] is None:  # Any of them may be chosen.
+            windows[name] = min(hosts.values(), key=lambda window: window.context)
+        windows |= {f"{name}:{host}": window for host, window in hosts.items()}
+    return windows
+
+
+def _windows_of_hosts(entry: Entry) -> dict[str, Window]:
+    """Those that are there of the hosts behind a router, each of which can be asked for by its name."""
+    listed = entry.get("providers")
+    hosts = listed[:MOST_HOSTS] if isinstance(listed, list) else []
+    return {
+        host: window
+        for one in hosts
+        if isinstance(one, dict) and one.get("status", "live") == "live"
+        if (host := _name(one, "provider")) and (window := announced(one))
     }
 
 

@@ -9,8 +9,8 @@ from time import monotonic
 
 import structlog
 
-from app.core.reasons import Code, Reason
-from app.errors import StenoError
+from app.core.reasons import Code, Reason, Reasons, because
+from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable
 from app.headers.relayed import Headers
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
@@ -142,17 +142,30 @@ class Asking(Exchange):
     ) -> None:
         """A compaction of all that came: alone, or before the provider's answer to what it says."""
         if not is_due(facts, asked):
-            self.body = native.unasked(request)
-            await self._serve(await self._take_in(await self._read()))
-        elif asked.place is Place.ALONE:
-            await self._answer_alone(request, facts, native)
-        else:
+            await self._serve_unasked(request, native)
+            return
+        try:
+            if asked.place is Place.ALONE:
+                await self._answer_alone(request, facts, native)
+                return
             done = await self._compacted(facts)
-            self.body, self.referred = native.compacted(request, done.made.text), done.chunks
-            plain = await self._read()
-            extension = native.extension(plain, done.made)
-            self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
-            await self._serve(await self._take_in(plain))
+        except (CompactionFailed, NothingToCompact, StorageUnavailable) as error:
+            if asked.always:  # There is nothing else to answer with.
+                raise
+            log.warning("a compaction was left out", request_id=self.record.request_id, reason=error.message)
+            self.left_out = _why(error)
+            await self._serve_unasked(request, native)
+            return
+        self.body, self.referred = native.compacted(request, done.made.text), done.chunks
+        plain = await self._read()
+        extension = native.extension(plain, done.made)
+        self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
+        await self._serve(await self._take_in(plain))
+
+    async def _serve_unasked(self, request: WireRequest, native: NativeCompaction) -> None:
+        """As a request that asks for no compaction."""
+        self.body = native.unasked(request)
+        await self._serve(await self._take_in(await self._read()))
 
     @property
     def _keep_alive_seconds(self) -> float:
@@ -215,6 +228,12 @@ class Asking(Exchange):
 
     def _editor(self, done: Done) -> AnswerEditor:
         return editor_of(done.facts, done.decision, False, reports=self.services.events.body)
+
+
+def _why(error: CompactionFailed | NothingToCompact | StorageUnavailable) -> Reasons:
+    if isinstance(error, CompactionFailed):
+        return error.why
+    return because(Code.NOTHING_TO_SUMMARISE if isinstance(error, NothingToCompact) else Code.STORAGE)
 
 
 async def _at_once(body: bytes) -> AsyncIterator[bytes]:

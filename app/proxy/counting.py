@@ -1,20 +1,39 @@
-"""Counting: the provider counts the payload that Steno would make of a request now, and nobody answers it."""
+"""Counting: the provider counts a request, or the payload that Steno would make of it now, and nobody answers it."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
+from app.core.reasons import Code, Reason
+from app.proxy.bypass import bypassed, log_bypass, passing
 from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
+from app.proxy.gate import counts_forwarded
 from app.proxy.intake import count
 from app.proxy.report import context_headers
+from app.wire.members import Unreadable
+from app.wire.native import MARK
+from app.wire.paths import path_of, uncompacted
 
 
 class Counting(Exchange):
-    """A request to count: compacted with what is stored, without a trace, and sent on to be counted."""
+    """A request to count, which leaves no trace: compacted with what is stored, or as it came."""
 
     __slots__ = ()
     remembers = False
+
+    async def serve(self) -> None:
+        if counts_forwarded(self.caller.headers):
+            await super().serve()
+            return
+        entry = uncompacted("POST", self.caller.target)
+        reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, self.services.formats)
+        log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
+        if MARK.encode() in self.body:  # No provider can read a compaction of ours: its summaries are counted.
+            with suppress(Unreadable):
+                await self._restored(await self._read())
+        await self._relay_unread(bypassed(reason), self.body)
 
     async def _serve(self, facts: Facts) -> None:
         job = facts.job

@@ -14,7 +14,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from app.compaction.job import CompactionStart, Job
-from app.core.reasons import Code, Reason, because
+from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.errors import StenoError
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, value_of
@@ -46,7 +46,7 @@ from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
-from app.proxy.native import ExtendedAnswer, resolved
+from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
@@ -54,7 +54,6 @@ from app.proxy.services import Services
 from app.tracing.spans import Tracer
 from app.wire.format import WireRequest
 from app.wire.members import Unreadable
-from app.wire.native import Referred
 from app.wire.paths import path_of
 
 log = structlog.get_logger("steno.chat")
@@ -152,6 +151,8 @@ class Exchange:
     """The summaries that its history begins with, in place of a reference."""
     sent: WireRequest | None = None
     """The request as it came, with its reference."""
+    left_out: Reasons = ()
+    """Why a compaction was left out that the client asked for beside its answer."""
 
     async def serve(self) -> None:
         if self.caller.asks_for_summary:
@@ -159,8 +160,7 @@ class Exchange:
             return
         try:
             request = await self._read()
-            if request.referred is not None:
-                request = await self._resolved(request, request.referred)
+            request = await self._restored(request)
             handed_off = self._hands_off(request)
             facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
         except Unreadable as error:
@@ -205,16 +205,12 @@ class Exchange:
     async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
         await self._bypass(reason, request.untouched)
 
-    async def _resolved(self, request: WireRequest, referred: Referred) -> WireRequest:
-        """With what stands for a compaction of ours in its place."""
-        native = self.caller.format.native
-        if native is None:
+    async def _restored(self, request: WireRequest) -> WireRequest:
+        """With the summaries in place of a compaction of ours."""
+        if (found := await restored(self.services, self.caller, request)) is None:
             return request
-        found = await resolved(self.services, self.caller, referred)
-        self.caller = replace(self.caller, continues=found.conversation_id, inherited_rules=found.rules)
-        self.sent, self.referred = request, found.chunks
-        self.body = native.resolved(request, found.text)
-        return await self._read()
+        self.caller, self.body, self.sent, self.referred = found.caller, found.body, request, found.chunks
+        return found.request
 
     def _take_in(self, request: WireRequest) -> Coroutine[Any, Any, Facts]:
         services, caller, request_id = self.services, self.caller, self.record.request_id
@@ -291,7 +287,7 @@ class Exchange:
         )
 
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
-        """Decides, sends, and once more where the provider refuses the request for its size."""
+        """Decides, sends, and once more where the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.catch_up()
         decision = await self._decide(
@@ -299,6 +295,8 @@ class Exchange:
         )
         observed = self._decided(facts, decision, began, milestones)
         answering = await self._ask(observed, milestones)
+        if observed.misshapen is not None and not milestones.resent:
+            return await self._stepped_down(observed, answering, observed.misshapen, milestones)
         if (smaller := observed.recovery()) is None:
             return observed, answering
         return await self._recovered(observed, answering, smaller, milestones)
@@ -331,6 +329,8 @@ class Exchange:
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
         """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
+        if self.left_out and not decision.why:
+            decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
         self.record.decided(facts, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
@@ -342,9 +342,7 @@ class Exchange:
         """The answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
         job: Job | None = smaller
-        for _ in range(self.services.overflow_retries):
-            if job is None:
-                break
+        while job is not None and milestones.resent < self.services.overflow_retries:
             milestones.reopen()
             began = monotonic()
             decision = await self._decide(facts, self.services.compactor.recover(job, milestones.on_start))
@@ -355,20 +353,45 @@ class Exchange:
             why = decision.why or (() if decision.status == "summarized" else latest.decision.why)
             decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
             latest = self._decided(facts, decision, began, milestones)
-            try:
-                again = await self._forwarding.obtain(latest, milestones)
-            except StenoError as error:
-                self.record.failed(error)
-                milestones.decide(observed.decision)
-                break
-            if again.status == 200 and latest.overflow is None:
-                await answering.close()
-                self.own_headers = context_headers(facts, decision)
+            if (again := await self._sent_again(observed, latest, answering, milestones)) is not None:
                 return latest, again
-            await again.close()
-            milestones.decide(observed.decision)
             job = latest.recovery()
         return observed, answering
+
+    async def _stepped_down(
+        self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
+    ) -> Obtained:
+        """The answer to what stands one step down the ladder, or the refusal there is. `said`: what was refused."""
+        facts, refused = observed.facts, observed.decision
+        milestones.reopen()
+        began = monotonic()
+        decision = await self._decide(facts, self.services.compactor.step_down(facts.job, refused, said))
+        if decision is refused:
+            milestones.decide(refused)
+            return observed, answering
+        lower = self._decided(facts, decision, began, milestones)
+        again = await self._sent_again(observed, lower, answering, milestones)
+        return (observed, answering) if again is None else (lower, again)
+
+    async def _sent_again(
+        self, observed: Observation, latest: Observation, answering: UpstreamAnswer, milestones: Milestones
+    ) -> UpstreamAnswer | None:
+        """The answer to what is sent in place of what was refused; None where the refusal stays the answer. What is
+        said of the client's own bytes is for the client in any case."""
+        milestones.resent += 1
+        try:
+            again = await self._forwarding.obtain(latest, milestones)
+        except StenoError as error:
+            self.record.failed(error)
+            milestones.decide(observed.decision)
+            return None
+        if (again.status == 200 and latest.overflow is None) or latest.decision.view is None:
+            await answering.close()
+            self.own_headers = context_headers(observed.facts, latest.decision)
+            return again
+        await again.close()
+        milestones.decide(observed.decision)
+        return None
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """The provider's status first, then its bytes."""

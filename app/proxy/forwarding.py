@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import TypeVar
 
 import structlog
 
@@ -20,12 +21,14 @@ from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
 from app.proxy.peeking import first_error, peek_refusal, read_refusal
-from app.proxy.record import RequestRecord
+from app.proxy.record import FIRST_ERROR, RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
 from app.wire.retries import is_repeatable
 
 log = structlog.get_logger("steno.chat")
+
+A = TypeVar("A", bound=UpstreamAnswer)
 
 
 @value
@@ -39,9 +42,16 @@ class Forwarding:
     """The request as it came, where its body was decoded: what is not changed goes on so."""
 
     async def send(
-        self, body: bytes, provider: Provider, model: str | None = None, headers: Headers | None = None
+        self,
+        body: bytes,
+        provider: Provider,
+        model: str | None = None,
+        headers: Headers | None = None,
+        *,
+        tells: bool = True,
     ) -> RelayedAnswer:
-        """One call, with the client's headers where no others are given. Raises the upstream errors."""
+        """One call, with the client's headers where no others are given. `tells`: a refusal is logged at once. Raises
+        the upstream errors."""
         self.record.goes_to(provider, model)
         upstream, caller = provider.upstream, self.caller
         if self.encoded is not None and headers is None and body == self.encoded.plain:
@@ -51,7 +61,7 @@ class Forwarding:
         else:
             head = upstream.head(b"POST", caller.target, forwarded(headers, read_here=True))
         answering = await upstream.relay(head, body)
-        self.record.answered(answering)
+        self.record.answered(answering, tells=tells)
         return answering
 
     def obtain(self, observed: Observation, milestones: Milestones) -> Awaitable[UpstreamAnswer]:
@@ -61,12 +71,14 @@ class Forwarding:
         """
         return self._ask_again(observed, milestones) if milestones.is_early else self._ask(observed, milestones)
 
-    def send_decided(self, body: bytes, facts: Facts, decision: Decision) -> Awaitable[RelayedAnswer]:
+    def send_decided(
+        self, body: bytes, facts: Facts, decision: Decision, *, tells: bool = True
+    ) -> Awaitable[RelayedAnswer]:
         """One call with what was decided, whose provider is asked to leave out what thoughts do not fit it."""
         if decision.view is None or not decision.view.drops:
-            return self.send(body, facts.provider, facts.job.model)
+            return self.send(body, facts.provider, facts.job.model, tells=tells)
         body, headers = facts.format.dropping(body, self.caller.headers)
-        return self.send(body, facts.provider, facts.job.model, list(headers))
+        return self.send(body, facts.provider, facts.job.model, list(headers), tells=tells)
 
     async def _ask_again(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         patience = Patience(observed.facts.job.wait_seconds)
@@ -87,14 +99,22 @@ class Forwarding:
             await asyncio.sleep(pause)
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
-        """An answer. A refusal is read first; where it is the question for the usage, it is not asked."""
+        """An answer. A refusal is read first; what it is about is left out, where that can be done without a change to
+        the history. What is refused then is as final as anything that was sent twice."""
         answering = await self._send_observed(observed, milestones)
         if answering.status in REFUSALS:
             refused = await read_refusal(answering)
-            if not await observed.refused(refused):
-                return refused
-            await refused.close()
-            return await self._send_observed(observed, milestones)
+            if not milestones.resent and await observed.mended(refused):
+                await refused.close()
+                milestones.resent += 1
+                answering = await self._send_observed(observed, milestones)
+                if answering.status not in REFUSALS:
+                    return self._told(answering)
+                refused = await read_refusal(answering)
+            self._told(refused)
+            await observed.refusal(refused.status, refused.headers, refused.read)
+            return refused
+        self._told(answering)
         if answering.status in STATUSES:
             refused = await peek_refusal(answering)
             # At another spelling of it, such as with a slash more, a server may miss what it has.
@@ -107,12 +127,18 @@ class Forwarding:
             await observed.refusal(answering.status, answering.headers, error, first_frame=True)
         return answering
 
+    def _told(self, answering: A) -> A:
+        """With a line in the log where it is a refusal."""
+        if answering.status >= FIRST_ERROR:
+            self.record.refused(answering)
+        return answering
+
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:
         facts, decision = observed.facts, observed.decision
         if decision.view is None:
             body = facts.request.untouched
         else:
             body = await facts.job.beside(self.services.work, observed.payload)
-        answering = milestones.own(await self.send_decided(body, facts, decision))
+        answering = milestones.own(await self.send_decided(body, facts, decision, tells=False))
         observed.answered(answering.status)
         return answering

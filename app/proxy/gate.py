@@ -115,7 +115,8 @@ class Gate:
         try:
             self._check_headers(headers)
             host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
-            if (page := self._door.check_origin(headers, host)) is not None:
+            stored = _proxied(scope["raw_path"])[1] is None
+            if (page := self._door.check_origin(headers, host, stored=stored)) is not None:
                 shared = shared_with(page)
             check_hops(headers, self._instance)
             app = self._route(scope)
@@ -159,8 +160,8 @@ class Gate:
             return self._compacting
         if scope["method"] == "POST" and (counted := self._counted.get(theirs.rstrip(b"/"))) is not None:
             scope[FORMAT] = counted
-            if counts_forwarded(scope["headers"]):
-                return self._counting
+            counts_forwarded(scope["headers"])
+            return self._counting
         return self._passthrough
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:

@@ -8,6 +8,7 @@ last three.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 from app.compaction.job import MANY_MESSAGES, Job
@@ -67,19 +68,22 @@ async def take_in(
     recognised = await services.conversations.identify(
         caller.tenant, terms.named, conversation, heads if remember else None
     )
+    policy = measured.rules.policy
+    if measured.provider.settings.alternating_roles:
+        policy = replace(policy, alternates=True)
     job = Job(
         tenant=caller.tenant,
         conversation_id=recognised.conversation_id,
         named=recognised.by_name,
         conversation=conversation,
-        budget=measured.budget,
+        budget=measured.budget if is_left_alone else measured.budget_of(conversation),
         prompt=prompt,
         model=request.model,
         series=terms.series,
         begin_writing=partial(_writing, services, request, caller, measured, conversation),
         compaction=terms.compaction,
         recalls=terms.recalls,
-        policy=measured.rules.policy,
+        policy=policy,
         pins=_pinned(request, conversation) if request.pins else (),
         wait_seconds=terms.wait_seconds,
         request_id=request_id,

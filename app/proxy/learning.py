@@ -13,7 +13,6 @@ from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.usage import Tokens
-from app.core.view.reading import whole
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import StreamedUsage
@@ -23,6 +22,7 @@ from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.tokens.tokenizer import by_bytes
+from app.wire.shapes import refused_shape
 from app.wire.usage import Usage
 
 log = structlog.get_logger("steno.observe")
@@ -55,6 +55,8 @@ class Observation:
     """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Why the provider refused the request, where that was its size."""
+    misshapen: str | None = None
+    """What the provider said of how the messages stand that it was sent, where we had changed them."""
     _answered: list[AnsweredCall] = field(default_factory=list)
     """What is not in the ledger yet."""
 
@@ -141,31 +143,30 @@ class Observation:
         except Exception:
             log.exception("an answer was not recorded")
 
-    async def refused(self, refusal: PeekedAnswer) -> bool:
-        """The provider did not take the request: whether it may take it without what we added. Remembered."""
+    async def mended(self, refusal: PeekedAnswer) -> bool:
+        """The provider did not take the request: whether it may take the same messages, now without what we added, or
+        with thoughts dropped. Remembered."""
         model, spoken = self.facts.request.model, self.facts.format
         if self.asks_usage and refusal.status in (400, 422) and spoken.refuses_to_tell_usage(refusal.read):
             self.asks_usage = False
             self._remember(StreamedUsage.REFUSED)
             log.info("the provider reports no usage in streams", model=model)
             return True
-        if self._goes_without(refusal):
+        if await self._goes_without(refusal):
             log.info("the provider is asked to drop thoughts that it refused", model=model)
             return True
-        await self.refusal(refusal.status, refusal.headers, refusal.read)
         return False
 
-    def _goes_without(self, refusal: PeekedAnswer) -> bool:
-        """Whether thoughts were refused that are tied to something else. The provider is then asked to leave them out:
-        what was known of them is gone, or another process knows it."""
+    async def _goes_without(self, refusal: PeekedAnswer) -> bool:
+        """Whether thoughts were refused that are tied to something else, and the request can do without: what was known
+        of them is gone, or another process knows it."""
         view, facts = self.decision.view, self.facts
         if view is not None and view.drops:
             return False
         if refusal.status != HTTPStatus.BAD_REQUEST or not facts.format.refuses_ties(refusal.read, facts.request):
             return False
-        now = replace(view or whole(facts.job.conversation), drops=True)
-        self.decision = replace(self.decision, view=now, actions=(*self.decision.actions, "thinking_dropped"))
-        return True
+        before, self.decision = self.decision, await self.services.compactor.without_ties(facts.job, self.decision)
+        return self.decision is not before
 
     def lacks_path(self) -> None:
         """The provider has no such path: it does not speak the request's format."""
@@ -176,7 +177,9 @@ class Observation:
         try:
             windows, model = self.facts.provider.windows, self.facts.request.model
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
-            if first_frame and self.overflow is not None and self._answered:
+            if self.decision.view is not None and self.overflow is None:
+                self.misshapen = refused_shape(status, body, first_frame=first_frame)
+            if first_frame and (self.overflow or self.misshapen) and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
                 output, asked = self.facts.request.output, self.facts.measure.asked
@@ -214,7 +217,7 @@ class Observation:
     def _record(self, answered: AnsweredCall) -> None:
         facts, job, decision = self.facts, self.facts.job, self.decision
         estimated, forwarded = facts.tokens(decision)
-        decided = facts.measure.decided
+        decided = facts.measure.decided_by(job.budget) if job.budget.given_way else facts.measure.decided
         if decision.actions or decision.why or self.waited_seconds is not None:
             reason = decision.reason
             decided = replace(

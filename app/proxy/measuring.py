@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+import structlog
+
 from app.core.lazy import lazy
 from app.core.limits.ahead import least_remembered
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
@@ -20,7 +22,11 @@ from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat, WireRequest
 
+log = structlog.get_logger("steno.windows")
+
 MOST_REMEMBERED = 4_096
+MOST_GUESSED = 100
+"""Models of which is said that nobody knows their windows: callers can make up any number of names."""
 SECONDS = 1.0
 """So long a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 
@@ -50,6 +56,13 @@ class Measure:
         """Whether nothing is to be done about it, as far as that is known before anything is counted."""
         return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
 
+    def budget_of(self, conversation: Conversation) -> Budget:
+        """The limits for a conversation that was counted: see `Budget.for_floor`."""
+        budget = self.budget
+        if conversation.is_within(budget.limit - budget.least_room):
+            return budget
+        return budget.for_floor(conversation.highest_floor)
+
     @lazy
     def least_remembered(self) -> int:
         """Nothing is made ahead for a history that is surely of at most so many tokens."""
@@ -58,7 +71,10 @@ class Measure:
     @lazy
     def decided(self) -> Decided:
         """By what it is decided about a request, for the ledger: all there is to say of one that goes as it came."""
-        budget, reported = self.budget, self.budget.line.reported
+        return self.decided_by(self.budget)
+
+    def decided_by(self, budget: Budget) -> Decided:
+        reported = budget.line.reported
         trigger = reported(min(budget.trigger.tokens, budget.limit))
         return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
@@ -77,6 +93,7 @@ class Measuring:
         self._base_model = base_model
         self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
         """Each with the provider's revision."""
+        self._guessed: set[tuple[str, str]] = set()
 
     async def of(self, request: WireRequest, caller: Caller, *, remember: bool) -> Measure:
         """Waits a moment for the provider's windows where they are still asked for.
@@ -124,10 +141,24 @@ class Measuring:
         rules = rules_of(self._policies, provider.settings, request, caller)
         asked = caller.window_asked
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
+        if window.source == "default":
+            self._say_guessed(provider, model, window)
         budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
+
+    def _say_guessed(self, provider: Provider, model: str, window: Window) -> None:
+        """Once of each model."""
+        if (provider.name, model) not in self._guessed and len(self._guessed) < MOST_GUESSED:
+            self._guessed.add((provider.name, model))
+            log.warning(
+                "a model's window is a guess",
+                upstream=provider.name,
+                model=model[:LONGEST_MODEL],
+                window=window.context,
+                remedy="Set `context_window` for it in `models`, or `base_model` to one that it is like.",
+            )
 
 
 def _key(request: WireRequest, caller: Caller) -> Hashable | None:

@@ -28,6 +28,8 @@ class Milestones:
         """What was decided last; None where it did not come to that."""
         self.observed: list[Observation] = []
         """Its calls to the provider."""
+        self.resent = 0
+        """How often what its provider refused was sent otherwise."""
 
     @property
     def has_begun(self) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from app.core.history.recognition import LONGEST_NAME, read_name
 from app.errors import InvalidRequest
 from app.settings import IdentitySettings
+from app.wire.surrogates import decoded
 
 RULE = (
     f"A conversation id is UTF-8 text of at most {LONGEST_NAME} characters without control characters;"
@@ -17,6 +18,7 @@ RULE = (
 )
 PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """What a header holds as it is: visible ASCII and spaces."""
+_decode_name = msgspec.json.Decoder(str | None).decode
 IN_PATH = "/c/{id}/v1"
 OWN_HEADERS = (b"x-context-conversation-id", b"x-conversation-id")
 
@@ -55,7 +57,7 @@ def name_in_path(place: str, segment: bytes) -> str:
 def name_in_json(member: str, raw: bytes) -> str | None:
     """The name in a member of the body, None if it is null or empty. Raises `InvalidRequest`, which names it."""
     try:
-        value = msgspec.json.decode(raw, type=str | None)
+        value = decoded(raw, _decode_name)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _refusal(member, "it is no text, or no UTF-8") from error
     return None if value is None else _checked(member, value)

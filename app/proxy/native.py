@@ -9,10 +9,11 @@ is summarised where that is due (`compacted`) -> the answer is that alone, or th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from time import time
 
 from app.compaction.references import BrokenReference, Reference
-from app.core.reasons import Code, joined
+from app.core.reasons import Code, because, joined
 from app.core.stages.ladder import Decision
 from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
@@ -25,7 +26,7 @@ from app.proxy.archiving import archive
 from app.proxy.asgi import ClientAnswer
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
-from app.proxy.intake import count, take_in
+from app.proxy.intake import count, read, take_in
 from app.proxy.meanwhile import kept_alive
 from app.proxy.report import seen
 from app.proxy.services import Services
@@ -82,6 +83,27 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
     return Resolved(text, reference.chunks, chunks[-1].conversation_id, rules)
 
 
+@value
+class Restored:
+    """A request whose history began with a compaction of ours, and has its summaries in that place."""
+
+    caller: Caller
+    body: bytes
+    request: WireRequest
+    chunks: tuple[str, ...]
+    """The summaries."""
+
+
+async def restored(services: Services, caller: Caller, request: WireRequest) -> Restored | None:
+    """None where it has no such. Raises what `resolved` raises, and `read`."""
+    if (native := caller.format.native) is None or request.referred is None:
+        return None
+    found = await resolved(services, caller, request.referred)
+    caller = replace(caller, continues=found.conversation_id, inherited_rules=found.rules)
+    body = native.resolved(request, found.text)
+    return Restored(caller, body, await read(services, caller, body), found.chunks)
+
+
 def is_due(facts: Facts, ask: CompactionAsk) -> bool:
     """Whether there is as much as it is asked for. `facts`: counted."""
     if ask.always:
@@ -110,7 +132,8 @@ async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
     if path is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in why):
         raise NothingToCompact("There is nothing to compact: the history holds no turn.")
     if path is None:
-        raise CompactionFailed(f"The history could not be compacted: {joined(why) or Code.SUMMARY_FAILED}.")
+        why = why or because(Code.SUMMARY_FAILED)
+        raise CompactionFailed(f"The history could not be compacted: {joined(why)}.", why)
     view = await job.beside(services.work, lambda: build_view(job.conversation, path))
     decision = Decision(view, view.actions)
     services.store.record(await job.beside(services.work, lambda: seen(facts, decision)))

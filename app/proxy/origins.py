@@ -72,15 +72,19 @@ class Door:
             raise InvalidRequest("No Host header was sent; HTTP/1.1 needs one.", "host")
         return self._check_name(sent[0])
 
-    def check_origin(self, headers: Headers, host: str | None) -> bytes | None:
-        """The page that asks, None where no browser names one. Raises `OriginNotAllowed`."""
+    def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
+        """The page that asks, None where no browser names one. Raises `OriginNotAllowed`.
+
+        `stored`: it asks for what Steno keeps, of whoever calls without a key, too. Then only Steno's own pages and
+        those that are listed are let in: any program of this machine may serve pages, and few are to read that.
+        """
         sent = [value for name, value in headers if name == b"origin"]
         if not sent:
             if value_of(headers, b"sec-fetch-site") == "cross-site" and ANY not in self.origins:
                 self._check_navigation(headers)
             return None
         origin = sent[0].decode("latin-1")
-        if len(sent) > 1 or not self._lets_in(origin, host):
+        if len(sent) > 1 or not (self._is_listed(origin, host) or (not stored and _is_of_this_machine(origin))):
             raise OriginNotAllowed(
                 f"The page {shown(b', '.join(sent))!r} may not call Steno."
                 " If it is yours, add it to server.allowed_origins.",
@@ -117,19 +121,26 @@ class Door:
                 "sec-fetch-site",
             )
 
-    def _lets_in(self, origin: str, host: str | None) -> bool:
+    def _is_listed(self, origin: str, host: str | None) -> bool:
+        """Whether it is one of those in the settings, or of Steno itself."""
         if ANY in self.origins or origin.lower() in self.origins:
             return True
         found = _ORIGIN.fullmatch(origin)
-        if found is None:
+        scheme = found["scheme"].lower() if found is not None else ""
+        if found is None or scheme not in _PORTS or _AUTHORITY.fullmatch(found["authority"]) is None:
             return False
-        scheme, authority = found["scheme"].lower(), found["authority"]
-        if scheme not in _PORTS:
-            return scheme in APP_SCHEMES
-        named = _AUTHORITY.fullmatch(authority)
-        return named is not None and (
-            is_loopback_name(_plain(named["name"])) or _with_port(authority, scheme) == _with_port(host or "", scheme)
-        )
+        return _with_port(found["authority"], scheme) == _with_port(host or "", scheme)
+
+
+def _is_of_this_machine(origin: str) -> bool:
+    """Whether it is a page that this machine serves, or a program that is installed on it."""
+    found = _ORIGIN.fullmatch(origin)
+    if found is None:
+        return False
+    if (scheme := found["scheme"].lower()) not in _PORTS:
+        return scheme in APP_SCHEMES
+    named = _AUTHORITY.fullmatch(found["authority"])
+    return named is not None and is_loopback_name(_plain(named["name"]))
 
 
 def check_type(headers: Headers, *, json_only: bool) -> None:

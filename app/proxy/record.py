@@ -142,8 +142,8 @@ class RequestRecord:
             seconds=0.0 if began is None else round(monotonic() - began, 3),
         )
 
-    def answered(self, answering: UpstreamAnswer) -> None:
-        """The provider's status is there."""
+    def answered(self, answering: UpstreamAnswer, *, tells: bool = True) -> None:
+        """The provider's status is there. `tells`: where it is a refusal, that is for the log at once."""
         self.metrics.upstream_began(monotonic() - self.sent)
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
@@ -152,15 +152,20 @@ class RequestRecord:
             self.span.failed(str(answering.status) if answering.status >= FIRST_ERROR else None)
         if answering.status >= FIRST_ERROR:
             self.metrics.upstream_error(answering.status)
-            log.warning(
-                "provider refused",
-                request_id=self.request_id,
-                provider_request_id=value_of(answering.headers, b"x-request-id"),
-                upstream=self.upstream,
-                model=self.model,
-                status=answering.status,
-                remedy=remedy_for_status(answering.status),
-            )
+            if tells:
+                self.refused(answering)
+
+    def refused(self, answering: UpstreamAnswer) -> None:
+        """The provider refused the request, and it was not simply sent once more without what it refused."""
+        log.warning(
+            "provider refused",
+            request_id=self.request_id,
+            provider_request_id=value_of(answering.headers, b"x-request-id"),
+            upstream=self.upstream,
+            model=self.model,
+            status=answering.status,
+            remedy=remedy_for_status(answering.status),
+        )
 
     def failed(self, error: StenoError) -> None:
         """The client gets an error of ours. A provider that is away, and WebSockets that clients try, are logged once,

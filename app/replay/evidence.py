@@ -19,7 +19,7 @@ READABLE = 1_000
 """Characters of a shortened text, more than any mask leaves: so much of it may stand for the whole before a summariser
 without room for more."""
 
-NOTE_KINDS = frozenset({"stub", "pinned_text"})
+NOTE_KINDS = frozenset({"stub", "pinned_text", "client_instructions"})
 
 _WORD = re.compile(r"\w+")
 _FIRST_HEADING = re.compile(r"<(\S+) .*>")
@@ -66,7 +66,8 @@ class Named:
 
     pruned: frozenset[int] = frozenset()
     notes: int = 0
-    """Messages of its own: those that stand for pruned ones and say so, and the operator's pinned text."""
+    """Messages of its own: those that stand for pruned ones and say so, the operator's pinned text, and
+    what the client put into its messages for good."""
     pinned: tuple[int, ...] = ()
     """Messages of which a copy stands behind the summaries."""
     repaired: frozenset[int] = frozenset()

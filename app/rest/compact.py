@@ -22,7 +22,7 @@ from app.errors import NothingToCompact, TooManyCompactions
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
-from app.proxy.intake import count, read, take_in
+from app.proxy.intake import count, take_in
 from app.proxy.naming import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, seen
@@ -36,8 +36,10 @@ from app.rest.dependencies import (
     TheServices,
     format_of,
     known,
+    read_whole,
     readable,
     request_body,
+    whole,
 )
 from app.rest.summaries import SummaryOut, summary_out
 
@@ -78,7 +80,8 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     format_ = await format_of(services, tenant, body)
     caller = Caller(tenant, request.scope["headers"], format_)
     with readable(format_):
-        facts = await take_in(services, await read(services, caller, body), caller, record.request_id)
+        request_, caller, referred = await read_whole(services, caller, body)
+        facts = await take_in(services, request_, caller, record.request_id, referred=referred)
     decision = await _prepare(services, facts, record)
     return _answer(await facts.job.beside(services.work, lambda: _compaction(facts, decision)))
 
@@ -105,7 +108,9 @@ async def compact_conversation(
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format)
     with readable(asked.format):
-        facts = await take_in(services, asked.request, caller, record.request_id)
+        request_, caller, referred = await whole(services, caller, asked.request)
+        asked = replace(asked, request=request_.asking(focus=asked.request.focus))
+        facts = await take_in(services, asked.request, caller, record.request_id, referred=referred)
     check_archived(asked, facts)
     await count(services, tenant, facts.job.conversation, facts.job.prompt)
     held = await _chunks(services, facts)
@@ -133,7 +138,8 @@ async def _due_now(
     """The request as one for which a compaction is due."""
     threshold = await facts.job.beside(services.work, partial(_threshold, facts, held))
     with readable(asked.format):
-        facts = await take_in(services, asked.request.asking(threshold=threshold), caller, record.request_id)
+        asking = asked.request.asking(threshold=threshold)
+        facts = await take_in(services, asking, caller, record.request_id, referred=facts.referred)
     # Masking alone would do for the numbers, but what was asked for is a summary.
     job = facts.job
     return replace(facts, job=replace(job, policy=replace(job.policy, mask=None)))

@@ -12,11 +12,14 @@ from pydantic import BaseModel
 from app.core.stages.ladder import Status
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
 from app.proxy.asgi import peer_of, read_body
+from app.proxy.caller import Caller
 from app.proxy.decoding import plain_body
+from app.proxy.intake import read
 from app.proxy.naming import name_in_path
+from app.proxy.native import restored
 from app.proxy.services import Services
 from app.store import Page, StoredConversation, UnknownCursor
-from app.wire.format import WireFormat
+from app.wire.format import WireFormat, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.paths import FORMAT_NAMES
 
@@ -123,6 +126,20 @@ def readable(format_: WireFormat) -> Iterator[None]:
         why = str(error).rstrip(".")
         name = format_.name.replace("_", " ")
         raise InvalidRequest(f"The body is no {name} request that Steno can read: {why}.") from error
+
+
+async def read_whole(services: Services, caller: Caller, body: bytes) -> tuple[WireRequest, Caller, tuple[str, ...]]:
+    """`whole` of what a body says. Raises `Unreadable`, too."""
+    return await whole(services, caller, await read(services, caller, body))
+
+
+async def whole(
+    services: Services, caller: Caller, request: WireRequest
+) -> tuple[WireRequest, Caller, tuple[str, ...]]:
+    """A request with the summaries in place of a compaction of ours that its history begins with; whose it is then;
+    and the summaries. Raises `InvalidReference` and `StorageUnavailable`."""
+    found = await restored(services, caller, request)
+    return (request, caller, ()) if found is None else (found.request, found.caller, found.chunks)
 
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:

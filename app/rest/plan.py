@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from app.core.stages.steps import StepName
 from app.core.view.coverage import coverage_of
 from app.proxy.caller import Caller
-from app.proxy.intake import count, read, take_in
+from app.proxy.intake import count, take_in
 from app.proxy.record import REQUEST
 from app.proxy.report import context_of, plan_of
 from app.rest.dependencies import (
@@ -23,6 +23,7 @@ from app.rest.dependencies import (
     TheServices,
     format_of,
     known,
+    read_whole,
     readable,
 )
 from app.rest.plan_words import in_words
@@ -91,7 +92,8 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     format_ = await format_of(services, tenant, body)
     caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
     with readable(format_):
-        facts = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
+        request_, caller, referred = await read_whole(services, caller, body)
+        facts = await take_in(services, request_, caller, request_id, referred=referred, remember=False)
     job = facts.job
     await count(services, tenant, job.conversation, facts.job.prompt)
     prepared, made = await services.compactor.plan(job)

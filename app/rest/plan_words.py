@@ -22,6 +22,7 @@ _SENT: Mapping[str, str] = {
     "fit": "Large texts were shortened, and that was sent",
     "prune": "The oldest messages were left out, and the rest was sent",
     "truncate": "All that was left was cut short, and that was sent",
+    "without_summaries": "The summaries left too little room: the history was cut and sent without them",
     "unchanged": "The request was sent as it came",
 }
 _REFUSED: Mapping[str, str] = {
@@ -30,6 +31,7 @@ _REFUSED: Mapping[str, str] = {
     "fit": "Shortening large texts was not enough",
     "prune": "Leaving out the oldest messages was not enough",
     "truncate": "Cutting all that was left was not enough",
+    "without_summaries": "Cutting the whole history, without summaries, was not enough",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from app.core.history.blocks import mark_of
 from app.core.limits.budget import Rule, Shares
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
@@ -30,7 +31,7 @@ from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 MOST_TOLD = 5
 """Of what is wrong with a trigger that a request brings."""
-OPERATIONAL = ("enabled", "pinned_text", "wait_seconds", "overflow_retries")
+OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds", "overflow_retries")
 """Settings of `compaction` that are no part of a policy: they hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
 """Those of `summary`: which models write summaries, and how they are asked."""
@@ -130,6 +131,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         emergency=compaction.emergency,
         cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
         recall=RecallPolicy(**_members(recall, "enabled")) if recall.enabled else None,
+        marks=tuple(map(mark_of, compaction.client_instructions)),
     )
 
 

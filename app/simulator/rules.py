@@ -18,6 +18,8 @@ class Model:
     """None: the simulator's."""
     unsupported: frozenset[str] = frozenset()
     """Arguments it refuses, as reasoning models refuse `max_tokens`."""
+    stops_at_window: bool = False
+    """In Chat: it begins an answer in whatever room is left, however long a one was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,12 @@ DEFAULT_MODELS = (
     Model("gpt-4.1"),
     Model("gpt-4.1-mini"),
     Model("o4-mini", unsupported=frozenset({"max_tokens"})),
+    Model("gpt-5.4"),
+    Model("claude-haiku-4-5"),
+    Model("claude-opus-4-8"),
+    Model("claude-sonnet-5"),
 )
+"""Listed with the simulator's window. What is not listed has the window that Steno's own table knows."""
 
 Reply = Callable[[list[Any]], str]
 

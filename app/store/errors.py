@@ -28,8 +28,14 @@ DATABASE_ERRORS = (SQLAlchemyError, OSError, OverflowError)
 # 40 a deadlock or a failed serialisation, 55P03 a lock that could not be had.
 _CONTENDED_STATES = ("40", "55P03")
 # 08 connection, 53 out of resources, 57014 a statement that took too long, 57P0x shutting down or starting up, 58 the
-# server's disk or system, 25006 a standby after a failover, 25P03 and 25P04 a transaction idle or open for too long.
-_TRANSIENT_STATES = ("08", "53", "57014", "57P0", "58", "25006", "25P03", "25P04", *_CONTENDED_STATES)
+# server's disk or system, 25006 a standby after a failover, 25P03 and 25P04 a transaction idle or open for too long,
+# 55000 a database that accepts no connections for now.
+_TRANSIENT_STATES = ("08", "53", "55000", "57014", "57P0", "58", "25006", "25P03", "25P04", *_CONTENDED_STATES)
+# 28 a password or an entry of pg_hba.conf, 3D000 a database that is not there: at the start a wrong URL. Afterwards
+# somebody is about to change the password, or restores the database, and nothing is said against any statement.
+_REFUSED_AT_CONNECT = ("28", "3D000")
+# What asyncpg says of a connection that was closed, or ended in the middle of an answer.
+_OF_THE_CONNECTION = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _TRANSIENT_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _CLOSED_CODES = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 
@@ -86,12 +92,17 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     """What a driver's error is to whoever made the call."""
     if _state(error).startswith(_CONTENDED_STATES):
         return Contended(describe(error))
-    kind = StoreUnavailable if is_unreachable(error) else StatementRefused
+    kind = StoreUnavailable if is_away(error) else StatementRefused
     return kind(describe(error))
 
 
+def is_away(error: BaseException) -> bool:
+    """Whether a database that was well does not let us in for now, for whatever reason."""
+    return is_unreachable(error) or _state(error).startswith(_REFUSED_AT_CONNECT)
+
+
 def is_unreachable(error: BaseException) -> bool:
-    """Whether time alone may heal it, as opposed to a wrong password, a wrong file or a wrong statement."""
+    """Whether time alone may heal it at the start, as opposed to a wrong password, file or statement."""
     if isinstance(error, OSError | PoolExhausted):
         return True
     if not isinstance(error, DBAPIError):
@@ -100,7 +111,7 @@ def is_unreachable(error: BaseException) -> bool:
         return _sqlite_code(error.orig) in _TRANSIENT_CODES | _CLOSED_CODES
     if state := _state(error):
         return state.startswith(_TRANSIENT_STATES)
-    return isinstance(_cause(error), asyncpg.InterfaceError) and not is_configuration(error)
+    return isinstance(_cause(error), _OF_THE_CONNECTION) and not is_configuration(error)
 
 
 def is_closed_to_us(error: BaseException) -> bool:
@@ -126,7 +137,7 @@ def describe(error: BaseException) -> str:
         return f"the database cannot be reached ({cause})"
     if _state(error).startswith(_CONTENDED_STATES):
         return f"somebody else is at it ({_first_line(_cause(error))})"
-    if is_unreachable(error):
+    if is_away(error):
         return f"the database is not available ({_first_line(_cause(error))})"
     return f"the database refused ({type(_cause(error)).__name__})"
 

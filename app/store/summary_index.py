@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from sqlalchemy import case, select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.tables import summary_chunks, summary_words
-from app.store.word_index import WordIndex
+from app.store.word_index import Indexed, WordIndex
+from app.store.words import words_in
 
 SUMMARIES = WordIndex(summary_chunks, summary_words, "summary_search")
+Key = tuple[str, str]
+"""Tenant and id of a summary."""
+
 _KEY = (summary_chunks.c.tenant, summary_chunks.c.id)
-_SEARCHED = (summary_chunks.c.text, summary_chunks.c.exact_values, summary_chunks.c.rules)
+_LOCK = (0x57E0, 0x0002)  # Beside that of `migrations`.
 
 
-@dataclass(frozen=True, slots=True)
-class Unindexed:
-    """A part of all summaries, in order, and which of them no search finds yet."""
-
-    missing: Sequence[tuple[str, str, str]]
-    """Tenant, id and all the text that it is found by."""
-    last: tuple[str, str] | None
-    """Where the next part begins; None at the end."""
+class Busy(Exception):
+    """Another replica indexes summaries."""
 
 
 def searched(text: str, values: Sequence[str], rules: Sequence[str]) -> str:
@@ -31,23 +29,35 @@ def searched(text: str, values: Sequence[str], rules: Sequence[str]) -> str:
     return "\n".join((text, *values, *rules))
 
 
-async def find_unindexed(connection: AsyncConnection, after: tuple[str, str] | None, most: int) -> Unindexed:
-    """Summaries of an earlier release, or of a replica that still is one."""
-    is_missing = summary_words.c.number.is_(None) & summary_chunks.c.deactivated_at.is_(None)
-    some = (
-        select(
-            *_KEY, is_missing.label("is_missing"), *(case((is_missing, each)).label(each.name) for each in _SEARCHED)
-        )
-        .outerjoin(
-            summary_words,
-            (summary_words.c.tenant == summary_chunks.c.tenant) & (summary_words.c.id == summary_chunks.c.id),
-        )
-        .order_by(*_KEY)
-        .limit(most)
-    )
+async def index_some(connection: AsyncConnection, after: Key | None, most: int) -> tuple[Key | None, int]:
+    """Index those of the `most` summaries behind `after` that no search finds: an earlier release stored them, or a
+    replica that still is one. Where the next ones begin, None at the end; and how many were indexed.
+
+    Needs a transaction; raises `Busy`.
+    """
+    if connection.dialect.name == "postgresql" and not await connection.scalar(
+        select(func.pg_try_advisory_xact_lock(*_LOCK))
+    ):
+        raise Busy
+    page = select(*_KEY).order_by(*_KEY).limit(most)
     if after is not None:
-        some = some.where(tuple_(*_KEY) > tuple_(*after))
-    rows = (await connection.execute(some)).all()
-    last = (rows[-1].tenant, rows[-1].id) if len(rows) == most else None
-    missing = [row for row in rows if row.is_missing]
-    return Unindexed([(row.tenant, row.id, searched(row.text, row.exact_values, row.rules)) for row in missing], last)
+        page = page.where(tuple_(*_KEY) > tuple_(*after))
+    keys: list[Key] = [(tenant, id_) for tenant, id_ in await connection.execute(page)]
+    # By these keys, not as a join of the two tables: for that PostgreSQL reads all words for each page.
+    indexed = select(summary_words.c.tenant, summary_words.c.id).where(
+        tuple_(summary_words.c.tenant, summary_words.c.id).in_(keys)
+    )
+    missing = set(keys) - {(tenant, id_) for tenant, id_ in await connection.execute(indexed)}
+    if missing:
+        texts = select(*_KEY, summary_chunks.c.text, summary_chunks.c.exact_values, summary_chunks.c.rules).where(
+            tuple_(*_KEY).in_(missing), summary_chunks.c.deactivated_at.is_(None)
+        )
+        found = [(tenant, id_, searched(*rest)) for tenant, id_, *rest in await connection.execute(texts)]
+        if found:
+            await SUMMARIES.add(connection, await asyncio.to_thread(_words_of, found))
+        missing = {(tenant, id_) for tenant, id_, _ in found}
+    return keys[-1] if len(keys) == most else None, len(missing)
+
+
+def _words_of(summaries: Sequence[tuple[str, str, str]]) -> list[Indexed]:
+    return [(tenant, id_, words_in(text)) for tenant, id_, text in summaries]

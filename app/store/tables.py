@@ -247,8 +247,8 @@ masks = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# What a payload looked like where it was no copy of the history, by the place in it where the answer goes: see
-# `core/view/ties`.
+# What a payload looked like where it was no copy of the history, by the place in it where the answer goes; and marks,
+# which are a byte longer: see `core/view/ties`.
 prints = Table(
     "prints",
     metadata,

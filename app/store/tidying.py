@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 
 import structlog
 
@@ -12,7 +11,6 @@ from app.store import lease, retention, summary_index
 from app.store.calls import TASK_SECONDS, Calls
 from app.store.errors import StoreUnavailable
 from app.store.guard import Work
-from app.store.words import words_in
 
 log = structlog.get_logger("steno.store")
 
@@ -29,15 +27,28 @@ REMOVED_ROWS = 100
 class Tidying(Calls):
     """Each task raises StoreUnavailable, and may be done by several replicas side by side."""
 
+    _is_indexed = False
+    """Whether a whole look at all summaries found none that was not indexed."""
+
     async def index_summaries(self) -> None:
-        """Those that no search finds, because an earlier release stored them; a few at a time."""
-        last: tuple[str, str] | None = None
+        """Those that no search finds, because an earlier release stored them; a few at a time, one replica at a time.
+
+        Once nothing was missing any more, nothing is looked for again before the next start: whatever this release
+        stores, it indexes.
+        """
+        if self._is_indexed:
+            return
+        last: summary_index.Key | None = None
+        indexed = 0
         while True:
-            found = await self._bounded(self._read(summary_index.find_unindexed, last, INDEXED_ROWS), TASK_SECONDS)
-            if found.missing:
-                words = await asyncio.to_thread(_words_of, found.missing)
-                await self._bounded(self._write_patiently(summary_index.SUMMARIES.add, words), TASK_SECONDS)
-            if (last := found.last) is None:
+            work = self._write_patiently(summary_index.index_some, last, INDEXED_ROWS)
+            try:
+                last, added = await self._bounded(work, TASK_SECONDS)
+            except summary_index.Busy:
+                return
+            indexed += added
+            if last is None:
+                self._is_indexed = not indexed
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -58,7 +69,7 @@ class Tidying(Calls):
         await self._readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
-            for tidy in (self.remove_old_leases, self.index_summaries, self.remove_unused):
+            for tidy in (self.remove_old_leases, self.remove_unused, self.index_summaries):
                 try:
                     await tidy()
                 except StoreUnavailable as error:
@@ -73,8 +84,3 @@ class Tidying(Calls):
         while changed:
             changed = await self._bounded(change, TASK_SECONDS)
             await asyncio.sleep(PAUSE_SECONDS)
-
-
-def _words_of(summaries: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, Sequence[str]]]:
-    """With the words in place of each text."""
-    return [(tenant, id_, words_in(text)) for tenant, id_, text in summaries]

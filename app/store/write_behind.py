@@ -16,7 +16,7 @@ from app.memory.repeats import Repeats
 from app.store.archive import Archive, Strand
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, write_conversations
 from app.store.database import Database
-from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_unreachable
+from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_away
 from app.store.guard import Guard
 from app.store.message_rows import MessageRow, write_messages
 from app.store.usage_records import UsageRecord, write_usage
@@ -278,7 +278,7 @@ class WriteBehind:
                     if entries:
                         await write(connection, entries)
         except DATABASE_ERRORS as error:
-            if is_unreachable(error):
+            if is_away(error):
                 raise
             return error
         return None

@@ -280,7 +280,13 @@ class Prompt:
             costs = (*costs[:latest], *map(add, costs[latest:], map(self._thoughts, history[latest:])))
         if answer:
             costs = tuple(tokens + answer * is_answer(message) for tokens, message in zip(costs, history, strict=True))
-        return Costs(costs, fixed)
+        return Costs(costs, fixed, self._question())
+
+    def _question(self) -> int | None:
+        """What the last user message costs without its results, where it holds any."""
+        rest = self.history.rest
+        message = rest[rest.turn_starts[-1]] if rest.turn_starts else None
+        return self.cost(message.without_results) if message is not None and message.result_places else None
 
     def _keep(self, tokens: Tokens, beside: Tokens) -> None:
         """For longer histories."""

@@ -12,6 +12,8 @@ from itertools import islice
 
 import msgspec
 
+from app.wire.surrogates import decoded
+
 WORDS = 3
 """So many words before or behind the number, with a number beside them in the request as well, are no coincidence."""
 MOST_PLACES = 8
@@ -36,7 +38,7 @@ def echoed_in(error: str, number: int, body: bytes) -> bool:
     if len(body) > LONGEST_COMPARED:
         return True
     try:
-        written = msgspec.json.encode(msgspec.json.decode(body)).decode()
+        written = msgspec.json.encode(decoded(body, msgspec.json.decode)).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return True
     return echoes(error, number, written)

@@ -10,6 +10,7 @@ import msgspec
 
 from app.core.lazy import lazy
 from app.core.reasons import Code
+from app.wire.surrogates import decoded, told_apart
 
 LONGEST_KEY = 65_536
 """Bytes of a key, with the space around it."""
@@ -78,7 +79,12 @@ class RawObject:
         try:
             values = self._values = _decode_members(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Unreadable(str(error)) from error
+            if (readable := told_apart(text)) is text:
+                raise Unreadable(str(error)) from error
+            members = self.members = RawObject(readable).members
+            self._values = {name: msgspec.Raw(text[each.start : each.stop]) for name, each in members.items()}
+            self.text = text
+            return
         if len(values) > MOST_MEMBERS:
             raise TooManyMembers(f"An object has {len(values)} members; at most {MOST_MEMBERS} are looked at.")
         self.text = text
@@ -172,7 +178,7 @@ class RawObject:
 
 def _decoded(raw: bytes | msgspec.Raw) -> object:
     try:
-        return msgspec.json.decode(raw)
+        return decoded(raw, msgspec.json.decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -225,7 +231,7 @@ class LengthenedObject(RawObject):
     def value(self, name: str) -> object:
         if name != self._name:
             return super().value(name)
-        return msgspec.json.decode(self.raw(name) or b"")
+        return decoded(self.raw(name) or b"", msgspec.json.decode)
 
 
 class ResizedObject(RawObject):
@@ -303,4 +309,12 @@ def split_array(raw: bytes | msgspec.Raw) -> list[bytes]:
     try:
         return list(map(bytes, _decode_elements(raw)))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Unreadable(str(error)) from error
+        given = bytes(raw)
+        if (readable := told_apart(given)) is given:
+            raise Unreadable(str(error)) from error
+    elements, place = list[bytes](), 0
+    for element in split_array(readable):
+        start = readable.index(element, place)
+        place = start + len(element)
+        elements.append(given[start:place])
+    return elements

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from app.core.tokens.rules import LONGEST_MODEL
+from app.wire.surrogates import decoded
 
 
 def model_in(body: bytes) -> str:
     """Empty if that cannot be known."""
     try:
-        model = msgspec.json.decode(body, type=_Named).model
+        model = decoded(body, _decode).model
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return model if len(model) <= LONGEST_MODEL else ""
@@ -20,3 +21,6 @@ class _Named(msgspec.Struct):
     """Other members are skipped, whatever they hold."""
 
     model: str = ""
+
+
+_decode = msgspec.json.Decoder(_Named).decode

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from app.wire.members import RawObject, Unreadable, holds_more_values
+from app.wire.surrogates import decoded
 
 _decode = msgspec.json.Decoder().decode
 written_alike = msgspec.json.Encoder(order="deterministic").encode
@@ -20,7 +21,7 @@ MOST_ARGUMENT_VALUES = 200_000
 def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
     """Raises `Unreadable`."""
     try:
-        value = _decode(raw)
+        value = decoded(raw, _decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
     if not isinstance(value, dict):

@@ -85,11 +85,18 @@ def uncompacted(method: str, target: bytes) -> Uncompacted | None:
     return next((entry for entry in UNCOMPACTED if entry.pattern.fullmatch(path)), None)
 
 
+GOOGLE_PATH = b"/v1beta/models"
+"""Where Google lists its models."""
+
+
 def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> list[tuple[bytes, bytes]]:
     """An upstream's key as it wants it: Messages in a header of its own, everything else as a bearer.
 
-    Whoever speaks Messages beside another format is a gateway, and those differ: there it stands in both.
+    Whoever speaks Messages beside another format is a gateway, and those differ: there it stands in both. Google's own
+    API, which Steno asks for windows, has a header of its own, too.
     """
+    if target.startswith(GOOGLE_PATH):
+        return [(b"x-goog-api-key", key)]
     own, bearer = (b"x-api-key", key), (b"authorization", b"Bearer " + key)
     if speaks == {"messages"}:
         return [own]

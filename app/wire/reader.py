@@ -16,11 +16,14 @@ from app.core.values import value
 from app.memory.bounded import BoundedMap
 from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
+from app.wire.surrogates import told_apart
 
 MOST_NEW = 32
 """So many messages may have come since a history was seen last: with more, each is looked up by itself."""
 MESSAGE_BYTES = 1_000
 """What a message takes beside its bytes, which are held twice: as they came, and as texts."""
+LONE = b"lone surrogates"
+"""Behind the meaning of what holds such: nothing else means the same."""
 PLACE_BYTES = 80
 """What a message's places take in a history, and in what follows from that."""
 
@@ -149,8 +152,11 @@ class MessageReader:
     def _read(self, raw: bytes) -> Message:
         draft = self._decode(raw, self._ignore)
         message: Any = draft.message
+        canonical = draft.canonical
+        if (apart := told_apart(raw)) is not raw and (told := self._decode(apart, self._ignore).canonical) != canonical:
+            canonical = told + LONE
         # It was made just now and is nobody else's yet.
-        msgspec.structs.force_setattr(message, "digest", self._digest(draft.canonical))
+        msgspec.structs.force_setattr(message, "digest", self._digest(canonical))
         return draft.message
 
 

@@ -19,7 +19,7 @@ import msgspec
 from app.core.limits.budget import MOST_TOKENS
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
 
-PATTERNS = 3
+PATTERNS = 4
 """Version of the tables."""
 
 DEEPEST = 4
@@ -57,10 +57,10 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     codes = " ".join(said.codes)
     if _vetoed(text, codes, said.param):
         return None
-    if not _speaks_of_overflow(text) and not _CODE.search(codes):
+    found = _measured(text, said.fields)
+    if not (_speaks_of_overflow(text) or _CODE.search(codes) or _passes_context(text, found)):
         no_reason = status in _REASONLESS_STATUSES and not said.fields and _REASONLESS.fullmatch(text)
         return Overflow("context_window", needs_pressure=True) if no_reason else None
-    found = _measured(text, said.fields)
     return None if found.limit is not None and found.limit < LEAST_LIMIT else found
 
 
@@ -79,14 +79,31 @@ class _Said:
     """Whole numbers beside the message."""
 
 
-_MESSAGE_KEYS = ("message", "detail", "details", "error", "errors", "error_message", "error_description", "msg", "raw")
+_MESSAGE_KEYS = (
+    "message",
+    "detail",
+    "details",
+    "error",
+    "errors",
+    "error_message",
+    "error_msg",
+    "error_description",
+    "description",
+    "msg",
+    "status_msg",
+    "raw",
+)
+_AROUND = ("response", "base_resp", "status")
+"""Objects that hold the error where nothing beside them says anything."""
 _CODE_KEYS = ("code", "type", "error_type", "error_code", "status")
 _DEEPEST_BODY = 8
 _LONGEST_CODE = 100
 
 
 def _is_error_frame(body: object) -> bool:
-    return isinstance(body, Mapping) and bool(body.get("error") or body.get("type") == "error")
+    if not isinstance(body, Mapping):
+        return False
+    return bool(body.get("error") or body.get("error_msg")) or body.get("type") in ("error", "response.failed")
 
 
 def _said(body: object, depth: int = 0) -> _Said:
@@ -99,7 +116,9 @@ def _said(body: object, depth: int = 0) -> _Said:
         return _said(body[0], depth + 1)
     if not isinstance(body, Mapping):
         return _Said()
+    body = {str(key).lower(): value for key, value in body.items()}
     said = _inner(body, depth)
+    _add_reason(said, body)
     said.param = said.param or _word(body.get("param"))
     for key in _CODE_KEYS:
         value = body.get(key)
@@ -109,8 +128,19 @@ def _said(body: object, depth: int = 0) -> _Said:
             said.status = _http_status(value)
     for key, value in body.items():
         if isinstance(value, int) and not isinstance(value, bool):
-            said.fields.setdefault(str(key).lower(), value)
+            said.fields.setdefault(key, value)
     return said
+
+
+def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
+    """What stands beside a message that says little: a word that names the error, or the sentence with the numbers."""
+    metadata = body.get("metadata")
+    for holder in (body, metadata if isinstance(metadata, Mapping) else {}):
+        reason = _word(holder.get("reason"))[:LONGEST_TEXT]
+        if " " in reason:
+            said.message = f"{said.message.rstrip('.')}. {reason}" if said.message else reason
+        elif reason:
+            said.codes.append(reason[:_LONGEST_CODE].lower())
 
 
 def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
@@ -119,6 +149,7 @@ def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
     if isinstance(body.get("error"), Mapping):
         keys = dict.fromkeys(("error", *_MESSAGE_KEYS))  # Each once: twice at every depth would be often.
     found = [_said(body[key], depth + 1) for key in keys if body.get(key)]
+    found += [_said(body[key], depth + 1) for key in _AROUND if isinstance(body.get(key), Mapping)]
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and isinstance(metadata.get("raw"), str):
         found.insert(0, _said(metadata["raw"], depth + 1))  # A router quotes the provider behind it.
@@ -151,7 +182,7 @@ def _plain(message: str) -> str:
     """Lower case, on one line, without addresses and thousands separators."""
     text = re.sub(r"https?://\S+|<[^<>]{1,200}>", " ", message.lower())
     text = re.sub(r"(?<=[0-9])[,_'](?=[0-9]{3}(?![0-9]))", "", text)
-    return " ".join(text.replace("\u2019", "'").split()).strip(" .:!").removeprefix(_SERVERS_PREFIX)
+    return _SERVERS_PREFIX.sub("", " ".join(text.replace("\u2019", "'").split()).strip(" .:!"))
 
 
 # Vetoes and verdicts
@@ -159,8 +190,8 @@ def _plain(message: str) -> str:
 _STATUSES = frozenset({400, 413, 422, 429})
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
 """Statuses that a body names where the answer itself has another one."""
-_SERVERS_PREFIX = "input validation error: "
-"""Of every complaint of one server, be it about the input or not."""
+_SERVERS_PREFIX = re.compile(r"\b(?:input validation error: |invalid input argument\b)")
+"""Of every complaint of some servers, be it about the input or not."""
 _REASONLESS_STATUSES = frozenset({400, 413})
 _REASONLESS = re.compile(
     r"(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
@@ -173,17 +204,23 @@ _CODE = re.compile(
 )
 _ALLOWED_PARAM = re.compile(r"message|input|prompt|token|context|content")
 _VETOED_CODES = re.compile(
-    r"(?:string|array)_(?:above|below)|quota|credit|auth|api_key|permission|content_(?:filter|policy)|not_found|throttl"
+    r"(?:string|array)_(?:above|below)|quota|credit|auth|api_key|permission|content_(?:filter|policy)|not_found|throttl|"
+    r"max_tokens_per_request"
 )
 # In Chinese: rate, frequency, quota, balance, arrears, concurrency, sensitive, picture; then characters and bytes; then
 # context; then output; then input, context, conversation.
 _VETOES = re.compile(
     r"\b(?:string|array) too (?:long|short)|maxlength|rate.?limit|requests per|per.(?:minute|hour|day)|per min\b|"
-    r"\bquota\b|to increase,? visit|paid account|free.tier|your (?:account|subscription)\b|"
+    r"\bquota\b|to increase,? visit|paid account|free.tier|\b[rt]p[mhd]\b|"
+    r"your (?:account|subscription|workspace|organi[sz]ation|team|plan)\b|\boverloaded\b|retry later|\bin flight\b|"
     r"\b(?:hourly|daily|weekly|monthly)\b|array length|(?<!physical )\bbatch(?:es)?\b|^malformed\b|"
     r"\u901f\u7387|\u9891\u7387|\u989d\u5ea6|\u4f59\u989d|\u6b20\u8d39|\u5e76\u53d1|\u654f\u611f|\u56fe[\u7247\u50cf]|"
     r"\bcredits?\b|\bbilling\b|api.key|unauthori[sz]ed|authenti|permission|content.(?:filter|management|policy)|safety|"
     r"minimum (?:token|number|cache)|start caching|throttl|too many requests|please wait|try again (?:in|later)|"
+    r"\binput should be (?:an?\b|one of|finite|none|'|\"|(?:greater|less) than (?:or equal to )?-?[0-9.]+(?! ?tokens))|"
+    r"too many inputs\b|number of (?:inputs|items|texts|documents|prompts|requests|images|tools)\b|inputs per request|"
+    r"[0-9] (?:inputs|items|texts|documents|prompts)\b(?! tokens)|"
+    r"truncate_prompt_tokens|"
     r"does not exist|not found|^(?:invalid (?:value|type|schema|json)\b|unknown |unrecogni[sz]ed |unsupported )"
 )
 _NO_TOKENS = re.compile(
@@ -193,13 +230,13 @@ _NO_TOKENS = re.compile(
 _TOKENS = re.compile(r"token|context|n_ctx|max_seq_len|max_model_len|\u4e0a\u4e0b\u6587")
 _OUTPUT = re.compile(
     r"max_?(?:(?:completion|output|new)_?)?tokens|(?:output|completion|new|generated) tokens?\b|max(?:imum)? output|"
-    r"max(?:imum)? tokens (?:you requested|value|must)|\u8f93\u51fa"
+    r"max(?:imum)? tokens (?:you requested|value|must)|tokens of output|\u8f93\u51fa"
 )
 _INPUT_BESIDE_OUTPUT = re.compile(
-    r"\bprompt|\binputs?\b|\bmessages\b|in the messages|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd"
+    r"\bprompt|\binputs?\b|\binput_tokens|\bmessages\b|in the messages|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd"
 )
 _INPUT = re.compile(
-    r"\bprompts?\b|\bprompt_tokens|\binputs?\b|\bmessages\b|message (?:size|length)|\bcontexts?\b|context_|"
+    r"\bprompts?\b|\b(?:prompt|input)_tokens|\binputs?\b|\bmessages\b|message (?:size|length)|\bcontexts?\b|context_|"
     r"\bconversation\b|token (?:count|limit)|total tokens|number of tokens|tokens? in\b|\bsequence\b|n_ctx|"
     r"max_seq_len|max_model_len"
 )
@@ -207,27 +244,37 @@ _REQUEST = re.compile(r"\brequest(?:ed|s|'s)?\b")
 """Input only where the measure is tokens: requests have other limits of length too."""
 _OVERSIZE = re.compile(
     r"too (?:long|large|many|big)|exceed|longer|larger|greater|bigger|\bmax(?:imum)?\b|max_|\blimit|range|at most|"
-    r"less than|no more than|cannot be more|only supports|must be <=|overflow|n_ctx|surpass|\bover\b"
+    r"less than|no more than|cannot be more|only supports|must be <=|overflow|n_ctx|surpass|\b(?:over|above|beyond)\b|"
+    r"(?:not|n't) fit\b"
 )
 _MEASURE = re.compile(
     r"tokens?\b|\bcontext\b|context_|\bwindow\b|\blength\b|n_ctx|max_seq_len|max_model_len|"
     r"for (?:the |this )?(?:requested )?model"
 )
-# In Chinese: prompt, input, context, conversation, message; what is too long, or over a length, context, limit, window.
-_CHINESE_INPUT = r"(?:prompt|\u63d0\u793a\u8bcd|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd|\u6d88\u606f)"
+# In Chinese: prompt, input, context, conversation, message, tokens; what is too long, or over a length, context, limit,
+# window, bound.
+_CHINESE_INPUT = (
+    r"(?:prompt|messages|(?<!max_)(?<!max)\btokens?|"
+    r"\u63d0\u793a\u8bcd|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd|\u6d88\u606f)"
+)
 _TOO_LONG = re.compile(
-    rf"\btoo many (?:input |prompt )?tokens\b|{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?[\u8d85\u8fc7\u592a]\u957f|"
+    r"\btoo many (?:input |prompt )?tokens\b|"
+    rf"{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?(?:[\u8d85\u8fc7\u592a]\u957f|\u8d85\u9650)|"
     rf"{_CHINESE_INPUT}[^\u3002\uff1b]{{0,30}}?\u8d85[\u8fc7\u51fa][^\u3002\uff1b]{{0,30}}?"
-    r"(?:\u957f\u5ea6|\u4e0a\u4e0b\u6587|\u9650\u5236|\u7a97\u53e3|token)|"
+    r"(?:\u957f\u5ea6|\u4e0a\u4e0b\u6587|\u9650\u5236|\u7a97\u53e3|\u4e0a\u9650|token)|"
     r"\b(?:prompt|input|messages|context|conversation)\b[^.]{0,40}?\btoo (?:long|large|big)|"
     r"context (?:window|length|size) (?:is|of) [0-9]+k? tokens?,? (?:but|however|and|you)\b|"
+    r"\b(?:prompt|input|request|messages|conversation)\b[^.]{0,40}?[0-9]k? tokens?\b[^.]{0,40}?"
+    r"\bcontext (?:window|length|size|limit)\b[^.]{0,12}[0-9]|"
     r"(?:reduce|shorten) (?:the )?(?:length|size) of (?:the |your )?(?:input )?(?:messages|prompt|input|conversation)"
 )
 _NEGATIVE_OUTPUT = re.compile(
-    r"max_(?:completion_|output_|new_)?tokens`? (?:must be (?:at least|greater than) [0-9]+, got -[0-9]+|"
-    r"\(-[0-9]+\) must be greater than 0)"
+    r"default_max_tokens\W{1,5}-[0-9]|max_(?:completion_|output_|new_)?tokens`?"
+    r"(?: must be (?:at least|greater than) [0-9]+, got -(?!1\b)[0-9]| \(-[0-9]+\) must be greater than 0)"
 )
-"""vLLM and TensorRT-LLM subtract the prompt from the window before they look at what is left."""
+"""vLLM and TensorRT-LLM subtract the prompt from the window before they look at what is left. -1 is the client's own:
+elsewhere it means that there is no limit."""
+_CONTEXT_SIZE = re.compile(r"\bcontext (?:window|length|size|limit)\b")
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
 
 
@@ -248,6 +295,12 @@ def _speaks_of_overflow(text: str) -> bool:
         for sentence in _SENTENCES.split(text)
         if not (_OUTPUT.search(sentence) and not _INPUT_BESIDE_OUTPUT.search(sentence))
     )
+
+
+def _passes_context(text: str, found: Overflow) -> bool:
+    """Whether two sentences together say it: how large a context is, and that more was sent."""
+    over = found.limit is not None and found.requested is not None and found.requested > found.limit
+    return over and bool(_CONTEXT_SIZE.search(text))
 
 
 def _names_input(sentence: str) -> bool:
@@ -281,31 +334,40 @@ def _patterns(*sources: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(source.replace("{N}", _N)) for source in sources)
 
 
+_BEYOND = r"(?:exceeds?|exceeded|(?:larger|longer|greater|more) than|over|above|beyond)(?: (?!by )[a-z_'-]{1,30}){1,6}?"
 _LIMITS = _patterns(
     r"n_ctx\W{1,3}{N}",
-    r"max_(?:seq_len|model_len|num_tokens|input_len|context)\W{1,3}{N}",
+    r"\bmax_(?!(?:(?:completion|output|new|total)_)?tokens?\b)\w{1,40}\W{1,3}{N}",
     r"=> [0-9]+ >=? {N}",
     r"range[^0-9]{0,60}\[\s*[0-9]+\s*,\s*{N}\s*\]",
     r"[0-9] \+ [0-9]+ > {N}",
     r"context (?:length|size|window|limit)(?: limit)?(?: is)?(?: of)?(?: only)?(?: of)?[:\s(]+{N}",
+    r"max(?:imum)? context(?: tokens)?(?: is)?(?: of)?[:\s(]+{N}",
+    r"[(,;] ?context: {N}",
     r"context (?:length|size|window|limit) (?:of|for) \S{1,200} is {N}",
-    r"maximum (?:allowed |supported )?(?:(?:model|prompt|input|sequence) )?(?:length|size|window)(?: is)?"
+    r"max(?:imum)? (?:allowed |supported )?(?:(?:model|prompt|input|sequence) )?(?:length|size|window)(?: is)?"
     r"(?: only| just)?(?: of)?[:\s(]+{N}",
-    r"max(?:imum)? (?:input|prompt) tokens(?: is)?(?: of)?[:\s(]+{N}",
+    r"max(?:imum)? (?:input|prompt) tokens(?: is)?(?: of)?[:\s(=]+{N}",
     r"limit for (?:this|the) model is {N}",
     r"maximum number of (?:input |total |prompt )?tokens(?: allowed)?(?: for (?:this|the) model)?(?: is)?(?: of)?"
     r"[:\s(]+{N}",
     r"maximum allowed \({N}",
     r"token limit(?: is)?(?: of)?[:\s(]+{N}",
     r"tokens limit(?: is)?(?: of)?[:\s(]+{N}",
-    r"(?:only )?supports?(?: at most| up to) {N}",
+    r"supports? (?:at most|up to) {N}",
+    r"only supports? {N}",
+    r"limited to {N}",
     r"(?:limit|maximum|max|max size|max length|maximum length)(?: allowed)?(?: is)?(?: of)?:? {N}",
+    r"\bthe (?:limit|maximum) \({N}",
     r"> {N} (?:maximum|max|limit)",
     r"(?:cannot exceed|must not exceed|exceeds?|exceeding|exceeded|at most|up to|no more than|less than|<=|>=?|"
     r"larger than|longer than|greater than)(?: the| a| its)?(?: model's| model)?(?: maximum| max| limit)?(?: of)? {N}",
     r"{N}[- ]token (?:context|limit|window|maximum)",
     r"{N} tokens? (?:maximum|max|limit|allowed)",
     r"{N} (?:maximum|max) (?:context|input|prompt)",
+    r"[0-9] > {N}",
+    rf"{_BEYOND}:? {{N}}",
+    rf"{_BEYOND} \({{N}}(?= tokens)",  # A number alone in brackets may be a code.
     r"(?:\u6700\u5927|\u4e0a\u9650|\u9650\u5236)[^0-9\u3002]{0,20}{N}",  # at most, limit
 )
 _TOTALS = _patterns(
@@ -314,10 +376,12 @@ _TOTALS = _patterns(
     r"requested tokens \({N}",
     r"(?:will|would) take {N} tokens",
     r"max_total_tokens \({N}",
-    r"input and (?:maximum )?output tokens \({N}\)",
+    r"input and (?:maximum )?output tokens \(?{N}",
+    r"\bsum of [^0-9.]{1,60}?\bis {N}",
+    r"{N} tokens context requested",
 )
 _PROMPTS = _patterns(
-    r"(?:messages|prompt|input)s?(?: tokens)? (?:resulted in|contains?|requires?|has|have|is|are|was|were|used)"
+    r"(?:messages|prompt|input)s?(?: tokens)? (?:resulted in|contains?|requires?|has|have|is|are|was|were|used|of)"
     r"(?: about)? {N}",
     r"(?:prompt|input) token count(?: of| is)?[:\s(]+{N}",
     r"{N} tokens? (?:in|of|from) (?:the |your )?(?:text |input )?(?:messages|prompt|inputs?)",
@@ -326,7 +390,8 @@ _PROMPTS = _patterns(
     r"{N} `inputs`",
     r"(?:prompt|input|request)(?: length)? ?\((?:length )?{N}",
     r"(?:prompt|input|context) (?:is )?too (?:long|large)[:\s(]+{N}",
-    r"(?:prompt|input|current) length(?: is| of)?:? {N}",
+    r"(?:prompt|input|current) (?:token )?length(?: is| of)?:? {N}",
+    r"[(,;] ?(?:prompt|input): {N}",
     r"number of (?:input|prompt) tokens(?: is)?[:\s(]+{N}",
     r"(?:(?:input|prompt) tokens:?|prompt) \(?{N}",
     r"sequence length[:\s(]+{N}",
@@ -334,19 +399,20 @@ _PROMPTS = _patterns(
     r"keep the first {N} tokens",
     r"prompt_(?:len|tokens)\W{1,3}{N}",
     r"=> {N} >",
-    r"{N} \+ [0-9]+ >",
-    r"{N} tokens? > [0-9]",
+    r"{N} \+ [0-9]",
+    r"{N}(?: tokens?)? > [0-9]",
 )
 _UNSPLIT = _patterns(
     r"request(?: has| contains| is| of|ed)? {N} tokens",
+    r"request (?:needs|requires|uses) {N}",
     r"(?:token count|number of tokens|total tokens)(?: of| is)?[:\s(]+{N}",
-    r"(?:received|got|given|actual|but was):? {N}",
+    r"(?:received|got|given|actual|but was|supplied|provided|sent)[:=]? ?{N}",
 )
 _OUTPUTS = _patterns(
     r"{N}(?: tokens?)? (?:in|for|of) (?:the )?(?:completion|output)",
-    r"{N} `?(?:output|completion|max_new_tokens|max_tokens|new)`?(?: tokens)?",
+    r"{N} [`']?(?:output|completion|max_new_tokens|max_tokens|new)[`']?(?: tokens)?",
     r"(?:\+|and) max_(?:completion_|output_|new_)?tokens`?[\s(]+{N}",
-    r"[0-9] \+ {N} >",
+    r"[0-9] \+ {N}",
     r"\+ (?:completion|output)(?: tokens)? {N}",
     r"max_(?:completion_|output_|new_)?tokens'? is too large: {N}",
 )

@@ -130,6 +130,11 @@ SAMPLES = Samples(
         (b'{"role":"developer","content":"a"}', Kind.INSTRUCTIONS),
         (b'{"role":"function","name":"f","content":"a"}', Kind.RESULT),
         (b'{"role":"ipython","content":"a"}', Kind.OTHER),
+        (b'{"role":"user","content":"<system-reminder>a</system-reminder>"}', Kind.CLIENT),
+        (
+            b'{"role":"user","content":[{"type":"text","text":"<environment_context>a</environment_context>"}]}',
+            Kind.CLIENT,
+        ),
     ),
     alike=(
         (b'{"role":"user","content":"a"}', b'{"content":[{"type":"text","text":"a"}],"role":"user"}'),

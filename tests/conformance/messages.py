@@ -174,6 +174,14 @@ SAMPLES = Samples(
             Kind.USER,
         ),
         (b'{"role":"narrator","content":"a"}', Kind.OTHER),
+        (b'{"role":"user","content":"<system-reminder>a</system-reminder>"}', Kind.CLIENT),
+        (
+            (
+                b'{"role":"user","content":[{"type":"tool_result","content":"a"},'
+                b'{"type":"text","text":"<system-reminder>b</system-reminder>"}]}'
+            ),
+            Kind.RESULT,
+        ),
     ),
     alike=(
         (b'{"role":"user","content":"a"}', b'{"content":[{"type":"text","text":"a"}],"role":"user"}'),

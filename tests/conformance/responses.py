@@ -161,6 +161,7 @@ SAMPLES = Samples(
         (b'{"type":"message","role":"developer","content":"a"}', Kind.INSTRUCTIONS),
         (b'{"type":"x_unheard_of","held":1}', Kind.OTHER),
         (b'{"role":"critic","content":"a"}', Kind.OTHER),
+        (b'{"role":"user","content":"<environment_context>a</environment_context>"}', Kind.CLIENT),
         (b'{"type":"function_call_output","call_id":"c","output":"a"}', Kind.RESULT),
     ),
     alike=(

@@ -160,12 +160,14 @@ def test_a_page_that_is_allowed_reads_every_answer_and_the_providers_word_on_it_
         answer(b"{}", b"access-control-allow-origin: *", b"access-control-allow-credentials: true", b"vary: accept"),
     )
     for origin in (b"https://chat.example.com", b"http://localhost:3000", b"app://x"):
-        for request in (
+        requests = [
             raw(CHAT, JSON, b"origin: " + origin, method="POST", body=BODY),
             raw("/v1/models", b"origin: " + origin),
-            raw("/context/conversations/none", b"origin: " + origin),
             raw("/v1/../x", b"origin: " + origin),
-        ):
+        ]
+        if origin == b"https://chat.example.com":
+            requests.append(raw("/context/conversations/none", b"origin: " + origin))
+        for request in requests:
             answered = send(steno.url, request)
             assert answered.all("access-control-allow-origin") == [origin.decode()]
             assert answered.all("access-control-expose-headers") == ["*"]
@@ -176,6 +178,32 @@ def test_a_page_that_is_allowed_reads_every_answer_and_the_providers_word_on_it_
     assert plain.all("vary") == ["accept"]
 
 
+@pytest.mark.parametrize("origin", [b"http://localhost:5173", b"http://127.0.0.1:3000", b"app://x"])
+def test_no_page_of_this_machine_reads_or_changes_what_is_stored(shared_steno: Steno, origin: bytes) -> None:
+    """With a key or without, asked first or not: any program may serve a page on some port."""
+    asks = (b"origin: " + origin, b"access-control-request-method: GET")
+    for target in (
+        "/context/conversations",
+        "/context/tenant/export",
+        "/ui/conversations",
+        "/openapi.json",
+        "/metrics",
+    ):
+        for refused in (
+            ask(shared_steno.url, target, b"origin: " + origin),
+            ask(shared_steno.url, target, b"origin: " + origin, KEY),
+            ask(shared_steno.url, target, b"origin: " + origin, method="DELETE"),
+            ask(shared_steno.url, target, *asks, method="OPTIONS"),
+        ):
+            assert code(refused) == (403, "origin_not_allowed")
+            assert not [name for name, _ in refused.headers if name.startswith("access-control-")]
+    own = shared_steno.url.encode()
+    assert (
+        ask(shared_steno.url, "/context/conversations", b"origin: " + own, host=own.removeprefix(b"http://")).status
+        == 200
+    )
+
+
 def test_a_preflight_is_answered_here(scripted: ScriptedProvider, shared_steno: Steno) -> None:
     asks = [
         b"origin: http://localhost:3000",
@@ -183,7 +211,7 @@ def test_a_preflight_is_answered_here(scripted: ScriptedProvider, shared_steno: 
         b"access-control-request-headers: authorization, x-stainless-os",
         b"access-control-request-private-network: true",
     ]
-    for target in PATHS:
+    for target in (CHAT, "/v1/models", "/v1/files"):
         answered = ask(shared_steno.url, target, *asks, method="OPTIONS")
         assert (answered.status, answered.body) == (204, b"")
         assert answered.header("content-length") is None

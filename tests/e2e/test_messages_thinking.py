@@ -33,6 +33,9 @@ THINKING = {"type": "enabled", "budget_tokens": 1_024}
 STEADY = HISTORIES or 6
 HARDER = HISTORIES // 20 or 4
 BATCH = 50
+BUSY_TURNS = TURNS if HISTORIES else 5
+READINGS = ["claude-bind", "claude-bind-sent"]
+"""Bound to the prompt as the model read it, and as it was sent with what was dropped: nobody has said which."""
 
 pytestmark = pytest.mark.timeout(3600 if HISTORIES else 120)
 
@@ -102,6 +105,20 @@ def test_no_thought_is_refused_to_a_client_that_goes_back_or_switches_thinking_a
     thinkers = made(HARDER, capricious=True)
     asyncio.run(play(thinkers, [steno().url], TURNS))
     assert refusals(simulator) == []
+    assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
+
+
+@pytest.mark.parametrize("model", READINGS)
+@pytest.mark.parametrize("capricious", [False, True], ids=["steady", "capricious"])
+def test_no_thought_is_refused_after_compactions_in_mid_turn_whichever_prompt_it_is_bound_to(
+    simulator: Simulator, steno: StartSteno, model: str, capricious: bool
+) -> None:
+    """Also in the turns that follow, and where it was made behind thoughts that the provider dropped."""
+    simulator.window = WIDE
+    thinkers = made(HARDER // 2, busy=True, model=model, capricious=capricious)
+    asyncio.run(play(thinkers, [steno().url], BUSY_TURNS))
+    assert refusals(simulator) == []
+    assert any("thinking_dropped" in acts for thinker in thinkers for acts in thinker.acts)
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
 
 
@@ -190,6 +207,50 @@ def test_thoughts_of_which_nothing_is_known_any_more_are_dropped_once_they_were_
     assert [record.status for record in simulator.chats[sent:]] == [400, 200]
     assert taken["messages"] == refused["messages"] == body["messages"]
     assert taken["thinking"] == {**THINKING, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+
+
+@pytest.mark.parametrize("model", READINGS)
+def test_what_was_refused_once_is_asked_to_be_dropped_at_once_until_the_next_compaction(
+    simulator: Simulator, steno: StartSteno, postgres_url: str, model: str
+) -> None:
+    """By every process, in this turn and in those that follow; and it leaves no warning."""
+    simulator.window = WIDE
+    thinker = Thinker(1, Random(1), model=model, busy=True)
+    asyncio.run(play([thinker], [steno().url], BUSY_TURNS))
+    assert thinker.compactions
+    wide = {"models": [{"match": "*", "context_window": WIDE}], "storage": {"url": postgres_url}}
+    both = [steno(**wide), steno(**wide)]
+    simulator.clear_log()
+    asyncio.run(play([thinker], [running.url for running in both], 4))
+    assert [record.status for record in simulator.chats[:2]] == [400, 200]
+    assert {record.status for record in simulator.chats[1:]} == {200}
+    assert all("block_binding" in record.payload["thinking"] for record in simulator.chats[1:])
+    assert thinker.refusals == []
+
+
+def test_thoughts_that_were_refused_are_left_out_where_the_model_is_not_to_think(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.window = WIDE
+    url, body = thought_elsewhere(steno)
+    answered = ask(url, {**body, "thinking": {"type": "disabled"}})
+    assert answered.status == 200, answered.body
+    assert answered.header("x-context-actions") == "thinking_removed"
+    sent = simulator.chats[-1].payload
+    assert sent["thinking"] == {"type": "disabled"}
+    assert b'"type":"thinking"' not in simulator.chats[-1].body
+
+
+def test_a_refusal_that_was_gone_round_is_no_warning(
+    simulator: Simulator, steno: StartSteno, capfd: pytest.CaptureFixture[str]
+) -> None:
+    simulator.window = WIDE
+    url, body = thought_elsewhere(steno)
+    capfd.readouterr()
+    assert ask(url, body).status == 200
+    logged = "".join(capfd.readouterr())
+    assert "the provider is asked to drop thoughts that it refused" in logged
+    assert "provider refused" not in logged
 
 
 def test_a_client_that_wants_to_be_told_of_thoughts_that_do_not_fit_is_told(

@@ -388,6 +388,41 @@ def test_a_block_comes_before_the_answer_of_another_steno(
     assert [block.type for block in answer.content] == ["compaction", "text"]
 
 
+PAUSING = {**EDIT, "context_management": {"edits": [{**BEYOND, "pause_after_compaction": True}]}}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("edit", [EDIT, PAUSING], ids=["first", "pausing"])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(Fault(status=500), "summariser_status_500"), (Fault(text="Done."), "summary_too_short")],
+    ids=["down", "brief"],
+)
+def test_a_request_is_answered_without_the_block_that_could_not_be_made(
+    claude: anthropic.Anthropic, simulator: Simulator, edit: dict[str, Any], fault: Fault, reason: str, streamed: bool
+) -> None:
+    """The history fits: what was asked for beside its answer is no reason to refuse that."""
+    simulator.summary_default = fault
+    messages = said(0, 12)
+    asked: dict[str, Any] = {"model": CLAUDE, "max_tokens": 500, "messages": messages, "stream": streamed, **edit}
+    raw = claude.beta.messages.with_raw_response.create(**asked)
+    assert raw.status_code == 200
+    assert reason in raw.headers["x-context-reason"]
+    sent = told(simulator)[-1]
+    assert sent["messages"] == messages
+    assert "context_management" not in sent
+    if not streamed:
+        assert [block.type for block in raw.parse().content] == ["text"]
+
+
+def test_a_compaction_that_is_all_that_was_asked_for_is_an_error_where_it_fails(
+    claude: anthropic.Anthropic, simulator: Simulator
+) -> None:
+    simulator.summary_default = Fault(status=500)
+    with pytest.raises(anthropic.InternalServerError, match="could not be compacted: summariser_status_500"):
+        ask(claude, said(0, 12), **SUMMARIZE)
+
+
 def test_a_pause_gives_the_block_alone(claude: anthropic.Anthropic) -> None:
     pausing = {**EDIT, "context_management": {"edits": [{**BEYOND, "pause_after_compaction": True}]}}
     answer = ask(claude, said(0, 12), **pausing)
@@ -478,6 +513,49 @@ def test_an_altered_summary_is_refused(claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as caught:
         ask(claude, [{"role": "assistant", "content": [forged]}, *said(3, 4)], betas=["compact-2026-09-04"])
     assert caught.value.error_code == "compaction_signature_invalid"
+
+
+COUNTED = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}
+
+
+def referring(written: str, client: openai.OpenAI, claude: anthropic.Anthropic) -> dict[str, Any]:
+    """A request whose history begins with a compaction of Steno's, long before."""
+    if written == "responses":
+        return {"model": GPT, "input": [item_of(client), user("And now?")]}
+    block = ask(claude, said(0, 3), **SUMMARIZE).content[0].to_dict()
+    history = [*said(0, 3), {"role": "assistant", "content": [block]}, {"role": "user", "content": "And now?"}]
+    return {"model": CLAUDE, "max_tokens": 100, "messages": history}
+
+
+def altered(body: dict[str, Any]) -> dict[str, Any]:
+    sealed = re.search(r"stn1\.[\w-]+", json.dumps(body))
+    assert sealed is not None
+    changed: dict[str, Any] = json.loads(json.dumps(body).replace(sealed[0], sealed[0][:-8] + "AAAAAAAA"))
+    return changed
+
+
+@pytest.mark.parametrize("written", ["responses", "messages"])
+def test_whatever_looks_at_a_request_reads_its_summaries(
+    running: Steno, client: openai.OpenAI, claude: anthropic.Anthropic, simulator: Simulator, written: str
+) -> None:
+    """A plan, a compaction for a gateway and a count, with the errors of the chat path."""
+    body = referring(written, client, claude)
+    headers = {"authorization": "Bearer sk-test", "x-api-key": "sk-test", "anthropic-version": "2023-06-01"}
+    targets = ["/context/plan", "/context/compact", COUNTED[written]]
+    with httpx2.Client(base_url=running.url, headers=headers, timeout=30.0) as http:
+        for target in targets:
+            own = {"format": written} if target.startswith("/context") else {}
+            answered = http.post(target, json={**body, **own})
+            assert answered.status_code == 200, answered.text
+            assert "stn1." not in answered.text
+            if target == "/context/compact":
+                assert "[Notes on messages 1 to" in json.dumps(answered.json()["messages"])
+            broken = http.post(target, json={**altered(body), **own})
+            assert broken.status_code == 400
+            assert "A compaction in the history cannot be read" in broken.text
+        counted = simulator.others[-1] if written == "responses" else simulator.log[-1]
+        assert "[Notes on messages 1 to" in counted.body.decode()
+        assert "stn1." not in counted.body.decode()
 
 
 def test_what_follows_a_compaction_belongs_to_its_conversation(client: openai.OpenAI) -> None:

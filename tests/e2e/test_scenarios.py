@@ -243,7 +243,9 @@ def test_a_bad_summary_is_asked_for_again_and_never_stored(steno: StartSteno, si
         simulator.next_summary(text=text)
     assert ask(proxy, LONG).context["reason"] == "summary_refused"
     assert get(proxy, f"/conversations/{_only(proxy)}/summaries")["data"] == []
-    assert ask(proxy, LONG).context_status == "summarized"
+    assert ask(proxy, LONG).context["reason"] == "summary_refused, summary_failed_lately"  # Both were paid for.
+    assert calls(simulator) == 2
+    assert ask(proxy, talk(26, first=30)).context_status == "summarized"
 
 
 def test_over_the_limit_without_a_summary_large_results_are_shortened(steno: StartSteno, simulator: Simulator) -> None:

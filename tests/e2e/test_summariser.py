@@ -620,3 +620,18 @@ def test_whatever_goes_wrong_the_request_is_answered_and_nothing_is_stored(
     assert (sent == messages) == (zone == "soft")
     assert (sent[0], sent[-1]) == (messages[0], messages[-1])
     assert get(proxy, f"/conversations/{context['conversation_id']}/summaries")["data"] == []
+
+
+@pytest.mark.parametrize(("rounds", "calls"), [(26, 2), (120, 10)], ids=["small", "large"])
+def test_a_summariser_that_answers_too_briefly_costs_two_calls_or_one_a_part_and_one_more(
+    steno: StartSteno, simulator: Simulator, rounds: int, calls: int
+) -> None:
+    """And a repetition of the request costs none."""
+    simulator.summary_default = Fault(text="They talked.")
+    proxy = steno()
+    messages: Any = [RULES, *talk(rounds), {"role": "user", "content": "Which one was that?"}]
+    for _ in range(3):
+        answer: Any = proxy.sdk().chat.completions.create(model="gpt-4o", messages=messages)
+        assert "summary_too_short" in answer.context["reason"]
+        stricter = [b"summary_too_short" in record.body for record in simulator.summaries]
+        assert (len(stricter), sum(stricter)) == (calls, 1)

@@ -70,6 +70,9 @@ class Thinker:
     adaptive: bool = False
     capricious: bool = False
     """Now and then it goes back, has a turn without thinking or one without compaction."""
+    busy: bool = False
+    """Its turns go on for many calls, so that most compactions come in the middle of one."""
+    model: str = MODEL
     thoughtless: bool = False
     uncompacted: bool = False
 
@@ -120,7 +123,7 @@ class Thinker:
         if self.thoughtless:
             thinking = {"type": "disabled"}
         return {
-            "model": MODEL,
+            "model": self.model,
             "max_tokens": 1_200,
             "system": [{"type": "text", "text": f"You are {self.name}", "cache_control": MARK}],
             "tools": TOOLS,
@@ -145,7 +148,8 @@ class Thinker:
             del self.history[self.random.choice(begun[-3:]) :]
 
     def _wish(self) -> str:
-        return self.random.choice(["Thanks."] * 5 + ["CALL1", "CALL2", "CALL3"])
+        calls = ["CALL1", "CALL2", "CALL3"]
+        return self.random.choice(["Thanks.", *calls * 4] if self.busy else ["Thanks."] * 5 + calls)
 
     def _say(self, text: str) -> None:
         is_text = self.random.random() < 0.5

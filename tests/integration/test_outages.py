@@ -9,7 +9,9 @@ from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 from sqlalchemy import event, text
 
@@ -187,6 +189,49 @@ async def test_commit_outlives_a_restart_of_the_database(open_store: OpenStore, 
     await asyncio.sleep(2.2)
     gate.heal()
     assert await committing
+
+
+CLOSED = "update pg_database set datallowconn = false where datname = '{0}'"
+ENDED = "select pg_terminate_backend(pid) from pg_stat_activity where usename = '{0}'"
+OPENED = "update pg_database set datallowconn = true where datname = '{0}'"
+LETS_NOBODY_IN = {
+    "55000": ((CLOSED, ENDED), (OPENED,)),
+    "3D000": (
+        (CLOSED, ENDED, 'alter database "{0}" rename to "{0}_"', OPENED.replace("{0}", "{0}_")),
+        ('alter database "{0}_" rename to "{0}"',),
+    ),
+    "28000": (('alter role "{0}" nologin', ENDED), ('alter role "{0}" login',)),
+}
+"""The state that PostgreSQL names: how it comes, and how it ends."""
+
+
+@pytest.mark.parametrize("state", LETS_NOBODY_IN)
+async def test_commit_outlives_a_database_that_lets_nobody_in(
+    open_store: OpenStore, postgres_server: str, postgres_url: str, state: str
+) -> None:
+    """As while it is restored, or its password is changed: a summary that was paid for is stored afterwards."""
+    name = urlsplit(postgres_url).path.removeprefix("/")
+    administrator = await asyncpg.connect(postgres_server)
+    try:
+        await administrator.execute(f"create role \"{name}\" login superuser password '{name}'")
+        address = urlsplit(postgres_url)
+        host = address.netloc.rpartition("@")[2]
+        store = open_store(address._replace(netloc=f"{name}:{name}@{host}").geturl(), 0.25)
+        await store.start()
+        held = await take(store, 0, 4)
+        closes, opens = LETS_NOBODY_IN[state]
+        for statement in closes:
+            await administrator.execute(statement.format(name))
+        committing = asyncio.create_task(store.commit(held, [chunk(0, 4)]))
+        await asyncio.sleep(0.6)
+        assert not committing.done()
+        for statement in opens:
+            await administrator.execute(statement.format(name))
+        assert await committing
+        assert [stored.id for stored in await store.chunks_in(TENANT, SERIES, chain(10))] == [chunk(0, 4).id]
+    finally:
+        await administrator.execute(f'alter role "{name}" nologin')
+        await administrator.close()
 
 
 async def test_commit_gives_up_within_about_ten_seconds(open_store: OpenStore, gate: FaultProxy) -> None:

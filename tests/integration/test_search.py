@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store import Store, UnknownCursor, words_in
+from app.store import Store, UnknownCursor, summary_index, words_in
 from app.store.tables import summary_words
 from app.store.words import terms
-from tests.integration.examples import STRANGER, chunk, put, take
+from tests.integration.examples import STRANGER, OpenStore, chunk, put, take
 from tests.integration.examples import TENANT as US
 
 
@@ -148,6 +149,38 @@ async def test_what_an_earlier_release_stored_is_found_after_tidying(
     await store.index_summaries()
     assert len(await found(store, "parcel")) == 8
     assert len(await found(store, "parcel", tenant=STRANGER)) == 4
+
+
+async def test_summaries_are_looked_through_until_none_is_missing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    index_some = summary_index.index_some
+
+    async def counted(connection: AsyncConnection, after: summary_index.Key | None, most: int) -> object:
+        looks.append(after)
+        return await index_some(connection, after, most)
+
+    monkeypatch.setattr("app.store.summary_index.index_some", counted)
+    await write(store, "The parcel.")
+    async with store._database.writing() as connection:
+        await connection.execute(delete(summary_words))
+    for look in (1, 2, 2):
+        await store.index_summaries()
+        assert len(looks) == look
+
+
+async def test_one_replica_at_a_time_looks_for_what_no_search_finds(open_store: OpenStore, postgres_url: str) -> None:
+    """The other one leaves it alone, and is not kept waiting."""
+    first, second = open_store(postgres_url), open_store(postgres_url)
+    await first.start()
+    await second.start()
+    async with first._database.writing() as connection:
+        await summary_index.index_some(connection, None, 10)
+        await second.index_summaries()
+        assert not second._is_indexed
+    await second.index_summaries()
+    assert second._is_indexed
 
 
 async def test_exact_values_and_rules_are_found_like_the_text_whoever_indexed_it(store: Store) -> None:

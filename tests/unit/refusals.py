@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -701,3 +703,14 @@ NEGATIVES = [
     Other("a window too small", openai("Model context window too small (minimum is 16000 tokens)")),
     Other("a sequence of stops", openai("Too many stop sequences: the request has 17, the maximum is 16.")),
 ]
+
+
+def _more(overflow: bool) -> list[dict[str, Any]]:
+    lines = Path(__file__).with_suffix(".jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row.pop("overflow") is overflow]
+
+
+MORE_OVERFLOWS = [Refused(**row) for row in _more(True)]
+"""In the words of more providers, servers and gateways; status 200: the first frame of a stream."""
+MORE_NEGATIVES = [Other(**row) for row in _more(False)]
+"""Limits of rate, credit, output, items, media and parameters, and what a schema does not allow."""

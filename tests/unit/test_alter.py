@@ -101,11 +101,12 @@ def test_recency_grows_from_a_fifth_to_the_whole() -> None:
 
 def test_a_text_that_is_cut_twice_still_tells_its_first_size() -> None:
     original = message("tool", "x" * 5_000)
-    once = shortened_texts(original, original, 1_000)
-    twice = shortened_texts(original, once, 300)
+    once = shortened_texts(original, original, 1_000, {0})
+    twice = shortened_texts(original, once, 300, {0})
     assert twice.text == shorten(original.text, 300)
     assert "5000 characters in all" in twice.text
-    assert shortened_texts(original, twice, 1_000) == twice
+    assert shortened_texts(original, twice, 1_000, {0}) == twice
+    assert shortened_texts(original, original, 300, ()) == original
 
 
 def test_arguments_that_are_cut_stay_an_object_and_are_not_wrapped_twice() -> None:

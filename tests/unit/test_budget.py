@@ -31,6 +31,58 @@ def test_the_prompt_has_a_limit_of_its_own() -> None:
     assert budget_for(Window(400_000, "config", max_input=272_000), 10_000, Shares()).limit == 272_000
 
 
+@pytest.mark.parametrize(
+    ("output", "floor", "limit"),
+    [
+        (30_000, 2_000, 2_768),
+        (30_000, 2_256, 2_768),
+        (30_000, 2_257, 31_130),
+        (32_000, 0, 768),
+        (32_000, 300, 31_130),
+        (32_768, 0, 31_130),
+        (1_000_000, 0, 31_130),
+        (32_000, 31_129, 31_130),
+        (32_000, 31_130, 32_768),
+        (32_000, 32_767, 32_768),
+        (32_000, 32_768, 768),
+        (None, 31_129, 31_130),
+        (None, 31_130, 32_768),
+        (0, 32_000, 32_768),
+        (500, 32_267, 32_268),
+        (500, 32_268, 32_768),
+    ],
+)
+def test_the_reserve_gives_way_to_what_goes_in_any_case(output: int | None, floor: int, limit: int) -> None:
+    """First to the usual one, then to none; where even the window is too small it stays."""
+    whole = budget_for(Window(32_768, "config"), output, Shares())
+    budget = whole.for_floor(floor)
+    assert budget.limit == budget.reported_limit == limit
+    assert budget.trigger.tokens <= limit
+    if budget is whole:
+        assert budget.given_way == 0
+    else:
+        assert budget.given_way == whole.reserve > budget.reserve
+
+
+def test_in_a_small_window_a_reserve_gives_way_later() -> None:
+    whole = budget_for(Window(4_096, "config"), 2_048, Shares())
+    assert whole.for_floor(1_844).limit == 2_048
+    assert whole.for_floor(1_845).limit == 4_096 - 204
+
+
+def test_a_share_that_is_kept_free_gives_way_last() -> None:
+    whole = budget_for(Window(100_000, "config"), 99_000, Shares(reserve=0.25))
+    assert whole.for_floor(5_000).limit == 75_000
+    assert whole.for_floor(80_000).limit == 100_000
+
+
+def test_a_limit_of_the_models_own_for_prompts_does_not_give_way() -> None:
+    whole = budget_for(Window(400_000, "config", max_input=272_000), 390_000, Shares())
+    roomier = whole.for_floor(20_000)
+    assert (roomier.limit, roomier.roomier) == (272_000, None)
+    assert whole.for_floor(300_000) is whole
+
+
 def test_a_reserve_larger_than_the_window_leaves_nothing() -> None:
     assert budget_for(Window(4_000, "config"), 8_000, Shares()).limit == 0
 

@@ -47,6 +47,16 @@ async def ask(upstream: MockedUpstream, root: str = "") -> ModelListing:
             (400_000, 272_000, 128_000),
         ),
         ({"max_input_tokens": 200_000}, (200_000, None, None)),
+        ({"context_size": 163_840, "max_output_tokens": 32_768}, (163_840, None, 32_768)),
+        (
+            {"model_spec": {"availableContextTokens": 131_072, "maxCompletionTokens": 24_000, "pricing": {}}},
+            (131_072, None, 24_000),
+        ),
+        ({"metadata": {"context_length": 163_840, "max_tokens": 163_840, "tags": ["fp8"]}}, (163_840, None, None)),
+        ({"context_window": {"context_length": 200_000, "max_output_tokens": 64_000}}, (200_000, None, 64_000)),
+        ({"parameters": {"max_seq_len": 32_768, "cache_size": 65_536}}, (32_768, None, None)),
+        ({"model_info": {"max_input_tokens": 200_000, "max_output_tokens": 64_000}}, (200_000, None, 64_000)),
+        ({"inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536}, (1_048_576, None, 65_536)),
         ({"meta": {"n_ctx_train": 131_072, "n_ctx": 8_192}}, (8_192, None, None)),
         ({"meta": {"n_ctx_train": 131_072}}, None),
         ({"context_length": 0}, None),
@@ -187,6 +197,75 @@ async def test_an_api_is_looked_for_below_the_path_and_where_others_have_it(
     there = target.removeprefix("/v1") if target.startswith("/v1/") else target
     upstream = MockedUpstream({f"/v1{there}" if target != there else there: told})
     assert await Discovery(upstream, path, 5.0).elsewhere() == found
+
+
+async def test_a_router_has_the_least_of_its_hosts_windows_and_that_of_the_one_that_is_named() -> None:
+    """Hugging Face's."""
+    hosts = [
+        {"provider": "one", "status": "live", "context_length": 262_144},
+        {"provider": "two", "status": "live", "context_length": 131_072, "supports_tools": True},
+        {"provider": "gone", "status": "error", "context_length": 8_192},
+        {"provider": "silent", "status": "live"},
+        "odd",
+    ]
+    entries = {"id": "org/model", "providers": hosts}, {"id": "org/other", "providers": [{"provider": "silent"}]}
+    found = await ask(MockedUpstream({MODELS: listing(*entries)}))
+    assert found.of("org/model") == found.of("Org/Model:two") == Window(131_072, "provider")
+    assert found.of("org/model:one") == Window(262_144, "provider")
+    assert found.of("org/other") is None
+
+
+# TabbyAPI
+
+
+async def test_tabby_answers_with_the_model_that_is_loaded_whatever_is_asked_for() -> None:
+    entries = [{"id": name, "owned_by": "tabbyAPI", "parameters": None} for name in ("a", "b")]
+    loaded = {"id": "b", "owned_by": "tabbyAPI", "parameters": {"max_seq_len": 16_384, "cache_size": 32_768}}
+    found = await ask(MockedUpstream({MODELS: listing(*entries), "/v1/model": loaded}))
+    assert found.of("b") == found.of("a") == found.of("gpt-4o") == Window(16_384, "provider")
+    assert found.changes
+    assert (await ask(MockedUpstream({MODELS: listing(*entries), "/v1/model": 401}))).of("a") is None
+
+
+# LiteLLM
+
+LITELLM = [{"id": name, "created": 1_677_610_602, "owned_by": "openai"} for name in ("house", "other")]
+
+
+async def test_litellm_tells_what_stands_behind_its_names_and_the_least_of_several_counts() -> None:
+    info = [
+        {"model_name": "house", "model_info": {"max_tokens": 16_384, "max_input_tokens": 128_000}},
+        {"model_name": "house", "model_info": {"max_input_tokens": 32_000, "max_output_tokens": 4_096}},
+        {"model_name": "house", "model_info": {"max_input_tokens": 64_000}},
+        {"model_name": "other", "model_info": {"max_input_tokens": None}},
+        {"model_name": "not-listed", "model_info": {"max_input_tokens": 8_192}},
+        {"model_info": {}},
+    ]
+    found = await ask(MockedUpstream({MODELS: listing(*LITELLM), "/v1/model/info": {"data": info}}))
+    assert found.of("house") == Window(32_000, "provider", max_output=4_096)
+    assert found.of("other") is None
+    assert set(found.models) == {"house", "other"}
+
+
+@pytest.mark.parametrize("told", [401, b"no JSON", httpx2.ConnectError("gone")])
+async def test_a_litellm_that_does_not_tell_is_not_guessed_at(told: Any) -> None:
+    assert (await ask(MockedUpstream({MODELS: listing(*LITELLM), "/v1/model/info": told}))).of("house") is None
+
+
+# Gemini
+
+
+async def test_gemini_tells_windows_beside_the_api_that_is_like_others() -> None:
+    listed = [{"name": "models/gem", "inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536}, {"name": "models/x"}]
+    entries = [{"id": name, "owned_by": "google"} for name in ("models/gem", "models/x")]
+    upstream = MockedUpstream({MODELS: listing(*entries), "/v1beta/models?pageSize=1000": {"models": listed}})
+    discovery = Discovery(upstream, "/v1beta/openai", 5.0)
+    found = await discovery.listing([(b"authorization", b"Bearer abc")])
+    assert found.of("gem") == found.of("models/gem") == Window(1_048_576, "provider", max_output=65_536)
+    assert found.of("x") is None
+    assert upstream.asked[-1][1][b"x-goog-api-key"] == b"abc"
+    assert b"authorization" not in upstream.asked[-1][1]
+    assert (await ask(upstream)).of("gem") is None  # Google's models, listed by somebody else.
 
 
 # llama.cpp

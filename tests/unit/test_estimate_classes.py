@@ -408,7 +408,10 @@ def test_audio() -> None:
 
 
 def test_file() -> None:
-    part = {"type": "file", "file": {"filename": "log.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}}
+    for data, tokens in {"JVBERi0x": 216, "aGVsbG8gdGhlcmU=": n("hello there"), "UEsDBA==": 1_000}.items():
+        part = {"type": "file", "file": {"filename": "log", "file_data": f"data:application/any;base64,{data}"}}
+        assert estimated(request(said("user", [part]))) == 3 + n("user") + tokens + 3
+    part = {"type": "file", "file": {"file_id": "file-1"}}
     assert estimated(request(said("user", [part]))) == 3 + n("user") + 1_000 + 3
 
 

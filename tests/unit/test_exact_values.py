@@ -236,3 +236,17 @@ def test_no_value_has_a_line_break_a_mark_or_more_than_its_length(text: str) -> 
         assert 0 < len(value) <= LONGEST_VALUE
         assert len(value.splitlines()) == 1
         assert "<" not in value.partition("(")[0]
+
+
+def test_marks_and_the_names_of_tags_that_end_are_no_values() -> None:
+    text = "<rules 5f0c1a9e>\nNo.\n</rules 5f0c1a9e>\n</values>\n<task>\nRead /etc/hosts.\n</task>\n</RULES>"
+    assert found(text) == ["/etc/hosts"]
+
+
+def test_in_a_users_message_a_result_counts_as_one() -> None:
+    """So what the user names comes before what a tool lists, and names from code count in his words alone."""
+    result = ("Look at ORD-1.", "Tool result:\nORD-2 net_total")
+    assert values_in([replace(message("user"), texts=result)]) == ["ORD-1", "ORD-2"]
+    passed_on = replace(message("user"), texts=("ORD-2 net_total", "Look at ORD-1, gross_total."), passed_on=(0,))
+    assert values_in([passed_on]) == ["ORD-1", "ORD-2", "gross_total"]
+    assert values_in([replace(message("user"), texts=("[read_file for 'a'] Result:", "net_total"))]) == []

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.limits.budget import Line
 from app.core.reasons import Code, Reason, Reasons, because
-from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.ladder import Decision, settle, step_down, untouched
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
@@ -15,7 +15,7 @@ from app.core.stages.session_pruning import SessionPruning
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
-from app.core.view.reading import Path, build_view
+from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, View
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, turns, words
 
@@ -78,6 +78,54 @@ def test_what_nothing_brings_under_the_limit_goes_as_it_came() -> None:
     assert decision == Decision(None, (), (*WHY, Reason(Code.OVER_THE_LIMIT)), failed=True)
     assert decision.reason == "summariser_upstream_timeout: over_the_limit"
     assert settled(held, chunk(held, 0, 2)).reason == "over_the_limit"
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(fit=False, emergency=False)])
+def test_where_summaries_leave_no_room_the_history_goes_without_them(policy: Policy) -> None:
+    """Summary and instructions alone are over the limit; without the summary there is room for the latest messages."""
+    talk = conversation(message("system", words(600)), *turns(20, size=60), QUESTION)
+    large = chunk(talk, 0, 30, tokens=500)
+    why = because(Code.SUMMARY_TOO_LONG)
+    decision = settle(case(talk, large, policy=policy), why, in_vain=True)
+    assert decision.view is not None
+    assert not decision.view.chunks
+    assert decision.view.tokens <= 1_000
+    assert (decision.status, decision.actions) == ("trimmed", ("pruned", "stub"))
+    assert decision.reason == "summary_too_long, summaries_left_out"
+    assert decision.steps[-1].name == "without_summaries"
+    nothing = settle(case(talk, large, policy=replace(policy, prune=False)), why)
+    assert (nothing.view, nothing.reason) == (None, "summary_too_long: over_the_limit")
+
+
+def test_without_its_summaries_a_history_is_masked_as_far_as_it_was() -> None:
+    """Also by a boundary that was set behind a summary: masks of its messages would else be given up."""
+    call, result = message("assistant", "look", calls=["a"]), message("tool", words(400), answers="a")
+    talk = conversation(
+        message("system", words(600)), message("user", "go"), call, result, *turns(12, size=30), QUESTION
+    )
+    masks = Masks(talk.transcript, MaskPolicy(), cost)
+    masking = Masking(masks, (Boundary(10, 6),))
+    decision = settle(case(talk, chunk(talk, 0, 8, tokens=500), masking=masking, policy=Policy(fit=False)))
+    bare = case(talk, chunk(talk, 0, 8, tokens=500), masking=masking).bare_view
+    assert bare.actions == ("masked",)
+    assert decision.steps[-1].name == "without_summaries"
+    assert case(talk, chunk(talk, 0, 8)).bare_view == whole(talk)
+
+
+def test_a_history_that_fits_without_its_summaries_goes_as_it_came() -> None:
+    talk = conversation(message("system", words(600)), *turns(4, size=40), QUESTION)
+    decision = settle(case(talk, chunk(talk, 0, 6, tokens=500), policy=Policy(fit=False)), WHY)
+    assert decision.view is None
+    assert decision.why == (*WHY, Reason(Code.SUMMARIES_LEFT_OUT))
+
+
+def test_that_the_reserve_gave_way_is_said_where_more_goes_than_it_leaves() -> None:
+    limits = budget(window=1_000, given_way=900, reserve=50)
+    told = "reserve_gave_way: of a window of 1000 tokens 900 are to be kept for the answer, which leaves the history"
+    for number, is_told in ((0, False), (5, True), (8, True), (30, True)):
+        asked = conversation(*turns(number), QUESTION)
+        decision = untouched(asked, Policy(), limits, "m") or settle(case(asked, limits=limits))
+        assert (decision.reason or "").startswith(told) is is_told
 
 
 def test_coverage_tells_each_part_in_order() -> None:
@@ -267,3 +315,43 @@ def test_an_orphan_is_taken_out_where_that_alone_makes_the_prompt_fit() -> None:
     orphan = message("tool", words(150), answers="nobody", tokens=2_000)
     decision = settled(conversation(*turns(2), orphan, QUESTION))
     assert (decision.actions, decision.reason) == (("repaired",), None)
+
+
+REFUSED = because(Code.PAYLOAD_REFUSED, "roles must alternate")
+FAR_TOO_LONG = conversation(message("system", "rules"), *turns(30, size=60), QUESTION)
+
+
+def test_below_a_refused_summary_stands_the_history_made_to_fit_without_any() -> None:
+    decision = step_down(case(FAR_TOO_LONG, chunk(FAR_TOO_LONG, 0, 50)), "summarized", REFUSED)
+    assert decision is not None
+    assert (decision.status, decision.why) == ("trimmed", REFUSED)
+    assert decision.view is not None
+    assert decision.view.tokens <= budget().limit
+
+
+def test_below_it_stand_the_clients_own_bytes_where_those_fit() -> None:
+    assert step_down(case(TALK, chunk(TALK, 0, 10)), "summarized", REFUSED) == Decision(None, (), REFUSED)
+
+
+def test_below_what_was_refused_without_a_summary_there_are_the_clients_own_bytes_or_nothing() -> None:
+    assert step_down(case(TALK), "trimmed", REFUSED) == Decision(None, (), REFUSED)
+    assert step_down(case(FAR_TOO_LONG), "trimmed", REFUSED) is None
+
+
+def test_below_a_summary_there_is_nothing_where_nothing_can_be_made_to_fit() -> None:
+    rigid = Policy(fit=False, prune=False, emergency=False)
+    assert step_down(case(FAR_TOO_LONG, chunk(FAR_TOO_LONG, 0, 50), policy=rigid), "summarized", REFUSED) is None
+
+
+def test_a_history_that_is_malformed_itself_goes_no_step_down() -> None:
+    talk = conversation(*turns(3), message("tool", "nobody asked", answers="c1"), QUESTION)
+    assert step_down(case(talk, chunk(talk, 0, 2)), "summarized", REFUSED) is None
+
+
+def test_a_provider_that_refuses_the_assistant_twice_in_a_row_is_sent_notes_between() -> None:
+    talk = conversation(*turns(12, size=40), QUESTION).with_pins(Pins((3, 5)))
+    policy = replace(FIT_ONLY, alternates=True)
+    decision = settle(case(talk, chunk(talk, 0, 8), policy=policy))
+    assert decision.view is not None
+    kinds = [type(part).__name__ for part in decision.view.parts]
+    assert kinds == ["Summary", "Pinned", "Note", "Pinned", "Verbatim"]

@@ -8,11 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
+import structlog
 
 from app.core.limits.overflow import Overflow
 from app.core.tokens.calibration import Sample
 from app.main import create_app
 from app.proxy.caller import Caller
+from app.proxy.measuring import MOST_GUESSED
 from app.proxy.services import Services
 from app.settings import load
 from app.wire.formats import FORMATS
@@ -93,3 +95,16 @@ async def test_nothing_that_is_learnt_is_missed(services: Services, seed: int) -
             told = await measured(services, request, caller)
             assert told == services.measuring._measure(told.provider, request, caller)
     await asyncio.sleep(0)
+
+
+async def test_a_model_that_nobody_knows_is_said_once_with_what_to_do(services: Services) -> None:
+    with structlog.testing.capture_logs() as logs:
+        for tenant, model in (("one", "house"), ("two", "house"), ("one", "gpt-4o"), ("one", "other")):
+            await measured(services, *asked(tenant, model))
+        for number in range(200):
+            await measured(services, *asked("one", f"made-up-{number}"))
+    said = [line for line in logs if line["event"] == "a model's window is a guess"]
+    assert [line["model"] for line in said[:2]] == ["house", "other"]
+    assert {"upstream", "model", "window", "remedy"} <= set(said[0])
+    assert "context_window" in said[0]["remedy"]
+    assert len(said) == MOST_GUESSED

@@ -53,7 +53,12 @@ class Talk:
         return self._random.random() < share
 
     def _text(self, most: int = 200) -> Block:
-        return {"type": "text", "text": words(self._random, most)}
+        return {"type": "text", "text": self._words(most)}
+
+    def _words(self, most: int) -> str:
+        """With an exact value here and there, or many."""
+        numbers = range(self._random.choice([0, 0, 1, 40]))
+        return " ".join([words(self._random, most), *(f"ORD-{self._random.randrange(10**6):06}" for _ in numbers)])
 
     def _turn(self) -> None:
         self._ask([self._text(self._random.choice([30, 200, 2_500])), *self._others()])
@@ -112,7 +117,7 @@ class Talk:
         self._ask([*results, *([self._text()] if self._chance(0.25) else [])])
 
     def _result(self, id_: str) -> Block:
-        text = words(self._random, self._random.choice([50, 500, 500, 4_000]))
+        text = self._words(self._random.choice([50, 500, 500, 4_000]))
         content: Any = text if self._chance(0.6) else [{"type": "text", "text": text}, *self._others()[:1]]
         return {"type": "tool_result", "tool_use_id": id_, "content": content}
 
@@ -174,7 +179,8 @@ def sent(request: Asked, steno: Steno, raw: bytes, *, alternate: bool) -> dict[s
 @given(SEEDS)
 def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -> None:
     random = Random(seed)
-    talk, steno, alternate = Talk(random), Steno(preset), random.random() < 0.5
+    talk, alternate = Talk(random), random.random() < 0.5
+    steno = Steno(preset, alternates=alternate, recalls=True)
     pins = [random.randint(0, 30)] if random.random() < 0.2 else []
     for stop in talk.requests:
         body = body_of(random, talk.messages[:stop])
@@ -189,6 +195,7 @@ def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -
         if alternate:
             roles = [message["role"] for message in payload["messages"]]
             assert ("user", "user") not in set(pairwise(roles))
+            assert rows_of_the_assistant(payload) <= rows_of_the_assistant(body), "those of a paused turn stay"
 
 
 @PRESETS
@@ -213,6 +220,11 @@ def test_odd_histories_are_compacted_or_passed_and_never_fail(preset: PresetName
     raw = json.dumps({"model": "m", "messages": messages}).encode()
     payload = sent(asked(raw), Steno(preset), raw, alternate=random.random() < 0.5)
     assert payload is None or payload["messages"]
+
+
+def rows_of_the_assistant(body: dict[str, Any]) -> int:
+    roles = [message["role"] for message in body["messages"] if message["role"] != "system"]
+    return sum(pair == ("assistant", "assistant") for pair in pairwise(roles))
 
 
 def check_contents(body: dict[str, Any], payload: dict[str, Any]) -> None:

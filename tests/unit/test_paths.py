@@ -63,6 +63,7 @@ def test_each_path_is_listed_once_and_found_with_slashes_and_query() -> None:
         (set(FORMAT_NAMES), b"/v1/messages", [OWN, BEARER]),
         (set(FORMAT_NAMES), b"/v1/chat/completions", [BEARER]),
         (set(FORMAT_NAMES), b"/v1/models", [BEARER]),
+        ({"chat_completions"}, b"/v1beta/models?pageSize=1000", [(b"x-goog-api-key", b"sk")]),
     ],
 )
 def test_a_key_stands_where_the_upstream_wants_it(

@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.history.messages import Media
-from app.core.tokens.pictures import FILE_TOKENS, Fit, Patches, Tiles, media_tokens
+from app.core.tokens.pictures import Fit, Pages, Patches, Tiles, media_tokens
 
 TILES = Tiles(85, 170)
 PATCHES = Patches(162, 2, Fit(1_536, 2_048))
@@ -96,11 +96,27 @@ def test_a_recording_costs_ten_tokens_a_second_and_four() -> None:
 
 
 def test_a_file_and_whatever_is_unknown_cost_a_flat_sum() -> None:
-    assert media_tokens(Media("file", 10), TILES) == media_tokens(Media("video", 10), PATCHES) == FILE_TOKENS
+    assert media_tokens(Media("file", 10), TILES) == media_tokens(Media("video", 10), PATCHES) == 1_000
+
+
+def test_a_file_costs_what_is_written_in_it_and_the_same_for_each_page() -> None:
+    pages = Pages(100, file=5)
+    assert media_tokens(Media("file", 10, pages=3, glyphs=380), TILES, files=pages) == 5 + 3 * 100 + 100
+    assert (
+        media_tokens(Media("file", 10, text="one two"), TILES, files=pages, count=lambda text: len(text.split())) == 7
+    )
+    assert media_tokens(Media("file", 10), TILES, files=pages) == 1_000
+
+
+def test_a_page_may_cost_by_its_size_up_to_a_bound() -> None:
+    pages = Pages(1_570, tokens_per_point=4 / 750)
+    for (width, height), page in {(200, 200): 213, (612, 792): 1_570, (0, 0): 1_570}.items():
+        file = Media("file", 10, width=width, height=height, pages=100)
+        assert media_tokens(file, TILES, files=pages) == 100 * page
 
 
 def test_only_pictures_are_scaled() -> None:
     assert media_tokens(picture(640, 480), TILES, 2.0) == 2 * 425
     assert media_tokens(picture(640, 480), TILES, 0.1) == 42
-    assert media_tokens(Media("file", 10), TILES, 2.0) == FILE_TOKENS
+    assert media_tokens(Media("file", 10), TILES, 2.0) == 1_000
     assert media_tokens(Media("audio", 1, seconds=1.0), TILES, 2.0) == 14

@@ -19,6 +19,7 @@ from app.core.history.identity import Identity
 from app.core.history.messages import Kind
 from app.core.limits.budget import Budget, Window, budget_for
 from app.core.reasons import Code, Reasons, because
+from app.core.recall.recall import Recollection, with_recalled
 from app.core.stages.case import Case
 from app.core.stages.ladder import Decision, settle, untouched
 from app.core.stages.masking import due_mask
@@ -42,6 +43,8 @@ from tests.unit.conversations import SETTINGS, count, plan_compaction, play
 IDENTITY = Identity(b"a secret for the properties")
 EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 2_000) // len(PRESET_NAMES)
 WINDOW = 2_000
+RECALLED = 0.25
+"""Of the limit: in less of so small a window nothing would be recalled."""
 PRESETS = pytest.mark.parametrize("preset", PRESET_NAMES)
 CASES = settings(max_examples=EXAMPLES, deadline=None)
 SEEDS = st.integers(0, 2**32)
@@ -66,6 +69,9 @@ class Steno:
     preset: PresetName
     input_tokens: int = 1_500
     """What one summary call can read."""
+    alternates: bool = False
+    recalls: bool = False
+    """Whether quotations and exact values are added to what was decided."""
     chunks: dict[str, SummaryChunk] = field(default_factory=dict)
     boundaries: set[tuple[bytes, bytes]] = field(default_factory=set)
     calls: int = 0
@@ -73,7 +79,7 @@ class Steno:
     def __post_init__(self) -> None:
         loaded = load(compaction={"preset": self.preset})
         self.enabled = loaded.compaction.enabled
-        self.policy: Policy = policy_of(loaded.compaction)
+        self.policy: Policy = replace(policy_of(loaded.compaction), alternates=self.alternates)
         shares = shares_of(loaded.compaction, loaded.summary)
         self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, shares)
         self.summary = replace(
@@ -105,7 +111,16 @@ class Steno:
             case = self._case(asked, case.masking)
             if why or len(self.chunks) == made:
                 break
-        return settle(case, why)
+        return self._recalled(asked, settle(case, why))
+
+    def _recalled(self, asked: Asked, decision: Decision) -> Decision:
+        policy, view, talk = self.policy.recall, decision.view, asked.talk
+        if not self.recalls or policy is None or view is None:
+            return decision
+        policy = replace(policy, max_ratio=RECALLED)
+        found = with_recalled(talk, view, Recollection(talk), policy, self.budget, asked.prompt.cost)
+        assert problems(talk, found, self.budget.limit) == []
+        return replace(decision, view=found, actions=found.actions)
 
     def _case(self, asked: Asked, masking: Masking | None) -> Case:
         chunks = tuple(self.chunks.values()) if self.policy.summarises else ()

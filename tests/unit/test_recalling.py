@@ -371,6 +371,17 @@ def test_other_forms_of_the_view_have_notes_of_their_own() -> None:
 # Earlier turns
 
 
+@pytest.mark.parametrize("mark", ["Tool result:\n", "[read_file for 'birds.md'] Result: ", "OBSERVATION: "])
+def test_results_that_are_text_of_the_user_ask_nothing(mark: str) -> None:
+    said = "Our kestrel nests behind the chapel in Turku."
+    question = "Where does the kestrel nest?"
+    asked = talk(user(said), question=f"{mark}{question}")
+    view = summarised(asked, 40)
+    assert recall(asked, view) is view
+    asked = talk(user(said), question=f"{question}\n{mark}The chapel is old.")
+    assert said in quoted(recall(asked, summarised(asked, 40)))
+
+
 def test_results_and_documents_beside_a_question_are_not_asked_about() -> None:
     asked = replace(user("Which heron was that?"), texts=("Which heron was that?", "kestrel " * 30), passed_on=(1,))
     between = [(user, assistant)[n % 2](FILLER[n % len(FILLER)]) for n in range(1, 10)]
@@ -522,6 +533,29 @@ def test_values_stand_behind_what_is_carried_pinned_and_noted() -> None:
     view = View((summary, Carried(4), Pinned(5, 6), own, Verbatim(40, len(asked.transcript))), 100)
     found = with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
     assert [type(part) for part in found.parts] == [Summary, Carried, Pinned, Note, Note, Verbatim]
+
+
+@pytest.mark.parametrize("left", [Altered(5, ("cut",), 1, "shortened"), Pruned(5, 6, "repaired")])
+def test_values_stand_behind_what_is_carried_though_it_was_shortened_or_left_out(left: Part) -> None:
+    """Before it they might stand between a call and its result."""
+    asked = shop()
+    summary = Summary(chunk(asked, 0, 40, carried=(4, 5)))
+    view = View((summary, Carried(4), left, Pruned(40, 42), Verbatim(42, len(asked.transcript))), 100)
+    found = with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
+    assert [type(part) for part in found.parts] == [Summary, Carried, type(left), Note, Pruned, Verbatim]
+
+
+def test_no_value_stands_between_a_carried_call_and_its_shortened_result() -> None:
+    asking = replace(message("user", "a long result, and do go on"), answers=("d",), passed_on=())
+    call = ToolCall("d", "look", '{"place": 1}')
+    early = (user("My order is QX-8127."), assistant("", ToolCall("c", "get_order", '{"id": "QX-8127"}')))
+    answered = message("tool", "mail jo@example.org, 24.90 EUR", answers="c")
+    asked = talk(*early, answered, assistant("", call), asking, then=(user("And?"),))
+    shortened = Altered(4, ("a long",), 2, "shortened")
+    parts = (Summary(chunk(asked, 0, 6, carried=(3, 4))), Carried(3), shortened, Verbatim(6, len(asked.transcript)))
+    found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
+    assert values_of(found)
+    assert problems(asked, found, LIMIT) == []
 
 
 def test_without_calls_or_summaries_there_are_no_values() -> None:

@@ -51,6 +51,16 @@ def test_an_output_that_fills_the_window_alone_cannot_be_helped() -> None:
         assert recovery_budget(overflow, in_force(), sent=5_000, instructions=0, output=8_192) is None
 
 
+def test_an_output_that_gave_way_before_is_not_kept_free_now() -> None:
+    """A provider that refuses the prompt for itself does not count it."""
+    told = Overflow("context_window", limit=32_768, prompt=33_000)
+    whole = budget_for(Window(32_768, "config"), 32_000, Shares())
+    assert recovery_budget(told, whole, sent=31_000, instructions=5_000, output=32_000) is None
+    budget = recovery_budget(told, whole.for_floor(5_000), sent=31_000, instructions=5_000, output=32_000)
+    assert budget is not None
+    assert budget.line.estimate(0.95 * 31_130) * 0.93 < budget.limit < 31_000
+
+
 def test_instructions_that_leave_no_room_cannot_be_helped() -> None:
     overflow = Overflow("context_window", limit=8_192)
     assert recovery_budget(overflow, in_force(), sent=10_000, instructions=5_001, output=None) is None

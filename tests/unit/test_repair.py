@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from app.core.history.messages import Message
-from app.core.stages.repair import repair
+from app.core.stages.repair import GAP, repair, separated
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Carried, Part, Pruned, Verbatim, View
+from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
 USER = message("user", "q")
@@ -156,3 +156,32 @@ def test_a_second_result_of_such_a_call_goes_and_so_does_one_before_it() -> None
 def test_of_two_such_calls_with_one_id_the_later_one_is_answered() -> None:
     parts = repaired(apart(caller("a")), USER, apart(caller("a")), result("a"), USER)
     assert parts == (gone(0), Verbatim(1, 5))
+
+
+def test_a_message_that_loses_its_calls_goes_without_signed_thoughts() -> None:
+    """Behind the text there is nothing else then, and no provider takes a message that ends with thoughts."""
+    thoughts = "one two three"
+
+    def costing(message: Message) -> int:
+        return cost(message) + len(message.thoughts)
+
+    thinking = replace(caller("a", text="I look."), tied=True, thoughts=(thoughts,))
+    talk = conversation(USER, thinking, USER, DONE, USER)
+    view = repair(talk, whole(talk), costing)
+    assert view.parts[1] == Altered(1, ("I look.",), 2, "repaired", ())
+    assert view.untied == {1}
+    assert view.actions == ("repaired", "thinking_removed")
+    assert problems(talk, view, 100) == []
+    half = replace(caller("a", "b"), tied=True, thoughts=(thoughts,))
+    kept = conversation(USER, half, result("a"), USER)
+    assert repair(kept, whole(kept), costing).untied == frozenset()
+
+
+def test_for_who_demands_it_a_note_stands_where_the_assistant_was_made_to_speak_twice() -> None:
+    talk = conversation(USER, DONE, USER, DONE, USER, DONE, USER)
+    made, gap = Summary(chunk(talk, 0, 4)), Note("stub", GAP, cost(message("user", GAP)))
+    view = View((made, Pinned(1, 2), Pinned(3, 4), Pruned(4, 5), Verbatim(5, 7)), 20)
+    parts = (made, Pinned(1, 2), gap, Pinned(3, 4), Pruned(4, 5), gap, Verbatim(5, 7))
+    assert separated(talk, view, cost) == View(parts, 20 + 2 * gap.tokens)
+    assert separated(talk, View((Pruned(0, 1), Verbatim(1, 7)), 9), cost).parts == (Pruned(0, 1), gap, Verbatim(1, 7))
+    assert separated(talk, whole(talk), cost) == whole(talk)

@@ -8,8 +8,9 @@ from app.core.summary.flow import Compaction, Outcome
 from app.memory.lineages import Lineage
 from tests.unit.conversations import chunk, conversation, turns
 
-WHY = because(Code.SUMMARY_EMPTY)
-WHY_TOO = because(Code.SUMMARY_REFUSED)
+WHY = because(Code.SUMMARISER_ERROR_FRAME)
+WHY_TOO = because(Code.SUMMARISER_ANSWER_CUT)
+REFUSED = because(Code.SUMMARY_TOO_SHORT)
 
 
 class Clock:
@@ -44,6 +45,19 @@ def test_one_failure_is_tried_again_at_once_and_the_second_after_a_pause() -> No
     assert setbacks.pauses(history("b")) is None
     clock.now = 30.0
     assert setbacks.pauses(A) is None
+
+
+def test_an_answer_that_could_not_be_kept_is_paid_for_and_waits_at_once() -> None:
+    clock = Clock()
+    setbacks = Setbacks(clock)
+    pauses = []
+    for _ in range(6):
+        setbacks.failed(A, REFUSED)
+        start = clock.now
+        while setbacks.pauses(A):
+            clock.now += 1.0
+        pauses.append(clock.now - start)
+    assert pauses == [30, 60, 120, 240, 300, 300]
 
 
 def test_the_pause_doubles_up_to_five_minutes() -> None:
@@ -124,3 +138,12 @@ def test_what_failed_the_last_time_is_known_until_it_succeeds() -> None:
     assert not setbacks.failed_last(history("b"))
     setbacks.succeeded(A)
     assert not setbacks.failed_last(A)
+
+
+def test_where_no_failure_is_tolerated_the_first_one_pauses() -> None:
+    clock = Clock()
+    setbacks = Setbacks(clock, tolerated=0)
+    setbacks.failed(A, WHY)
+    assert setbacks.pauses(A) == WHY
+    clock.now = 30.0
+    assert setbacks.pauses(A) is None

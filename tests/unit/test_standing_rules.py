@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.messages import Kind, Message
+from app.core.history.own_words import LONGEST_MESSAGE, words_of
 from app.core.limits.budget import Budget
 from app.core.stages.policy import Strategy
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
-from app.core.summary.own_words import LONGEST_MESSAGE, LONGEST_SENTENCE, own_sentences
 from app.core.summary.rules import rules_in
+from app.core.summary.sentences import LONGEST_SENTENCE, sentences_in
 from app.core.view.chunks import SummaryChunk
 from app.wire.messages.messages import read_message
 from tests.unit.conversations import (
@@ -65,11 +66,11 @@ def test_the_newest_rule_is_first_and_one_that_is_set_again_is_as_new_as_its_las
         said("Use tabs everywhere. I prefer short answers."),
         said("Never push to main."),
     ]
-    rules = rules_in(messages, first=10)
+    rules = rules_in([said("Always cite."), *messages], start=1)
     assert [(rule.text, rule.index) for rule in rules] == [
-        ("Never push to main.", 12),
-        ("I prefer short answers.", 11),
-        ("Use tabs everywhere.", 11),
+        ("Never push to main.", 3),
+        ("I prefer short answers.", 2),
+        ("Use tabs everywhere.", 2),
     ]
 
 
@@ -193,7 +194,7 @@ HOSTILE = [
 def test_of_a_long_message_a_bounded_part_is_read(piece: str) -> None:
     text = piece * (LONG // len(piece))
     for texts in ((text,), tuple([text[: LONG // 1_000]] * 1_000)):
-        sentences = [*own_sentences(texts)]
+        sentences = [*sentences_in(words_of(texts))]
         read = sum(len(sentence.text) for sentence in sentences)
         assert read <= 2 * LONGEST_MESSAGE
         assert all(len(sentence.text) <= LONGEST_SENTENCE for sentence in sentences)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.messages import Message
-from app.core.view.ties import tie, tied_places
+from app.core.view.ties import Tied, tie, tie_refused, tied_places
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
@@ -19,17 +20,44 @@ Sent = tuple[tuple[str, str | None], ...]
 class StrictProvider:
     """Remembers behind what each of its answers was thought."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_sent: bool = False) -> None:
+        """`as_sent`: a thought is tied to the prompt with what was dropped of it, else to what the model saw."""
+        self.as_sent = as_sent
         self.thought: dict[str, Sent] = {}
 
+    def refuses(self, payload: Sent) -> bool:
+        return any(thought not in kept for _, thought in payload if thought for kept in [self._fitting(payload)])
+
     def read(self, payload: Sent, *, drops: bool) -> Sent:
-        """The prompt as the model sees it. Fails where a thought is tied to something else, and may not be dropped."""
+        """What an answer's thought is tied to. Fails where one is tied to something else, and may not be dropped."""
+        assert drops or not self.refuses(payload)
+        kept = self._fitting(payload)
+        return (
+            payload
+            if self.as_sent
+            else tuple((said, thought if thought in kept else None) for said, thought in payload)
+        )
+
+    def _fitting(self, payload: Sent) -> set[str]:
+        """The thoughts that stand behind what they are tied to."""
         prompt: list[tuple[str, str | None]] = []
+        fitting: set[str] = set()
         for said, thought in payload:
             fits = thought is not None and self.thought[thought] == tuple(prompt)
-            assert fits or thought is None or drops
-            prompt.append((said, thought if fits else None))
-        return tuple(prompt)
+            if fits and thought is not None:
+                fitting.add(thought)
+            prompt.append((said, thought if fits or self.as_sent else None))
+        return fitting
+
+
+Prints = dict[bytes, frozenset[bytes]]
+
+
+def keep(prints: Prints, tied: Tied) -> View | None:
+    """As the shell does, before it sends the view."""
+    for place, print_ in tied.news:
+        prints[place] = prints.get(place, frozenset()) | {print_}
+    return tied.view
 
 
 def talk(steps: list[int]) -> list[Message]:
@@ -110,53 +138,139 @@ PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS), min_size=1, max_size=6)
 
 @settings(max_examples=300)
 @given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=6), PLANS, st.lists(st.integers(0, 5), min_size=30, max_size=40)
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    PLANS,
+    st.lists(st.integers(0, 5), min_size=30, max_size=40),
+    st.lists(st.integers(0, 9), min_size=30, max_size=40),
+    st.booleans(),
 )
 def test_no_thought_is_ever_sent_behind_another_prompt(
-    steps: list[int], plans: list[tuple[int, str]], changes: list[int]
+    steps: list[int], plans: list[tuple[int, str]], changes: list[int], moods: list[int], as_sent: bool
 ) -> None:
-    """Whatever is done to the history from one request to the next, and whoever remembers the prints."""
+    """Whatever is done to the history from one request to the next, and whichever prompt a provider signs."""
     messages = talk(steps)
-    provider, prints = StrictProvider(), dict[bytes, frozenset[bytes]]()
+    provider, prints = StrictProvider(as_sent=as_sent), Prints()
     requests = [end for end in range(2, len(messages)) if messages[end].tied]
     for number, end in enumerate(requests):
         talked = conversation(*messages[:end])
         wanted = view_of(talked, *plans[changes[number % len(changes)] % len(plans)])
-        view, news = tie(talked, wanted, prints, cost)
-        place = talked.chain[len(talked.transcript)]
-        if news is not None:
-            prints[place] = prints.get(place, frozenset()) | {news}
-        shown = view or whole(talked)
+        thinks = moods[number % len(moods)] > 0
+        shown = keep(prints, tie(talked, wanted, prints, cost, thinks=thinks)) or wanted or whole(talked)
+        assert thinks or not shown.drops
+        read = provider.read(payload(talked, shown), drops=shown.drops)
+        if thinks:
+            provider.thought[messages[end].text] = read
+        else:
+            messages[end] = replace(messages[end], tied=False, thoughts=())
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=6), st.integers(0, 20), st.integers(0, 12), st.booleans())
+def test_what_was_refused_once_is_not_refused_again_until_something_else_is_done_to_the_history(
+    steps: list[int], lost_at: int, cut: int, as_sent: bool
+) -> None:
+    """The prints of a view were lost: nobody knows that its thoughts do not fit the history as it is."""
+    messages = talk(steps)
+    provider, prints = StrictProvider(as_sent=as_sent), Prints()
+    requests = [end for end in range(2, len(messages)) if messages[end].tied]
+    refused = 0
+    for number, end in enumerate(requests):
+        talked = conversation(*messages[:end])
+        if number == lost_at:
+            prints.clear()
+        wanted = view_of(talked, cut, "summary") if number < lost_at else None
+        shown = keep(prints, tie(talked, wanted, prints, cost)) or wanted or whole(talked)
+        if not shown.drops and provider.refuses(payload(talked, shown)):
+            refused += 1
+            shown = keep(prints, tie_refused(talked, shown, cost)) or shown
+            assert shown.drops
         provider.thought[messages[end].text] = provider.read(payload(talked, shown), drops=shown.drops)
+    assert refused <= 1
+
+
+def test_where_the_model_is_not_to_think_none_of_what_was_refused_is_sent() -> None:
+    messages = talk([1, 1])
+    talked, prints = conversation(*messages[:-1]), Prints()
+    view = keep(prints, tie_refused(talked, None, cost, thinks=False))
+    assert view is not None
+    assert not view.drops
+    assert all(thought is None for _, thought in payload(talked, view))
+    assert not prints
+
+
+def test_where_no_thought_was_sent_nothing_can_be_dropped() -> None:
+    talked = conversation(message("user", "hello"))
+    assert tie_refused(talked, None, cost) == Tied(None)
+
+
+def test_what_was_marked_is_left_out_while_the_model_is_not_to_think() -> None:
+    messages, prints = talk([2, 1]), Prints()
+    talked = conversation(*messages[:-1])
+    keep(prints, tie_refused(talked, None, cost))
+    view = keep(prints, tie(talked, None, prints, cost, thinks=False))
+    assert view is not None
+    assert view.actions == ("thinking_removed",)
+    assert all(thought is None for _, thought in payload(talked, view))
 
 
 def test_behind_a_history_as_it_came_every_thought_stays_and_nothing_is_remembered() -> None:
     talked = conversation(*talk([1, 1]))
-    assert tie(talked, None, {}, cost) == (None, None)
+    assert tie(talked, None, {}, cost) == Tied(None)
 
 
 def test_what_is_sent_only_grows_until_something_else_is_done_to_it() -> None:
-    messages, prints = talk([1, 1, 1, 1]), dict[bytes, frozenset[bytes]]()
-    provider, before = StrictProvider(), tuple[tuple[str, str | None], ...]()
+    messages, prints = talk([1, 1, 1, 1]), Prints()
+    provider, before = StrictProvider(), Sent()
     for end in (end for end in range(2, 7) if messages[end].tied):
         provider.thought[messages[end].text] = payload(
             conversation(*messages[:end]), whole(conversation(*messages[:end]))
         )
     for end in (end for end in range(7, len(messages)) if messages[end].tied):
         talked = conversation(*messages[:end])
-        view, news = tie(talked, view_of(talked, 4, "summary"), prints, cost)
+        view = keep(prints, tie(talked, view_of(talked, 4, "summary"), prints, cost))
         assert view is not None
-        assert news is not None
-        prints[talked.chain[len(talked.transcript)]] = frozenset({news})
         now = provider.thought[messages[end].text] = provider.read(payload(talked, view), drops=view.drops)
         assert now[: len(before)] == before
         before = now
         assert all(4 <= index < 7 for index in view.untied)
 
 
+@pytest.mark.parametrize("as_sent", [False, True])
+def test_after_a_compaction_in_mid_turn_everything_stays_as_it_is_sent_and_later_thoughts_fit(as_sent: bool) -> None:
+    """Also in the turns to come: what was dropped is sent on, or what was thought behind it would go with it."""
+    messages, prints = talk([4, 1, 1]), Prints()
+    provider, before = StrictProvider(as_sent=as_sent), Sent()
+    for end in (end for end in range(2, len(messages)) if messages[end].tied):
+        talked = conversation(*messages[:end])
+        wanted = view_of(talked, 4, "summary") if end > 6 else None
+        view = keep(prints, tie(talked, wanted, prints, cost)) or whole(talked)
+        sent = payload(talked, view)
+        provider.thought[messages[end].text] = provider.read(sent, drops=view.drops)
+        if end > 6:
+            assert view.drops
+            assert not view.untied
+            assert sent[: len(before)] == before
+            assert {thought for _, thought in sent if thought} - provider._fitting(sent) == {"calling 0.2"}
+            before = sent
+
+
+def test_a_mark_does_not_hold_behind_the_next_compaction() -> None:
+    messages, prints = talk([4, 1]), Prints()
+    talked = conversation(*messages[:-1])
+    assert keep(prints, tie(talked, view_of(talked, 4, "summary"), prints, cost)) is not None
+    view = keep(prints, tie(talked, view_of(talked, 10, "summary"), prints, cost))
+    assert view is not None
+    assert view.drops  # For the turn that is under way.
+    over = conversation(*messages, message("user", "and now?"))
+    view = keep(prints, tie(over, view_of(over, 5, "summary"), prints, cost))
+    assert view is not None
+    assert not view.drops
+    assert view.untied
+
+
 def test_thoughts_of_turns_that_are_over_go_at_a_compaction_and_those_under_way_are_for_the_provider_to_drop() -> None:
     talked = conversation(*talk([0, 1, 1])[:-1])
-    view, _ = tie(talked, view_of(talked, 2, "summary"), {}, cost)
+    view = tie(talked, view_of(talked, 2, "summary"), {}, cost).view
     assert view is not None
     tied = [index for index, each in enumerate(talked.transcript.messages) if each.tied]
     assert view.untied == {index for index in tied if 2 <= index < talked.transcript.last_user}
@@ -168,13 +282,10 @@ def test_a_thought_that_may_be_of_two_prompts_is_left_out() -> None:
     """A history that was sent behind a summary, and once more as it is: nobody knows which answer the client kept."""
     messages = talk([0, 0])
     asked, goes_on = conversation(*messages[:2]), conversation(*messages[:-1])
-    place = asked.chain[1]
-    _, summarised = tie(asked, view_of(asked, 0, "shortened"), {}, cost)
-    assert summarised is not None
-    _, plain = tie(asked, None, {place: frozenset({summarised})}, cost)
-    assert plain is not None
-    assert tie(goes_on, None, {place: frozenset({plain})}, cost)[0] is None
-    view, _ = tie(goes_on, None, {place: frozenset({plain, summarised})}, cost)
+    [(place, summarised)] = tie(asked, view_of(asked, 0, "shortened"), {}, cost).news
+    [(_, plain)] = tie(asked, None, {place: frozenset({summarised})}, cost).news
+    assert tie(goes_on, None, {place: frozenset({plain})}, cost).view is None
+    view = tie(goes_on, None, {place: frozenset({plain, summarised})}, cost).view
     assert view is not None
     assert view.actions == ("thinking_removed",)
 
@@ -183,6 +294,15 @@ def test_what_leaves_its_thoughts_costs_so_much_less() -> None:
     talked = conversation(*talk([0, 0])[:-1])
     place = tied_places(talked)[0]
     counted = lambda one: len(" ".join((*one.texts, *one.thoughts)).split())  # noqa: E731
-    view, _ = tie(talked, whole(talked), {place: frozenset({b"other"})}, counted)
+    view = tie(talked, whole(talked), {place: frozenset({b"of another view."})}, counted).view
     assert view is not None
     assert whole(talked).tokens - view.tokens == 5
+
+
+def test_what_went_without_its_thoughts_before_stays_so_and_costs_nothing_twice() -> None:
+    talked = conversation(*talk([1, 0]))
+    parts = (Verbatim(0, len(talked.transcript)),)
+    assert tie(talked, View(parts, 50), {}, cost).view == View(parts, 50)
+    tied = tie(talked, View(parts, 50, untied=frozenset({5})), {}, cost)
+    assert tied.view == View(parts, 50, untied=frozenset({5}))
+    assert tied.news

@@ -12,7 +12,7 @@ from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.tokens.calibration import prior_for, whole_ratio
 from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.core.tokens.estimate import byte_bound, estimate, unit_tokens
-from app.core.tokens.pictures import Area
+from app.core.tokens.pictures import Area, Pages
 from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
 from app.core.tokens.typescript import functions_text
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
@@ -60,9 +60,30 @@ def test_gpt_5_has_no_preamble_to_its_tools_item_by_item() -> None:
 
 
 def test_a_call_costs_one_more_item_by_item() -> None:
-    call = said(calls=(ToolCall("1", "f", "{}"),))
-    for model in ("gpt-4.1", "gpt-5.4"):
-        assert unit_tokens([call], items(model), n)[0] == unit_tokens([call], rules_for(model), n)[0] + 1
+    kept, unkept = (said(calls=(ToolCall("1", "f", "{}", kept=kept),)) for kept in (True, False))
+    for model, unkept_more in (("gpt-4.1", -2), ("gpt-5.4", 1)):
+        older = unit_tokens([kept], rules_for(model), n)[0]
+        assert unit_tokens([unkept], rules_for(model), n)[0] == older
+        assert unit_tokens([kept], items(model), n)[0] == older + 1
+        assert unit_tokens([unkept], items(model), n)[0] == older + unkept_more
+
+
+def test_tools_of_which_one_has_to_be_called_cost_gpt_5_more_item_by_item() -> None:
+    required = replace(TOOLS, choice="required")
+    for rules, more in ((items("gpt-5"), 8), (items("gpt-4.1"), 0), (rules_for("gpt-5"), 0)):
+        assert beside(rules, required, ASKED) - beside(rules, TOOLS, ASKED) == more
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5", "openrouter/openai/gpt-5.1"])
+def test_a_router_asks_gpt_5_without_a_preamble_to_its_tools(model: str) -> None:
+    assert beside(rules_for("gpt-5"), TOOLS, ASKED) - beside(rules_for(model), TOOLS, ASKED) == 82
+    assert rules_for("azure/gpt-5") == rules_for("gpt-5")
+    assert rules_for("openai/gpt-4o") == rules_for("gpt-4o")
+
+
+def test_claude_is_not_shown_tools_that_it_may_not_call() -> None:
+    for rules in (rules_for("anthropic/claude-opus-5"), blocks("claude-opus-5")):
+        assert beside(rules, replace(TOOLS, choice="none"), ASKED) == 0
 
 
 @pytest.mark.parametrize("tools", [(), (TOOL,)], ids=["no tools", "tools"])
@@ -133,6 +154,7 @@ def claude(model: str, tokens: int) -> int:
         ("claude-sonnet-4-20250514", 346, 313),
         ("us.anthropic.claude-3-5-haiku-20241022-v1:0", 264, 340),
         ("claude-3-opus-20240229", 530, 281),
+        ("claude-opus-4-7", 675, 804),
         ("claude-opus-4-8", 290, 410),
         ("claude-opus-5", 286, 406),
         ("claude-sonnet-5", 354, 474),
@@ -158,7 +180,7 @@ def test_a_picture_costs_by_its_area_up_to_a_bound() -> None:
     picture = Area(750, 1_600)
     assert (picture.tokens(640, 480, ""), picture.tokens(8_000, 8_000, "high")) == (410, 1_600)
     shown = replace(ASKED, media=(Media("image", 10, "", 750, 100), Media("file", 10)))
-    rules = replace(blocks("claude-opus-4"), pictures=picture, file=1_500)
+    rules = replace(blocks("claude-opus-4"), pictures=picture, files=Pages(0, unknown=1_500))
     assert byte_bound([shown], rules) - byte_bound([ASKED], rules) == 100 + 1_500
 
 

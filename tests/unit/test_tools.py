@@ -7,7 +7,8 @@ import tomllib
 
 import pytest
 
-from app.commands.tools import prepared, variables_for
+from app.commands.run import Options, is_anthropic, settings_of
+from app.commands.tools import FIRST_PARTY, prepared, variables_for
 
 URL = "http://127.0.0.1:9000"
 
@@ -34,6 +35,37 @@ def test_a_command_that_nobody_knows_is_started_as_it_is() -> None:
     environment: dict[str, str] = {}
     assert prepared(["python", "codex"], URL, environment) == ["python", "codex"]
     assert not environment
+
+
+def test_claude_code_is_told_that_anthropic_is_behind_steno_where_it_is() -> None:
+    """Or it falls from a window of a million tokens to 200,000. What the user says counts for more."""
+    told: dict[str, str] = {}
+    assert prepared(["/bin/claude", "-p", "hi"], URL, told, anthropic=True) == ["/bin/claude", "-p", "hi"]
+    assert told == {FIRST_PARTY: "1"}
+    silent: dict[str, str] = {}
+    prepared(["claude"], URL, silent)
+    prepared(["python"], URL, silent, anthropic=True)
+    assert not silent
+    own = {FIRST_PARTY: "0"}
+    prepared(["claude"], URL, own, anthropic=True)
+    assert own == {FIRST_PARTY: "0"}
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "anthropic"),
+    [
+        (Options(), {}, True),
+        (Options(), {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, True),
+        (Options(), {"ANTHROPIC_BASE_URL": "http://127.0.0.1:1"}, False),
+        (Options(upstream="http://127.0.0.1:1/v1"), {}, False),
+        (Options(upstream="https://api.anthropic.com/v1"), {}, True),
+    ],
+)
+def test_anthropic_is_behind_steno_where_messages_can_go_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, options: Options, environment: dict[str, str], anthropic: bool
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "")
+    assert is_anthropic(settings_of(options, options.upstream, environment)) is anthropic
 
 
 @pytest.mark.parametrize(

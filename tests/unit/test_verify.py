@@ -1,9 +1,14 @@
 """Verify: a payload with any of these faults is not sent."""
 
+from dataclasses import replace
+
+import pytest
+
+from app.core.history.messages import ToolCall
 from app.core.reasons import Code
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Summary, Verbatim, View
+from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Recalled, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(
@@ -106,3 +111,83 @@ def test_an_instruction_in_the_middle_must_stay_as_it_is() -> None:
 def test_a_history_without_a_user_has_no_last_user_message() -> None:
     talk = conversation(message("assistant", "hello"))
     assert problems(talk, whole(talk), 10) == []
+
+
+OWN = Note("stub", "Something is left out.", 4)
+
+
+@pytest.mark.parametrize("between", [OWN, Recalled((0,), "Quoted.", 1), Summary(chunk(TALK, 0, 1)), Pinned(0, 2)])
+def test_nothing_may_stand_between_a_call_and_its_result(between: Part) -> None:
+    parts = (Pruned(1, 4), Verbatim(4, 6), between, Verbatim(6, 8))
+    covered = parts if isinstance(between, Summary) else (Verbatim(0, 1), *parts)
+    faults = found(*covered)
+    assert "result_apart" in faults
+    assert not {"tool_pair_split", "not_covered_once"} & set(faults)
+    assert "result_apart" not in found(*(part for part in covered if part is not between))
+
+
+def test_what_is_left_out_stands_between_nothing() -> None:
+    talk = conversation(message("assistant", calls=["a"]), message("user", "?"), message("tool", "r", answers="a"))
+    view = View((Verbatim(0, 1), Pruned(1, 2), Verbatim(2, 3)), 10)
+    assert problems(talk, view, 100) == ["last_user_message_changed"]
+    assert problems(talk, whole(talk), 100) == ["result_apart"]
+
+
+def test_results_of_parallel_calls_follow_one_another_in_any_order() -> None:
+    calls = message("assistant", calls=["a", "b"])
+    one, other = message("tool", "1", answers="a"), message("tool", "2", answers="b")
+    for results in ((one, other), (other, one)):
+        talk = conversation(calls, *results, message("user", "q"))
+        assert problems(talk, whole(talk), 100) == []
+        assert problems(talk, View((Verbatim(0, 2), OWN, Verbatim(2, 4)), 10), 100) == ["result_apart"]
+    twice = conversation(calls, one, one, other, message("user", "q"))
+    assert problems(twice, whole(twice), 100) == ["result_apart"]
+    later = conversation(message("assistant", calls=["a"]), message("assistant", calls=["b"]), one, other)
+    assert problems(later, whole(later), 100) == ["result_apart"]
+
+
+def test_a_result_that_may_stand_anywhere_may_stand_behind_something_of_ours() -> None:
+    call = replace(message("assistant"), calls=(ToolCall("a", "f", "{}", anywhere=True),))
+    talk = conversation(message("user", "q"), call, message("tool", "r", answers="a"))
+    assert problems(talk, View((Verbatim(0, 2), OWN, Verbatim(2, 3)), 10), 100) == []
+
+
+def test_a_result_without_an_id_follows_its_call_at_once() -> None:
+    call = replace(message("assistant"), calls=(ToolCall("", "f", "{}", by_place=True),))
+    talk = conversation(message("user", "q"), call, message("function", "r"), message("user", "q"))
+    assert problems(talk, whole(talk), 100) == []
+    assert problems(talk, View((Verbatim(0, 2), OWN, Verbatim(2, 4)), 10), 100) == ["result_apart"]
+    assert problems(conversation(call), whole(conversation(call)), 100) == []
+
+
+def test_nothing_may_stand_between_a_message_and_the_one_it_is_bound_to() -> None:
+    thought = replace(message("assistant", "t"), bound=True)
+    talk = conversation(message("user", "q"), thought, message("assistant", "a"))
+    assert problems(talk, whole(talk), 100) == []
+    assert problems(talk, View((Verbatim(0, 2), OWN, Verbatim(2, 3)), 10), 100) == ["bound_message_parted"]
+
+
+def test_no_message_ends_with_thoughts_as_its_calls_were_taken_out() -> None:
+    thinking = replace(message("assistant", "I look.", calls=["a"]), tied=True, thoughts=("hm",))
+    talk = conversation(message("user", "q"), thinking, message("user", "well?"))
+    left = View((Verbatim(0, 1), Altered(1, ("I look.",), 2, "repaired", ()), Verbatim(2, 3)), 10)
+    assert problems(talk, left, 100) == ["thoughts_last"]
+    assert problems(talk, replace(left, untied=frozenset({1})), 100) == []
+
+
+def test_for_who_demands_it_the_assistant_never_speaks_first_or_twice_in_a_row() -> None:
+    def wrong(*parts: Part, alternates: bool = True) -> list[Code]:
+        return problems(TALK, View(parts, 10), 100, alternates=alternates)
+
+    assert wrong(Verbatim(0, 8)) == []
+    assert wrong(Pruned(0, 1), Verbatim(1, 8)) == ["roles_not_alternating"]
+    assert wrong(Pruned(0, 1), OWN, Verbatim(1, 8)) == []
+    assert wrong(Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 8)) == ["roles_not_alternating"]
+    assert wrong(Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 8), alternates=False) == []
+    assert wrong(Verbatim(0, 2), Pruned(2, 3), OWN, Verbatim(3, 8)) == []
+
+
+def test_what_stood_in_a_row_in_the_clients_own_history_may() -> None:
+    hello, more, rule = message("assistant", "hello"), message("assistant", "more"), message("developer", "rule")
+    talk = conversation(hello, rule, more, message("user", "q"))
+    assert problems(talk, whole(talk), 100, alternates=True) == []

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.core.history.messages import Kind, Message, ToolCall
-from app.core.quoting import word
+from app.core.history.own_words import before_results
+from app.core.quoting import MARKS, word
 
 LONGEST_VALUE = 120
 """Characters. What is longer is text, or nothing that anybody repeats."""
@@ -59,6 +60,8 @@ _WORDS = re.compile(
     rf"|(?:{_LETTER}|[~/.$#@+:%-])++",
     re.DOTALL,
 )
+_MARK = re.compile(rf"</?(?:{'|'.join(MARKS)})(?:\s+[0-9a-f]{{8}})?\s*>", re.IGNORECASE)
+"""Of our own notes, where somebody sends them back."""
 _NAME_OF_A_MEMBER = ('":', '" :', '\\":')
 """What follows it."""
 _MONTHS = (
@@ -158,13 +161,25 @@ def _found(message: Message, left: int) -> Iterator[tuple[float, str, str]]:
     for call in (*message.calls, *message.settled):
         yield from _of_call(call, left)
         left -= len(call.arguments)
-    place = _PLACES.get(message.kind, _ELSEWHERE)
-    for text in message.texts:
+    for place, text in _placed(message):
         for kind, value in _of_text(text, left):
             # What programs call their parts is in every result, and of use where somebody speaks of it.
             if kind != "symbol" or place > _ELSEWHERE:
                 yield place, kind, value
         left -= len(text)
+
+
+def _placed(message: Message) -> Iterator[tuple[float, str]]:
+    """A message's texts, each with what a use in it counts: in the user's those that hold results count as results."""
+    place = _PLACES.get(message.kind, _ELSEWHERE)
+    if message.kind is not Kind.USER:
+        yield from ((place, text) for text in message.texts)
+        return
+    said = iter(before_results(message.own_texts))
+    for number, text in enumerate(message.texts):
+        own = "" if number in message.passed_on else next(said)
+        yield place, own
+        yield _ELSEWHERE, text[len(own) :]
 
 
 def _bounded(text: str, most: int) -> str:
@@ -174,11 +189,11 @@ def _bounded(text: str, most: int) -> str:
 
 
 def _of_text(text: str, left: int) -> Iterator[tuple[str, str]]:
-    text = _bounded(text, min(left, LONGEST_TEXT))
+    text = _MARK.sub(" ", _bounded(text, min(left, LONGEST_TEXT)))
     known: dict[str, tuple[str, str] | None] = {}
     for found in _WORDS.finditer(text):
         written = found[0]
-        if text.startswith(_NAME_OF_A_MEMBER, found.end()):
+        if text.startswith(_NAME_OF_A_MEMBER, found.end()) or _is_end_of_tag(text, found):
             continue
         if written not in known:
             known[written] = _classified(written)
@@ -186,6 +201,11 @@ def _of_text(text: str, left: int) -> Iterator[tuple[str, str]]:
             yield value
     for found in _PHRASES.finditer(text):
         yield str(found.lastgroup), found[0].rstrip(".,'")
+
+
+def _is_end_of_tag(text: str, found: re.Match[str]) -> bool:
+    """Whether this is the name of a tag that ends: `</task>`. It only looks like a path."""
+    return found[0].startswith("/") and text[found.start() - 1 : found.start()] == "<"
 
 
 def _classified(written: str) -> tuple[str, str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate
@@ -21,9 +22,11 @@ class Kind(Enum):
     """Said by whoever runs the model: never summarised, cut or left out, wherever it stands."""
     USER = auto()
     """What a turn begins with. It may hold results too, where a format has them in the user's message."""
+    CLIENT = auto()
+    """Said in the user's name by the program that he uses, and nothing by himself: it begins no turn. See `blocks`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """Of calls, and nothing else."""
+    """Of calls; what else it holds is the program's."""
     OTHER = auto()
     """Of a role that the format does not know."""
 
@@ -38,6 +41,8 @@ class ToolCall:
     """It has no id: the next result that is by place answers it."""
     anywhere: bool = False
     """Its result may stand anywhere behind it, not only next to it."""
+    kept: bool = False
+    """Its provider knows it by an id of its own, beside the one that its result names."""
 
 
 @value
@@ -51,10 +56,16 @@ class Media:
     detail: str = ""
     """For an image: low, high, auto or empty."""
     width: int = 0
-    """Of an image, in pixels; 0 where it is not known."""
+    """Of an image, in pixels, or of a file's first page, in points; 0 where it is not known."""
     height: int = 0
     seconds: float = 0.0
     """Length of a recording; 0 where it is not known."""
+    pages: int = 0
+    """Of a file; 0 where they are not known."""
+    glyphs: int = 0
+    """Written on all its pages together."""
+    text: str = ""
+    """Of a file that is text."""
 
 
 @value
@@ -91,6 +102,8 @@ class Message:
     passed_on: tuple[int, ...] = ()
     """Places among `texts` of those that its sender did not write: results and documents, in one message with his own
     words."""
+    beside: tuple[int, ...] = ()
+    """In a message of results, places among `texts` of those that are none."""
 
     @property
     def own_texts(self) -> tuple[str, ...]:
@@ -98,6 +111,19 @@ class Message:
         if not self.passed_on:
             return self.texts
         return tuple(text for place, text in enumerate(self.texts) if place not in self.passed_on)
+
+    @property
+    def result_places(self) -> tuple[int, ...]:
+        """Places among `texts` of what calls returned: stages may shorten it, whoever's message it stands in."""
+        if self.kind is Kind.RESULT:
+            return tuple(place for place in range(len(self.texts)) if place not in self.beside)
+        return self.passed_on if self.answers else ()
+
+    @property
+    def without_results(self) -> Message:
+        """What no stage may take away of a question that stands in one message with results."""
+        emptied = self.result_places
+        return replace(self, texts=tuple("" if place in emptied else text for place, text in enumerate(self.texts)))
 
     @property
     def text(self) -> str:

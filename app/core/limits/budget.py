@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.core.limits.trigger import Condition, Trigger
@@ -15,6 +15,9 @@ MOST_TOKENS = 100_000_000
 """No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
 MAX_RESERVE = 8_192
 MIN_SUMMARY = 256
+LEAST_TALK = 2 * MIN_SUMMARY
+"""Tokens: a summary, and as much beside it. What a request reserves gives way where it leaves less; in small windows
+where it leaves less than a twentieth."""
 HOLD_RATIO = 0.90
 """Share of the limit up to which a request may go on without a compaction that is due."""
 HEURISTIC_CAUTION = 0.85
@@ -121,6 +124,24 @@ class Budget:
     """How what is estimated is shown: as the provider counts it."""
     caution: float = 1.0
     """Shares of the limit are scaled by this: see `HEURISTIC_CAUTION`."""
+    reserve: int = 0
+    """Of the window, kept free for the completion; in the provider's tokens."""
+    given_way: int = 0
+    """What was to be kept free, where that gave way to the prompt; else 0."""
+    least_room: int = 1
+    """Beside the floor; with less of it the reserve gives way."""
+    roomier: Budget | None = None
+    """With a smaller reserve, if there is one."""
+
+    def for_floor(self, floor: int) -> Budget:
+        """The limits for a prompt of which at least so many tokens go whatever is done: the reserve gives way to them
+        as far as it must. Itself where even the whole window is too small."""
+        budget = self
+        while budget.limit - floor < budget.least_room:
+            if budget.roomier is None:
+                return self
+            budget = budget.roomier
+        return budget
 
 
 def budget_for(
@@ -140,8 +161,25 @@ def budget_for(
 
     The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
     shares of it are as much smaller, without the offset.
+
+    What is reserved gives way where it leaves no room for what cannot be taken away. First what the request reserves,
+    which many set as high as they can: the answers are never as long, and newer providers begin an answer in whatever
+    room is left. Then the usual reserve, too: what fits the window goes.
     """
-    limit = limit_of(window, output, shares.reserve)
+    asked, usual = reserve_of(window, output, shares.reserve), reserve_of(window, None, shares.reserve)
+    roomier: Budget | None = None
+    for kept in (kept for kept in (0, usual) if kept < asked):
+        made = _budget(window, kept, shares, line, caution, threshold)
+        if roomier is None or made.limit < roomier.limit:  # Else the model's own limit of a prompt is smaller.
+            roomier = replace(made, reserve=kept, given_way=asked, roomier=roomier)
+    least_room = min(LEAST_TALK, window.context // 20) if asked > usual else 1
+    made = _budget(window, asked, shares, line, caution, threshold)
+    return replace(made, reserve=asked, least_room=least_room, roomier=roomier)
+
+
+def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: float, threshold: int | None) -> Budget:
+    """With so many tokens kept free."""
+    limit = _limit(window, kept)
     room, floor, rules = _room(limit, shares, threshold)
     bounds = [max(_tokens(rule, window.context, limit), default=None) for rule in rules]
     conditions = (
@@ -181,11 +219,20 @@ def limit_of(window: Window, output: int | None, reserve: float | None = None) -
 
     `reserve` is a share of the window that is kept free at least, whatever `output` says.
     """
+    return _limit(window, reserve_of(window, output, reserve))
+
+
+def reserve_of(window: Window, output: int | None, reserve: float | None = None) -> int:
+    """What is kept free for the completion, which may be more than the window."""
     if reserve is not None:
-        output = max(output or 0, round(reserve * window.context))
-    elif output is None:
-        output = min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
-    return max(0, min(window.max_input or window.context, window.context - output))
+        return max(output or 0, round(reserve * window.context))
+    if output is None:
+        return min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
+    return output
+
+
+def _limit(window: Window, kept: int) -> int:
+    return max(0, min(window.max_input or window.context, window.context - kept))
 
 
 def _room(limit: int, shares: Shares, threshold: int | None) -> tuple[float, float, tuple[Rule, ...]]:

@@ -38,7 +38,7 @@ def recovery_budget(
         allowed = SENT_SHARE * (expected if SENT_SHARE * expected < in_force else in_force)
         target = allowed
     else:
-        ceiling = overflow.limit - _completion(overflow, output)
+        ceiling = overflow.limit - _completion(overflow, budget, output)
         allowed = CEILING_SHARE * ceiling
         if overflow.prompt is None:
             allowed = min(allowed, SENT_SHARE * expected)
@@ -61,7 +61,8 @@ def recovery_budget(
     )
 
 
-def _completion(overflow: Overflow, output: int | None) -> int:
+def _completion(overflow: Overflow, budget: Budget, output: int | None) -> int:
+    """What is to be kept free for it: as much as the provider counted, or else no more than was kept free before."""
     if overflow.requested is not None and overflow.prompt is not None:
         return overflow.requested - overflow.prompt
-    return output or 0
+    return min(output or 0, budget.reserve) if budget.given_way else output or 0

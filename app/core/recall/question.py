@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from heapq import nlargest
 from re import compile as pattern
 
+from app.core.history.blocks import without_blocks
 from app.core.history.messages import History, Kind
+from app.core.history.own_words import before_results
 from app.core.recall.index import Index, Weights
 from app.core.values import value
 
@@ -53,8 +55,11 @@ NOTHING = Found((), 0.0)
 
 
 def found_for(question: int, history: History, index: Index, among: int, may: May) -> Found:
-    """What the first `among` passages hold of what the user's message at `question` is about."""
-    text = _read("\n".join(history[question].own_texts))
+    """What the first `among` passages hold of what the user's message at `question` is about. Results ask nothing,
+    also where a client writes them as the user's texts."""
+    text = _read("\n".join(before_results(without_blocks(history[question]))))
+    if not text.strip():
+        return NOTHING
     asked = dict.fromkeys(index.counted(text), 1.0)
     missing = 1 - sum(index.rarity(word, among) for word in asked) / (LITTLE * index.rarity("", among))
     before = history[question - 1] if question else None

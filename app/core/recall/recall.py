@@ -158,18 +158,34 @@ def with_recalled(
     if left < 0 or not (notes or values):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
-    found = replace(view, parts=tuple(_behind_summaries(_placed(view.parts, starts), values)))
+    covered = conversation.chain.positions[view.chunks[-1].through_digest] if values else 0
+    found = replace(view, parts=tuple(_placed(_behind_summaries(view.parts, covered, values), starts)))
     # Not each has a place: what it stands before may be a part of what a summary stands for.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
 
-def _behind_summaries(parts: Iterable[Part], note: Note | None) -> Iterator[Part]:
-    """With the note behind all that stands for what was summarised."""
+def _behind_summaries(parts: Iterable[Part], covered: int, note: Note | None) -> Iterator[Part]:
+    """With the note before the first of the messages that no summary stands for: `covered` is where they begin.
+
+    What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand
+    between that and its call.
+    """
     for part in parts:
-        if note is not None and not isinstance(part, Summary | Carried | Pinned | Note):
+        if note is not None and _place_of(part) >= covered:
             yield note
             note = None
         yield part
+
+
+def _place_of(part: Part) -> int:
+    """Which message it is, or begins with; -1 for what is not in its place, or none of the history's."""
+    match part:
+        case Verbatim(start) | Pruned(start):
+            return start
+        case Altered(index) | Carried(index):
+            return index
+        case _:
+            return -1
 
 
 def _origin(view: View) -> int:
@@ -179,7 +195,7 @@ def _origin(view: View) -> int:
     return max([*made, *altered], default=0)
 
 
-def _placed(parts: Sequence[Part], notes: Mapping[int, Recalled]) -> Iterator[Part]:
+def _placed(parts: Iterable[Part], notes: Mapping[int, Recalled]) -> Iterator[Part]:
     """With each note before the message that it stands at."""
     for part in parts:
         if isinstance(part, Verbatim):

@@ -7,7 +7,7 @@ and kept nowhere, so a later, smaller request has the whole message again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 
 from app.core.history.messages import Kind, Message
@@ -94,23 +94,36 @@ def append(parts: list[Part], part: Part) -> None:
 
 
 def results(conversation: Conversation, view: View) -> list[int]:
-    """The positions of the tool results in the view that may be altered, oldest first."""
-    return _of_kind(conversation, view, Kind.RESULT)
+    """The positions of the messages in the view that hold tool results which may be altered, oldest first."""
+    messages = conversation.transcript.messages
+    held = ((index, messages[index]) for index in _changeable(conversation, view))
+    return [index for index, message in held if message.kind is Kind.RESULT or message.answers]
 
 
 def older_questions(conversation: Conversation, view: View) -> list[int]:
     """Those of user messages but the last: what was asked, and what was pasted."""
-    return _of_kind(conversation, view, Kind.USER)
+    transcript = conversation.transcript
+    asked = (index for index in _changeable(conversation, view) if transcript.messages[index].kind in _ASKED)
+    return [index for index in asked if index != transcript.last_user]
 
 
-def _of_kind(conversation: Conversation, view: View, kind: Kind) -> list[int]:
-    messages = conversation.transcript.messages
-    standing_here = (index for index, _ in standing(view) if index is not None and _may_change(conversation, index))
-    return [index for index in standing_here if messages[index].kind is kind]
+_ASKED = frozenset({Kind.USER, Kind.CLIENT})
+
+
+def asked_places(conversation: Conversation, index: int) -> frozenset[int]:
+    """Places among the texts of a user message but the last that may be shortened: no results, and no instructions of
+    the client."""
+    message = conversation.transcript.messages[index]
+    kept = conversation.blocks.places.get(index, frozenset())
+    return frozenset(range(len(message.texts))) - kept - frozenset(message.result_places)
+
+
+def _changeable(conversation: Conversation, view: View) -> Iterator[int]:
+    return (index for index, _ in standing(view) if index is not None and _may_change(conversation, index))
 
 
 def _may_change(conversation: Conversation, index: int) -> bool:
-    return index not in conversation.untouchable and not conversation.transcript.messages[index].sealed
+    return index not in conversation.unchangeable and not conversation.transcript.messages[index].sealed
 
 
 def weights(positions: list[int]) -> dict[int, float]:
@@ -122,14 +135,20 @@ def weights(positions: list[int]) -> dict[int, float]:
     }
 
 
-def shortened_texts(original: Message, message: Message, longest: int) -> Message:
-    """Head and tail of its texts, at most so many characters each.
+def shortened_texts(original: Message, message: Message, longest: int, places: Container[int]) -> Message:
+    """Head and tail of its texts at these places, at most so many characters each.
 
     What an earlier stage left of them, where that is not longer. Otherwise it is cut out of the original: a notice
     inside a notice would tell a size that nothing ever had.
     """
     pairs = zip(original.texts, message.texts, strict=True)
-    return replace(message, texts=tuple(now if len(now) <= longest else shorten(was, longest) for was, now in pairs))
+    return replace(
+        message,
+        texts=tuple(
+            shorten(was, longest) if place in places and len(now) > longest else now
+            for place, (was, now) in enumerate(pairs)
+        ),
+    )
 
 
 def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
@@ -143,14 +162,24 @@ def shortened_arguments(original: Message, message: Message, longest: int) -> Me
     return replace(message, calls=calls)
 
 
+def result_size(message: Message) -> int:
+    """Characters of the results that it holds."""
+    return sum(len(message.texts[place]) for place in message.result_places)
+
+
 def with_text(message: Message, text: str) -> Message:
-    """All of its text in the first of its texts; the others are left empty."""
-    return replace(message, texts=(text, *("" for _ in message.texts[1:])))
+    """All of its results' text in the first of them; the others are left empty."""
+    first, *others = message.result_places
+    texts = list(message.texts)
+    texts[first] = text
+    for place in others:
+        texts[place] = ""
+    return replace(message, texts=tuple(texts))
 
 
 def trimmed(message: Message, longest: int, head: int, tail: int) -> Message:
-    """Head and tail of a text longer than `longest`, with the original size. All in characters."""
-    text = message.text
+    """Head and tail of results longer than `longest`, with the original size. All in characters."""
+    text = "\n".join(message.texts[place] for place in message.result_places)
     if len(text) <= max(longest, head + tail):
         return message
     note = f"[Tool result trimmed: kept first {head} chars and last {tail} chars of {len(text)} chars.]"

@@ -14,6 +14,7 @@ from app.core.limits.budget import Budget
 from app.core.stages.fit import fit
 from app.core.stages.policy import Policy
 from app.core.tokens.estimate import Cost
+from app.core.view.blocks import Blocks, blocks_room
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary, Masking, Masks
 from app.core.view.reading import Path, build_view, least_view, paths, widest_path
@@ -97,6 +98,15 @@ class Case:
         boundary = max(self.masking.usable(path.covered), default=0)
         return build_view(self.conversation, path, self.masking.masks, boundary)
 
+    @property
+    def bare_view(self) -> View:
+        """The view with every mask in use, and without a chunk."""
+        if self.masking is None:
+            return build_view(self.conversation, Path())
+        # Also by one that was set behind a summary: it takes the place of that.
+        boundary = max((boundary.position for boundary in self.boundaries), default=0)
+        return build_view(self.conversation, Path(), self.masking.masks, boundary)
+
     @lazy
     def fitted_view(self) -> View:
         """That with its large texts shortened, which may still be over the limit."""
@@ -125,7 +135,8 @@ class Case:
 
 def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins) -> Case:
     """What a request begins with, before anything is looked up."""
-    pinned = conversation.with_pins(pins)
+    blocks = Blocks(conversation.transcript, policy.marks, blocks_room(budget), cost)
+    pinned = conversation.with_blocks(blocks).with_pins(pins)
     masks = _masks(pinned, policy, cost)
     return Case(pinned, policy, budget, cost, masking=Masking(masks) if masks else None)
 
@@ -133,4 +144,4 @@ def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Co
 def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | None:
     if policy.mask is None:
         return None
-    return Masks(conversation.transcript, policy.mask, cost, conversation.untouchable)
+    return Masks(conversation.transcript, policy.mask, cost, conversation.unchangeable)

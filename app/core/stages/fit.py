@@ -12,6 +12,7 @@ from app.core.history.messages import Message
 from app.core.stages.alter import (
     SHORTEST,
     alter,
+    asked_places,
     older_questions,
     results,
     shortened_arguments,
@@ -57,8 +58,9 @@ def _truncated(conversation: Conversation, view: View, longest: int, cost: Cost)
     originals, held = conversation.transcript.messages, frozenset(results(conversation, view))
 
     def change(index: int, message: Message) -> Message:
-        left = shortened_texts(originals[index], message, longest) if index in held else message
-        return shortened_arguments(originals[index], left, longest)
+        original = originals[index]
+        left = shortened_texts(original, message, longest, original.result_places) if index in held else message
+        return shortened_arguments(original, left, longest)
 
     return alter(conversation, view, "truncated", cost, change)
 
@@ -76,12 +78,16 @@ def cut_to_shares(
     longest = min(int(RESULT_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_RESULT)
     longest_arguments = max(SHORTEST, min(int(ARGUMENTS_SHARE * room) * CHARACTERS_PER_TOKEN, LONGEST_ARGUMENTS))
     originals, weight = conversation.transcript.messages, weights(results(conversation, view))
-    if documents:
-        weight |= weights(older_questions(conversation, view))
+    asked = weights(older_questions(conversation, view)) if documents else {}
 
     def change(index: int, message: Message) -> Message:
+        original, left = originals[index], message
         if index in weight:
-            return shortened_texts(originals[index], message, max(SHORTEST, int(longest * weight[index])))
-        return shortened_arguments(originals[index], message, longest_arguments)
+            most = max(SHORTEST, int(longest * weight[index]))
+            left = shortened_texts(original, left, most, original.result_places)
+        if index in asked:
+            most = max(SHORTEST, int(longest * asked[index]))
+            left = shortened_texts(original, left, most, asked_places(conversation, index))
+        return shortened_arguments(original, left, longest_arguments)
 
     return alter(conversation, view, by, cost, change)

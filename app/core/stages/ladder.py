@@ -3,15 +3,16 @@
 Each step is a view that went through the policy's stages, in their order: masks and summaries are in it when it is
 chosen; then results are pruned by the session or by position, or faded, or the window slides; where it still does not
 fit, single messages are fitted, whole ones pruned, and in an emergency everything truncated; what was split is repaired
-last.
+last. Where the summaries themselves leave too little room for that, all of it is tried without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from app.core.history.messages import own_message
 from app.core.limits.budget import Budget
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.stages.case import Case
@@ -20,10 +21,10 @@ from app.core.stages.fit import fit, truncations
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune
-from app.core.stages.repair import repair
+from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
-from app.core.view.reading import whole
+from app.core.view.reading import said_again, whole, with_said_again
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
 
@@ -69,7 +70,8 @@ UNTOUCHED = Decision(None)
 def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
     if policy.leaves_alone(conversation, budget):
-        return UNTOUCHED
+        why = _given_way(budget, conversation) if budget.given_way else ()
+        return Decision(None, why=why) if why else UNTOUCHED
     if conversation.floor >= budget.limit:
         return Decision(None, why=because(Code.FLOOR_EXCEEDS_LIMIT, _floor(conversation, budget, model)))
     return None
@@ -85,12 +87,31 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     )
 
 
+def _given_way(budget: Budget, sent: Conversation | View) -> Reasons:
+    """That what is sent leaves less of the window than the request reserves, where it does."""
+    if budget.line.reported(sent.tokens) <= budget.window - budget.given_way:
+        return ()
+    detail = (
+        f"of a window of {budget.window} tokens {budget.given_way} are to be kept for the answer, which leaves the"
+        f" history no room; {budget.reserve} are kept free"
+    )
+    return because(Code.RESERVE_GAVE_WAY, detail)
+
+
 def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     """The first step of the ladder that holds; where none does, the client's own bytes.
 
     `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
-    conversation = case.conversation
+    decision = _settled(case, why, in_vain=in_vain)
+    if not case.budget.given_way:
+        return decision
+    given_way = _given_way(case.budget, decision.view or case.conversation)
+    return replace(decision, why=(*given_way, *decision.why)) if given_way else decision
+
+
+def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
+    conversation, alternates = case.conversation, case.policy.alternates
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
     tried: list[Step] = []
@@ -101,11 +122,41 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
             continue
         if view == untrimmed and view.tokens <= case.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        repaired = repair(conversation, view, case.cost)
-        if not (wrong := problems(conversation, repaired, case.budget.limit)):
-            return Decision(repaired, repaired.actions, still, failed, (*tried, _step(name, repaired)))
+        repaired = with_said_again(conversation, repair(conversation, view, case.cost))
+        if alternates:
+            repaired = separated(conversation, repaired, case.cost)
+        if not (wrong := problems(conversation, repaired, case.budget.limit, alternates=alternates)):
+            told = (*still, *_left_out(case, repaired))
+            return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
+
+
+def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
+    """What is sent in place of a view that its provider refused for its shape: after summaries the same stages without
+    any, and without masks; after those the client's own bytes, where the window holds them.
+
+    None where there is nothing below, or the history itself is no better: then the refusal is the answer.
+    """
+    conversation, budget = case.conversation, case.budget
+    if problems(conversation, whole(conversation), conversation.tokens):
+        return None
+    if refused == "summarized":
+        lower = settle(case.without_memories())
+        if lower.view is not None:
+            return replace(lower, why=(*why, *lower.why))
+    return Decision(None, why=why) if budget.line.reported(conversation.tokens) <= budget.window else None
+
+
+def _left_out(case: Case, view: View) -> Reasons:
+    """What the client said for good that is too long to be said again."""
+    conversation, reported = case.conversation, case.budget.line.reported
+    parts = (
+        f"{' '.join(block.mark.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
+        for block in said_again(conversation, view.parts).left_out
+    )
+    detail = ", ".join(parts)
+    return because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
@@ -114,12 +165,17 @@ def _step(name: StepName, view: View, *wrong: Code) -> Step:
 
 
 def _steps(case: Case, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]:
-    """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit."""
+    """The least view under the trigger; else the one that keeps every chunk and mask in use; that, made to fit; and
+    the whole history, masked and made to fit, where no room is left beside the summaries."""
     if (view := case.least_view) is not None:
         yield "least", _shaped(case, view), ()
     widest = _shaped(case, case.widest_view)
     yield "widest", widest, why
     yield from ((name, view, why) for name, view in _fitted(case, widest))
+    if widest.chunks and case.policy.prune:
+        given_up = (*why, Reason(Code.SUMMARIES_LEFT_OUT))
+        bare = _shaped(case, case.bare_view)
+        yield from (("without_summaries", view, given_up) for _, view in _fitted(case, bare))
 
 
 def _shaped(case: Case, view: View) -> View:

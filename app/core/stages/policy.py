@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.core.history.blocks import Mark
 from app.core.limits.budget import Budget
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.fade import FADE_AT
@@ -39,6 +40,10 @@ class Policy:
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
+    marks: tuple[Mark, ...] = ()
+    """By which instructions of the client are known, beside those that everybody's are."""
+    alternates: bool = False
+    """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
 
     @property
     def summarises(self) -> bool:

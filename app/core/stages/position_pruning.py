@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.core.history.messages import Kind, Message
-from app.core.stages.alter import alter, results, trimmed, with_text
+from app.core.stages.alter import alter, result_size, results, trimmed, with_text
 from app.core.tokens.estimate import Cost
 from app.core.view.view import Conversation, View
 
@@ -37,7 +37,7 @@ def prune_by_position(conversation: Conversation, view: View, settings: Position
     ages = {
         index: (count - before - index) / count
         for index in results(conversation, view)
-        if first <= index < stop and sum(map(len, messages[index].texts)) >= settings.min_prunable_tool_chars
+        if first <= index < stop and result_size(messages[index]) >= settings.min_prunable_tool_chars
     }
     clear = {index for index, age in ages.items() if age >= settings.hard_clear_ratio}
     trim = {index for index, age in ages.items() if age >= settings.soft_trim_ratio} - clear

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from app.core.history.messages import Kind, own_message
 from app.core.quoting import word
 from app.core.stages.alter import append, standing
 from app.core.tokens.estimate import Cost
+from app.core.view.reading import said_again, with_said_again
 from app.core.view.view import Altered, Conversation, Note, Part, Pruned, View
 
 STUB_TOKENS = 100
@@ -53,7 +54,8 @@ def prune(
     the current one.
     """
     units = _units(conversation, view)
-    fixed = view.tokens - sum(unit.tokens for unit in units) + (STUB_TOKENS if stub else 0)
+    beside = (STUB_TOKENS if stub else 0) + _most_said_again(conversation, view, units)
+    fixed = view.tokens - sum(unit.tokens for unit in units) + beside
     gone = _gone(units, fixed, at_most, target) if view.tokens > at_most else 0
     gone = max(gone, _before_turns(conversation, units, most_turns))
     dropped = [unit for unit in units[:gone] if unit.droppable]
@@ -85,6 +87,17 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
     if units:
         units[-1].droppable = False
     return units
+
+
+def _most_said_again(conversation: Conversation, view: View, units: Sequence[_Unit]) -> int:
+    """Tokens by which the note of what the client said for good may grow, whichever units go."""
+    out = {index for unit in units if unit.droppable for index in unit.indexes}
+    if not out:
+        return 0
+    now = said_again(conversation, view.parts).tokens
+    parts = (*view.parts, Pruned(0, max(out) + 1))
+    left = [part for index, part in standing(replace(view, parts=parts)) if index not in out]
+    return max(0, said_again(conversation, left).tokens - now)
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int) -> int:
@@ -124,7 +137,7 @@ def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost:
         first = next(place for place, part in enumerate(parts) if isinstance(part, Pruned))
         parts.insert(first + 1, note)
         tokens += note.tokens
-    return replace(view, parts=tuple(parts), tokens=tokens)
+    return with_said_again(conversation, replace(view, parts=tuple(parts), tokens=tokens))
 
 
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:

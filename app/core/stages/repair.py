@@ -1,6 +1,7 @@
 """Repair: tool calls without a result and results without a call are taken out, as the last step before a check.
 
-A provider refuses a payload with either, and would refuse every later one of that conversation.
+A provider refuses a payload with either, and would refuse every later one of that conversation. Some refuse two
+messages of the assistant in a row as well: for those a note stands between what was made neighbours.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.core.history.messages import Message
+from app.core.history.messages import Message, own_message
 from app.core.stages.alter import append, message_of, standing
 from app.core.tokens.estimate import Cost
-from app.core.view.view import Altered, Conversation, Part, Pruned, Verbatim, View
+from app.core.view.verify import gaps_in, order_of
+from app.core.view.view import Altered, Conversation, Note, Part, Pruned, Verbatim, View
+
+GAP = "[Messages of this conversation are left out here.]"
 
 Standing = tuple[int | None, Part]
 
@@ -24,6 +28,7 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
     parts: list[Part] = []
     tokens = view.tokens
     answered: set[str] = set()  # Results of these calls may follow.
+    untied: set[int] = set()
     for place, (index, part) in enumerate(items):
         now = part
         if index in lost:
@@ -36,13 +41,33 @@ def repair(conversation: Conversation, view: View, cost: Cost) -> View:
             elif message.calls and not message.calls[0].by_place:
                 following, is_last = _following(conversation, items, place + 1)
                 now, answered = _with_calls(index, part, message, following, is_last, cost)
+                if isinstance(now, Altered) and message.tied and not answered:
+                    untied.add(index)
             elif not message.answers:
                 answered = set()
         elif index is None and not isinstance(part, Pruned):
             answered = set()
         tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
         append(parts, now)
-    return view if tuple(parts) == view.parts else replace(view, parts=tuple(parts), tokens=tokens)
+    if tuple(parts) == view.parts:
+        return view
+    return replace(view, parts=tuple(parts), tokens=tokens, untied=view.untied | untied)
+
+
+def separated(conversation: Conversation, view: View, cost: Cost) -> View:
+    """The view with a note wherever the assistant would begin, or speak twice in a row, and did not in the client's own
+    history; itself where that is nowhere so."""
+    gaps = frozenset(gaps_in(conversation.transcript.messages, list(order_of(view))))
+    if not gaps:
+        return view
+    note = Note("stub", GAP, cost(own_message(GAP)))
+    parts: list[Part] = []
+    place = 0
+    for part in view.parts:
+        size = len(list(order_of(replace(view, parts=(part,)))))
+        parts += [note, part] if size and place in gaps else [part]
+        place += size
+    return replace(view, parts=tuple(parts), tokens=view.tokens + len(gaps) * note.tokens)
 
 
 def _pairs_apart(conversation: Conversation, items: Sequence[Standing]) -> tuple[set[int], set[int]]:
@@ -83,7 +108,10 @@ def _following(conversation: Conversation, items: Sequence[Standing], place: int
 def _with_calls(
     index: int, part: Part, message: Message, results: set[str], is_last: bool, cost: Cost
 ) -> tuple[Part, set[str]]:
-    """The assistant's message with the calls that are answered, once each, and their ids."""
+    """The assistant's message with the calls that are answered, once each, and their ids.
+
+    Without any of them it goes without signed thoughts as well: none may stand last.
+    """
     kept: dict[str, tuple[int, str]] = {}
     for position, call in enumerate(message.calls):
         if call.id in results:
@@ -94,7 +122,8 @@ def _with_calls(
     if is_empty or message.sealed:
         return Pruned(index, index + 1, "repaired"), set()
     calls = tuple(kept.values())
-    left = replace(message, calls=tuple(message.calls[position] for position, _ in calls))
+    thoughts = () if message.tied and not calls else message.thoughts
+    left = replace(message, calls=tuple(message.calls[position] for position, _ in calls), thoughts=thoughts)
     return Altered(index, message.texts, cost(left), "repaired", calls), set(kept)
 
 

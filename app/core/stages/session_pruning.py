@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.core.history.messages import Kind, Message
-from app.core.stages.alter import alter, message_of, results, standing, trimmed, with_text
+from app.core.stages.alter import alter, message_of, result_size, results, standing, trimmed, with_text
 from app.core.tokens.estimate import Cost
 from app.core.view.mask import is_allowed
 from app.core.view.view import Altered, Carried, Conversation, Summary, Verbatim, View
@@ -43,7 +43,7 @@ def is_quiet(conversation: Conversation, settings: SessionPruning, window: int) 
     """Whether it surely changes nothing, decided without counting tokens."""
     messages = conversation.transcript.messages
     if settings.mode == "aggressive":
-        return not any(message.kind is Kind.RESULT for message in messages)
+        return not any(message.kind is Kind.RESULT or message.answers for message in messages)
     return _fill(sum(map(_size, (*conversation.instructions, *messages))), window) < settings.soft_trim_ratio
 
 
@@ -57,8 +57,8 @@ def prune_session(conversation: Conversation, view: View, settings: SessionPruni
         return view
     trim = settings.soft_trim_max_chars, settings.soft_trim_head_chars, settings.soft_trim_tail_chars
     left = {index: trimmed(message, *trim) for index, message in eligible.items()}
-    sizes = {index: _size(message) for index, message in left.items()}
-    total -= sum(map(_size, eligible.values())) - sum(sizes.values())
+    sizes = {index: result_size(message) for index, message in left.items()}
+    total -= sum(map(result_size, eligible.values())) - sum(sizes.values())
     view = alter(conversation, view, "trimmed", cost, lambda index, _: left.get(index))
     return _cleared(conversation, view, _too_many(sizes, total, settings, window), settings, cost)
 
@@ -121,7 +121,7 @@ def _cleared(
     conversation: Conversation, view: View, indexes: Container[int], settings: SessionPruning, cost: Cost
 ) -> View:
     def change(index: int, message: Message) -> Message | None:
-        if index not in indexes or not message.texts:
+        if index not in indexes or not message.result_places:
             return None
         return with_text(message, settings.hard_clear_placeholder)
 

@@ -7,10 +7,12 @@ from typing import Literal
 from app.core.reasons import Reasons
 from app.core.values import value
 
-StepName = Literal["stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "unchanged"]
+StepName = Literal[
+    "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
+]
 """`stored`: the least view over what is stored; `mask`: a new boundary; `summarise`: a compaction. Then what was sent,
 or not: the least view, the one with every summary and mask in use, that with its large texts shortened, with messages
-left out, with everything truncated; the history as it came."""
+left out, with everything truncated; the same of the whole history, without summaries; the history as it came."""
 
 
 @value

@@ -6,13 +6,15 @@ It is a generator (see `flow`): what it wants done it yields, and goes on with t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from app.core.limits.budget import Budget
+from app.core.reasons import Reasons
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import FOLD_MINIMUM
-from app.core.summary.flow import Announce, Compaction, Failure, Flow, Together
+from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Reply, Together
+from app.core.summary.gate import was_refused
 from app.core.summary.maker import ChunkMaker, rules_of_plan
 from app.core.summary.plan import Plan
 from app.core.summary.spans import Span, halves, summary_tokens
@@ -40,7 +42,7 @@ def compact(
     yield Announce(plan.messages)
     if settings.cumulative:
         return (yield from _go_on(maker, plan))
-    summarised = yield from _side_by_side([_summarised(maker, span) for span in plan.spans])
+    summarised = yield from (_summarised(maker, *plan.spans) if len(plan.spans) == 1 else _in_parts(maker, plan.spans))
     path = [*plan.base.chunks, *summarised.made]
     if not summarised.is_whole or summary_tokens(path) <= budget.fold:
         return summarised
@@ -56,18 +58,47 @@ def _as_far_as(made: Sequence[SummaryChunk], failure: Failure) -> Compaction:
 def _side_by_side(flows: Sequence[Flow]) -> Flow:
     if len(flows) == 1:
         return (yield from flows[0])
+    return _joined((yield from _together(flows)))
+
+
+def _together(flows: Sequence[Flow]) -> Generator[Effect, Reply, list[Compaction]]:
     replies = (yield Together(tuple(flows))) if flows else ()
-    parts = replies if isinstance(replies, tuple) else ()
+    return list(replies) if isinstance(replies, tuple) else []
+
+
+def _joined(parts: Sequence[Compaction]) -> Compaction:
     made = tuple(chunk for part in parts for chunk in part.made)
     first_failed = next((part for part in parts if not part.is_whole), None)
     return replace(first_failed, made=made) if first_failed else Compaction(made)
 
 
-def _summarised(maker: ChunkMaker, span: Span, halvings: int = 0) -> Flow:
-    """The chunk of a span; two or more where it turns out too large for one."""
-    result = yield from maker.summarise(span)
+def _in_parts(maker: ChunkMaker, spans: Sequence[Span]) -> Flow:
+    """The chunks of several spans, side by side.
+
+    Whoever answers too briefly once does so each time, and each call is paid for. So of the parts whose answer was
+    refused one is asked for once more, and the others only if that helped.
+    """
+    parts = yield from _together([_summarised(maker, span, once=True) for span in spans])
+    refused = [place for place, part in enumerate(parts) if not part.made and was_refused(part.why)]
+    if refused and all(part.is_whole or place in refused for place, part in enumerate(parts)):
+        again = [_summarised(maker, spans[place], refused=parts[place].why) for place in refused]
+        parts[refused[0]] = yield from again[0]
+        if parts[refused[0]].is_whole:
+            for place, part in zip(refused[1:], (yield from _together(again[1:])), strict=True):
+                parts[place] = part
+    return _joined(parts)
+
+
+def _summarised(maker: ChunkMaker, span: Span, halvings: int = 0, refused: Reasons = (), *, once: bool = False) -> Flow:
+    """The chunk of a span; two or more where it turns out too large for one.
+
+    `refused`: why its first answer could not be kept. `once`: what is refused is not asked for again.
+    """
+    result = yield from maker.summarise(span, refused, once=once)
     if not isinstance(result, Failure):
         return Compaction((result,))
+    if once and was_refused(result.why):
+        return _as_far_as((), result)
     parts = halves(maker.conversation.transcript, span) if result.overflow and halvings < MAX_HALVINGS else (span,)
     if len(parts) == 1:
         return _as_far_as((), result)

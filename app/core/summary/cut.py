@@ -77,8 +77,8 @@ def expected_view(
     folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
     carried = base.tokens - held + transcript.carried_tokens(base.covered, cut, cut)
-    pinned = pinned_tokens(conversation, cut)
-    return conversation.instruction_tokens + summaries + carried + pinned + transcript.tokens(cut)
+    beside = pinned_tokens(conversation, cut) + conversation.blocks.again(cut, transcript.carried(0, cut, cut)).tokens
+    return conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
 
 
 def _parts(tokens: int, summary: SummaryBrief) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from app.core.quoting import word
-from app.core.reasons import Code, Reason
+from app.core.reasons import Code, Reason, Reasons
 from app.core.tokens.usage import Tokens
 
 MINIMUM_TOKENS = 20
@@ -85,6 +85,24 @@ def objection(
         (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
     )
     return next((reason for failed, reason in checks if failed), None)
+
+
+OBJECTIONS = frozenset(
+    {
+        Code.SUMMARY_IS_A_TOOL_CALL,
+        Code.SUMMARY_NOT_FINISHED,
+        Code.SUMMARY_EMPTY,
+        Code.SUMMARY_REFUSED,
+        Code.SUMMARY_TOO_SHORT,
+        Code.SUMMARY_TOO_LONG,
+        Code.SUMMARY_NOT_SMALLER,
+    }
+)
+
+
+def was_refused(why: Reasons) -> bool:
+    """Whether a compaction failed by answers, which were paid for and could not be kept."""
+    return any(reason.code in OBJECTIONS for reason in why)
 
 
 def is_too_long(answer: SummaryAnswer, found: Reason) -> bool:

@@ -56,8 +56,10 @@ class ChunkMaker:
     rules: NewRules
     """What the messages of the plan's spans set: there is one room for all of them."""
 
-    def summarise(self, span: Span) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """A level 0 chunk, made from messages."""
+    def summarise(
+        self, span: Span, refused: Reasons = (), *, once: bool = False
+    ) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """A level 0 chunk, made from messages. `refused` and `once` as for `_ask`."""
         transcript = self.conversation.transcript
         end = self.plan.spans[-1].stop
         carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
@@ -67,7 +69,8 @@ class ChunkMaker:
         shown = self._shown(base, span) if span.start == base.covered else None
         source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown)
         chunk = self._with_beside(chunk, source.replaces, (), span)
-        return (yield from self.keep((yield from self._ask(chunk, source, self.settings.prompt, ()))))
+        asked = self._ask(chunk, source, self.settings.prompt, (), refused, once=once)
+        return (yield from self.keep((yield from asked)))
 
     def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A level 0 chunk over everything before the span's end, from the last such chunk and the span; not kept."""
@@ -103,8 +106,13 @@ class ChunkMaker:
 
     def _quoted(self, span: Span, carried: tuple[int, ...]) -> str:
         """The span's messages as the summariser reads them; offsets in `carried` count from the span's start."""
-        transcript = self.conversation.transcript
-        messages = transcript.messages[span.start : span.stop]
+        transcript, blocks = self.conversation.transcript, self.conversation.blocks
+        stands = {span.start + offset for offset in carried}
+        again = blocks.again(span.stop, stands)
+        messages = [
+            message if index in stands else blocks.unquoted(message, index, again)
+            for index, message in enumerate(transcript.messages[span.start : span.stop], span.start)
+        ]
         # Characters per text, about 3 a token: only a unit that could not be cut is larger than one call.
         readable = self.settings.input_tokens
         too_large = quoted_tokens(transcript, span.start, span.stop) > readable
@@ -193,20 +201,28 @@ class ChunkMaker:
         )
 
     def _ask(
-        self, chunk: SummaryChunk, source: _Source, prompt: str, notes: tuple[str, ...]
+        self,
+        chunk: SummaryChunk,
+        source: _Source,
+        prompt: str,
+        notes: tuple[str, ...],
+        refused: Reasons = (),
+        *,
+        once: bool = False,
     ) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """One call, and one more with a stricter prompt and more room where the gate refused the first.
 
         A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
+        Where the first was `refused` before, only the second is made; with `once` only the first.
         """
         replaces, least = source.replaces, MINIMUM_TOKENS
         if self.plan.asked and replaces < LEAST_ASKED:
             replaces, least = LEAST_ASKED, 1
         held = self.count(prompts.chunk_beside(chunk))
-        aim = room = max(MINIMUM_TOKENS, self._cap(replaces) - held)
-        refused: Reasons = ()
+        aim = max(MINIMUM_TOKENS, self._cap(replaces) - held)
+        room = 2 * aim if refused else aim
         too_long = False
-        for shown in (source.shown, None):
+        for shown in (None,) if refused else (source.shown,) if once else (source.shown, None):
             beside = source.beside if shown is not None else ()
             stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
             hints = (*self._focus, *notes, *beside, *stricter)
@@ -263,7 +279,7 @@ def rules_of_plan(
     if settings.rule_patterns is None or not plan.spans:
         return NewRules()
     start, stop = plan.spans[0].start, plan.spans[-1].stop
-    found = rules_in(conversation.transcript.messages[start:stop], settings.rule_patterns, start)
+    found = rules_in(conversation.transcript.messages, settings.rule_patterns, start, stop)
     known = {rule.text for rule in found}
     inherited = [Rule(text, start) for text in settings.inherited_rules if text not in known] if start == 0 else []
     held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from app.core.history.messages import Kind, Message
+from app.core.history.messages import Message
+from app.core.history.own_words import own_words
 from app.core.summary.beside import fitting
-from app.core.summary.own_words import Sentence, own_sentences
 from app.core.summary.rule_patterns import EASTERN, WESTERN, Language
+from app.core.summary.sentences import Sentence, sentences_in
 from app.core.tokens.estimate import Count
 
 Patterns = Sequence[re.Pattern[str]]
@@ -80,17 +81,19 @@ def _forms(languages: Sequence[Language]) -> Sequence[_Forms]:
     return tuple(map(_Forms, languages))
 
 
-def rules_in(messages: Iterable[Message], further: Patterns = (), first: int = 0) -> list[Rule]:
-    """The rules that the user sets in these messages, newest first, each once: as new as its last time.
+def rules_in(
+    messages: Sequence[Message], further: Patterns = (), start: int = 0, stop: int | None = None
+) -> list[Rule]:
+    """The rules that the user sets in the messages from `start` up to `stop`, newest first, each once: as new as its
+    last time. What stands before them says whose words theirs are.
 
-    `further`: what else makes a sentence a rule, wherever it stands in it. `first` is the first message's index.
+    `further`: what else makes a sentence a rule, wherever it stands in it.
     """
     found: dict[str, Rule] = {}
-    for index, message in enumerate(messages, first):
-        if message.kind is Kind.USER:
-            for rule in _rules_of(message.own_texts, further):
-                found.pop(rule, None)
-                found[rule] = Rule(rule, index)
+    for index, pieces in own_words(messages, start, stop):
+        for rule in _rules_of(pieces, further):
+            found.pop(rule, None)
+            found[rule] = Rule(rule, index)
     return [*reversed(found.values())][:MOST_RULES]
 
 
@@ -103,8 +106,8 @@ def new_rules(found: Iterable[Rule], held: Collection[str], room: int, count: Co
     )
 
 
-def _rules_of(texts: Sequence[str], further: Patterns) -> Iterator[str]:
-    for sentence in own_sentences(texts):
+def _rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
+    for sentence in sentences_in(pieces):
         if _is_rule(sentence, further):
             yield sentence.text
         else:

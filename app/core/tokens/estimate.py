@@ -27,7 +27,7 @@ Count = Callable[[str], int]
 Cost = Callable[[Message], int]
 """Tokens of a message by itself, by its model's rules."""
 
-FORMULA_VERSION = 3
+FORMULA_VERSION = 4
 """Counts and calibrations made by another version are of no use."""
 
 UNWRITTEN_KEYS = frozenset(
@@ -60,7 +60,8 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
 
 def latest_turn(messages: Sequence[Message]) -> int:
     """Index behind the last user message: of what is before it, some providers leave out the reasoning."""
-    return next((i + 1 for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER), 0)
+    said = (Kind.USER, Kind.CLIENT)  # A provider does not tell one from the other.
+    return next((i + 1 for i in reversed(range(len(messages))) if messages[i].kind in said), 0)
 
 
 def passing_tokens(message: Message, rules: CountingRules, count: Count) -> int:
@@ -117,7 +118,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
         caller, name = next((called[id_] for id_ in message.answers if id_ in called), (-1, message.name))
         if message.is_paired and caller in joint:
             joint[caller].append(index)
-            tokens.append(_media_tokens(message, rules))
+            tokens.append(_media_tokens(message, rules, count))
         else:
             tokens.append(_message_tokens(message, name, rules, count))
         calls = _tool_calls(message)
@@ -182,7 +183,8 @@ def _tools_tokens(
     text = f"# Tools\n\n## functions\n\n{functions_text(declarations.tools)}"
     if rules.gpt_5:
         stated = system is not None and holds_calls and not rules.apart
-        return count(text) + rules.tools_alone + stated - (not declarations.tools[0].description)
+        required = rules.required_extra * (declarations.choice == "required")
+        return count(text) + rules.tools_alone + required + stated - (not declarations.tools[0].description)
     alone = system is None or rules.apart
     tokens = count(text) + rules.tools_alone if alone else _tokens_behind(system or "", text, count) - 1
     if declarations.forced:
@@ -236,10 +238,10 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
     thinks = message.thoughts or message.encrypted
     thoughts = thought_tokens(message, rules, count) if thinks and not _passes(message, rules) else 0
     if message.sealed and not (message.texts or message.calls or message.answers):
-        return thoughts + _media_tokens(message, rules)
+        return thoughts + _media_tokens(message, rules, count)
     tokens = rules.message + count(message.role)
     if message.media:
-        tokens += _media_tokens(message, rules)
+        tokens += _media_tokens(message, rules, count)
     if message.calls or message.settled:
         tokens += _calls_tokens(message, rules, count)
     if rules.one_by_one is not None:
@@ -256,10 +258,11 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
     return tokens
 
 
-def _media_tokens(message: Message, rules: CountingRules) -> int:
+def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     if not message.media:
         return 0
-    return sum(pictures.media_tokens(media, rules.pictures, rules.picture_scale, rules.file) for media in message.media)
+    rest = rules.pictures, rules.picture_scale, rules.files, count
+    return sum(pictures.media_tokens(media, *rest) for media in message.media)
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
@@ -267,7 +270,7 @@ def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     apart = (*(call for call in message.calls if call.by_place), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
-    tokens += len(calls) * rules.call_extra
+    tokens += sum(rules.call_extra if call.kept else rules.unkept_call_extra for call in calls)
     if rules.one_by_one is not None:
         return tokens + sum(rules.one_by_one.call + count(call.name) + count(call.arguments) for call in calls)
     if calls and rules.gpt_5:

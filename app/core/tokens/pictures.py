@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
@@ -11,8 +12,8 @@ UNKNOWN_SIZE = (1024, 1024)
 """Pixels assumed for a picture behind a URL, which is never fetched."""
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_TOKENS = 4
-FILE_TOKENS = 1_000
-"""How many pages a file has is not known; one of text costs about 200."""
+GLYPHS_PER_TOKEN = 3.8
+"""Of what is written on a page, in English; spaces are often no glyphs."""
 
 TILE = 512
 PATCH = 32
@@ -82,18 +83,44 @@ class Area:
         return min(self.most, round(width * height / self.pixels_per_token))
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What files cost: each page what is written on it, and the same for what it looks like."""
+
+    page: int
+    """Tokens of a page beside its text, at most."""
+    tokens_per_point: float | None = None
+    """Of its area, where its size is known; None where all pages cost the same."""
+    file: int = 0
+    """Tokens around a file."""
+    unknown: int = 1_000
+    """Tokens of a file of which nothing is known: it is somewhere else, or neither a PDF nor text."""
+
+    def tokens(self, media: Media) -> int:
+        page = self.page
+        if self.tokens_per_point is not None and media.width > 0 < media.height:
+            page = min(page, round(media.width * media.height * self.tokens_per_point))
+        return self.file + media.pages * page + int(media.glyphs / GLYPHS_PER_TOKEN)
+
+
 def media_tokens(
-    media: Media, pictures: Tiles | Patches | Area, scale: float = 1.0, file_tokens: int = FILE_TOKENS
+    media: Media,
+    pictures: Tiles | Patches | Area,
+    scale: float = 1.0,
+    files: Pages = Pages(0),
+    count: Callable[[str], int] = len,
 ) -> int:
-    """Tokens of one part. `scale`: what those of a picture are multiplied with; `file_tokens`: those of a file."""
+    """Tokens of one part. `scale`: what those of a picture are multiplied with; `count`: tokens of a text."""
     match media.kind:
         case "image":
             width, height = (media.width, media.height) if media.width > 0 < media.height else UNKNOWN_SIZE
             return round(pictures.tokens(width, height, media.detail) * scale)
         case "audio":
             return int(media.seconds * AUDIO_TOKENS_PER_SECOND) + AUDIO_TOKENS
+        case _ if media.text:
+            return files.file + count(media.text)
         case _:
-            return file_tokens
+            return files.tokens(media) if media.pages else files.unknown
 
 
 def _squares(width: int, height: int, side: int) -> int:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from app.core.tokens.pictures import FILE_TOKENS, Area, Fit, Patches, Tiles
+from app.core.tokens.pictures import Area, Fit, Pages, Patches, Tiles
 
 LONGEST_MODEL = 300
 """Characters; no model has a longer name, and looking for one of megabytes would take a while."""
@@ -46,6 +46,10 @@ class OneByOne:
     """Tokens around the text of each."""
 
 
+PAGES = Pages(216)
+"""A page costs about so much as text and as a picture together, whatever is on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class CountingRules:
     """How a family of models counts. There are few distinct values: counts are cached by them."""
@@ -71,12 +75,15 @@ class CountingRules:
     """What is declared merges with no instructions before it, and the reply does not name the response format."""
     call_extra: int = 0
     """Tokens that each call costs more."""
+    unkept_call_extra: int = 0
+    """The same, for a call that the provider does not know by an id of its own."""
+    required_extra: int = 0
+    """Tokens that tools cost more where the answer has to be a call."""
     one_by_one: OneByOne | None = None
     forgets: bool = False
     """Reasoning of earlier turns costs nothing: the provider leaves it out."""
     encrypted: Encrypted = Encrypted(1_000, 6.4)
-    file: int = FILE_TOKENS
-    """Tokens of a file, however long it is."""
+    files: Pages = PAGES
     variant: str = ""
     """Names the way of counting where a model is counted in several: what was learnt of one holds for no other."""
     picture_scale: float = 1.0
@@ -86,6 +93,8 @@ class CountingRules:
 GPT_4O = CountingRules(Tiles(85, 170))
 GPT_4 = replace(GPT_4O, encoding="cl100k_base")
 O_SERIES = CountingRules(Tiles(75, 150), reply_prime=2, tools_alone=4)
+GPT_5_TOOLS = 3
+"""Tokens around the tools of gpt-5, where they have no preamble."""
 GPT_5 = CountingRules(Tiles(70, 140), reply_prime=2, tools_alone=85, gpt_5=True)
 
 SMALL = Fit(1_536, 2_048)
@@ -98,7 +107,7 @@ GPT_5_4 = replace(GPT_5, pictures=Patches(120, 2, HIGH, ORIGINAL, low=True))
 GPT_5_5 = replace(GPT_5, pictures=Patches(120, 4, HIGH, ORIGINAL, low=True, auto_original=True))
 GPT_5_6 = replace(GPT_5, pictures=Patches(120, 4, Fit(2_500, 65_535), UNSCALED, low=True, auto_original=True))
 
-CLAUDE = replace(GPT_4O, schema_extra=200)
+CLAUDE = replace(GPT_4O, schema_extra=200, hides_tools=True)
 GUIDED = replace(GPT_4O, shows_schema=False)
 HIDING = replace(GUIDED, hides_tools=True)
 
@@ -123,6 +132,8 @@ _FAMILIES = tuple(
         (r".*(llama|qwen|qwq|glm)", GUIDED),
     )
 )
+_ROUTED = re.compile(r"(^|/)openai$")
+"""A router's name for the vendor: it asks gpt-5 item by item, where tools have no preamble."""
 _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mistral\.ai)$")
 
 
@@ -132,6 +143,9 @@ def rules_for(model: str, host: str = "") -> CountingRules:
 
     `host` is where the model is asked, as far as that matters.
     """
-    name = model.lower().rsplit("/", 1)[-1].removeprefix("ft:")
+    routed, _, name = model.lower().rpartition("/")
+    name = name.removeprefix("ft:")
     rules = next((rules for pattern, rules in _FAMILIES if pattern.match(name)), GPT_4O)
+    if rules.gpt_5 and _ROUTED.search(routed):
+        rules = replace(rules, tools_alone=GPT_5_TOOLS)
     return replace(rules, hides_tools=True) if _HIDING_HOSTS.search(host) else rules

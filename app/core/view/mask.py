@@ -110,12 +110,16 @@ class Masks:
         for index, message in enumerate(transcript.messages):
             if not _may_be_masked(message) or index in self._untouchable:
                 continue
-            tool = transcript.tool_name(index)
-            texts = tuple(shorten(text, settings.characters) for text in message.texts)
+            tool, places = transcript.tool_name(index), message.result_places
+            texts = tuple(
+                shorten(text, settings.characters) if place in places else text
+                for place, text in enumerate(message.texts)
+            )
             if texts == message.texts or not is_allowed(tool, settings.allow, settings.deny):
                 continue
             # As the result of a single call; one of several parallel calls costs a few tokens less.
-            tokens = self._cost(replace(message, texts=texts, name=tool))
+            name = tool if message.kind is Kind.RESULT else message.name
+            tokens = self._cost(replace(message, texts=texts, name=name))
             if tokens < transcript.tokens_of(index):
                 found[index] = Mask(texts, tokens)
         return found
@@ -128,7 +132,7 @@ class Masks:
 
 
 def _may_be_masked(message: Message) -> bool:
-    return message.kind is Kind.RESULT and not message.sealed
+    return (message.kind is Kind.RESULT or bool(message.answers)) and not message.sealed
 
 
 def _speaks(message: Message) -> bool:

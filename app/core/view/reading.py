@@ -11,13 +11,15 @@ due: it extends the sequence that covers most.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from app.core.limits.trigger import Size, Trigger
+from app.core.view.blocks import NOTHING, SaidAgain
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Masking, Masks
-from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Summary, Verbatim, View
+from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def whole(conversation: Conversation) -> View:
 def build_view(conversation: Conversation, path: Path, masks: Masks | None = None, boundary: int = 0) -> View:
     """The view over a path; with `masks` tool results that were answered before the boundary are masked."""
     transcript = conversation.transcript
-    parts: list[Part] = []
+    parts: list[Part] = [*_again(conversation, path)]
     for chunk in path.chunks:
         start = conversation.chain.positions[chunk.from_digest]
         parts.append(Summary(chunk))
@@ -176,13 +178,13 @@ def _view_tokens(conversation: Conversation, path: Path) -> int:
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
     """At most so many tokens has the view over a path without masks."""
-    pinned = pinned_tokens(conversation, path.covered)
-    return conversation.instruction_tokens + path.tokens + pinned + conversation.transcript.tokens(path.covered)
+    beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _again(conversation, path))
+    return conversation.instruction_tokens + path.tokens + beside + conversation.transcript.tokens(path.covered)
 
 
 def _before_rest(conversation: Conversation, path: Path) -> int:
-    pinned = sum(_part_tokens(conversation, part) for part in _pinned(conversation, path))
-    return conversation.instruction_tokens + path.tokens + pinned
+    own = (*_again(conversation, path), *_pinned(conversation, path))
+    return conversation.instruction_tokens + path.tokens + sum(_part_tokens(conversation, part) for part in own)
 
 
 def pinned_tokens(conversation: Conversation, covered: int) -> int:
@@ -195,6 +197,55 @@ def pinned_tokens(conversation: Conversation, covered: int) -> int:
 
 def _part_tokens(conversation: Conversation, part: Note | Pinned) -> int:
     return part.tokens if isinstance(part, Note) else conversation.transcript.tokens(part.start, part.stop)
+
+
+def with_said_again(conversation: Conversation, view: View) -> View:
+    """The view with the note of what the client said for good, as far as it is left out; itself where it has it."""
+    held = next((part for part in view.parts if _is_said_again(part)), None)
+    again = said_again(conversation, view.parts)
+    if (held.text if held else "") == again.text:
+        return view
+    others = [part for part in view.parts if part is not held]
+    tokens = view.tokens - (held.tokens if held else 0) + again.tokens
+    return replace(view, parts=(*_note(again), *others), tokens=tokens)
+
+
+def said_again(conversation: Conversation, parts: Iterable[Part]) -> SaidAgain:
+    """What has to be said again in a view of these parts."""
+    positions, stands, reach = conversation.chain.positions, set[int](), 0
+    for part in parts:
+        match part:
+            case Summary(chunk):
+                reach = max(reach, positions.get(chunk.through_digest, 0))
+            case Pruned(_, stop):
+                reach = max(reach, stop)
+            case Verbatim(start, stop) | Pinned(start, stop):
+                stands.update(range(start, stop))
+            case Carried(index) | Altered(index):
+                stands.add(index)
+            case _:
+                pass
+    return conversation.blocks.again(reach, stands) if reach else NOTHING
+
+
+def _again(conversation: Conversation, path: Path) -> list[Note]:
+    """The note of what the client said for good in messages that the path's summaries stand for."""
+    if not path.chunks:
+        return []
+    positions = conversation.chain.positions
+    stands = {positions[chunk.from_digest] + offset for chunk in path.chunks for offset in chunk.carried}
+    pinned = (part for part in _pinned(conversation, path) if isinstance(part, Pinned))
+    stands.update(index for part in pinned for index in range(part.start, part.stop))
+    return [*_note(conversation.blocks.again(path.covered, stands))]
+
+
+def _note(again: SaidAgain) -> Iterator[Note]:
+    if again.text:
+        yield Note("client_instructions", again.text, again.tokens)
+
+
+def _is_said_again(part: Part) -> TypeGuard[Note]:
+    return isinstance(part, Note) and part.kind == "client_instructions"
 
 
 def _pinned(conversation: Conversation, path: Path) -> list[Note | Pinned]:

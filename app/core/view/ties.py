@@ -7,13 +7,17 @@ back, each tied message keeps its thoughts where what stands before it now has t
 print was kept of a place that the history itself was sent up to.
 
 Else its thoughts are left out, which every provider takes for a turn that is over. In the turn that is under way some
-demand them: there they stay, and the provider is asked to leave out what does not fit.
+demand them: there they stay, and the provider is asked to drop what does not fit. From then on everything stays as it
+is sent, and the provider is asked each time, until something else is done to what stands before: a mark is kept of that
+place, bound to what stood before it. So a thought made behind such a prompt keeps the prompt as it was sent, and with
+it what the model saw of it: it fits whether its provider signs the one or the other. A mark is kept also where a
+provider refused a thought that seemed to fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from app.core.history.messages import Message
@@ -23,8 +27,22 @@ from app.core.view.view import Carried, Conversation, Note, Pinned, Pruned, Reca
 
 PRINT_BYTES = 16
 
+MARK = b"\1"
+"""What a mark begins with, so that it is told from a print by its length."""
+
 Prints = Mapping[bytes, frozenset[bytes]]
-"""By the chain's digest at a place of the history: the prints of what was sent when it had come so far."""
+"""By the chain's digest at a place of the history: the prints of what was sent when it had come so far, and the marks
+of what stood before it when the provider was first asked to drop thoughts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tied:
+    """A view as its provider takes it."""
+
+    view: View | None
+    """None for the history itself."""
+    news: tuple[tuple[bytes, bytes], ...] = ()
+    """What is to be kept before it is sent: places, each with a print or a mark."""
 
 
 def tied_places(conversation: Conversation) -> tuple[bytes, ...]:
@@ -33,34 +51,68 @@ def tied_places(conversation: Conversation) -> tuple[bytes, ...]:
     return (*(chain[index] for index, message in enumerate(messages) if message.tied), chain[len(messages)])
 
 
-def tie(
-    conversation: Conversation, view: View | None, prints: Prints, cost: Cost, *, thinks: bool = True
-) -> tuple[View | None, bytes | None]:
-    """The view as its provider takes it, None for the history itself; and the print that is to be kept of it, None
-    where that need not be. `thinks`: the model is to, and only then its thoughts of the turn under way are demanded."""
+def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cost, *, thinks: bool = True) -> Tied:
+    """The view with the thoughts that fit. `thinks`: the model is to, and only then its thoughts of the turn under way
+    are demanded, and its answer is tied."""
     chain, messages = conversation.chain, conversation.transcript.messages
     plain = _plain_prints(messages)
     begun = (turn for turn in reversed(conversation.transcript.turn_starts) if not messages[turn].answers)
     latest = next(begun, -1)  # A message with results goes on with the turn that they belong to.
-    untied: set[int] = set()
-    saved, drops, stood = 0, False, b""
+    left_out = view.untied if view else frozenset[int]()
+    untied = set(left_out)
+    kept: list[tuple[bytes, bytes]] = []
+    marked, drops, stood = False, False, b""
     for index, said in _sent(conversation, view or whole(conversation)):
-        holds = False
-        if index is not None and messages[index].tied:
-            # With several of them nobody knows which was answered.
-            holds = prints.get(chain[index], frozenset({plain[index]})) == {stood}
-            if not holds and thinks and index > latest:
+        goes = index is not None and messages[index].tied and index not in untied
+        if index is not None and goes:
+            found = prints.get(chain[index], frozenset())
+            marked = marked or _mark(stood) in found
+            drops = drops or (thinks and marked)
+            # With several prints nobody knows which was answered.
+            holds = (_prints_in(found) or {plain[index]}) == {stood}
+            if not holds and thinks and index > latest and not drops:
                 drops = True
-            elif not holds:
+                kept.append((chain[index], _mark(stood)))
+            elif not drops and (marked or not holds):
+                goes = False
                 untied.add(index)
-                saved += cost(messages[index]) - cost(replace(messages[index], thoughts=()))
-        stood = _next(stood, said, holds)
+        stood = _next(stood, said, goes)
+    if marked and not thinks:  # None is demanded, and what stands before the mark may not fit, either.
+        return tie_refused(conversation, view, cost, thinks=False)
     end = chain[len(messages)]
-    news = None if stood == plain[-1] and end not in prints else stood
-    if not untied and not drops:
-        return view, news
-    changed = view or whole(conversation)
-    return replace(changed, untied=frozenset(untied), drops=drops, tokens=changed.tokens - saved), news
+    if thinks and (stood != plain[-1] or _prints_in(prints.get(end, frozenset()))):
+        kept.append((end, stood))
+    news = tuple((place, print_) for place, print_ in kept if print_ not in prints.get(place, ()))
+    if untied == left_out and not drops:
+        return Tied(view, news)
+    return Tied(_with(conversation, view, untied, cost, drops=drops), news)
+
+
+def tie_refused(conversation: Conversation, view: View | None, cost: Cost, *, thinks: bool = True) -> Tied:
+    """What is sent after a provider refused thoughts in this: it is to drop them, from here on; and where the model is
+    not to think, none are sent."""
+    messages, stood = conversation.transcript.messages, b""
+    sent: set[int] = set()
+    mark = None
+    for index, said in _sent(conversation, view or whole(conversation)):
+        goes = index is not None and messages[index].tied and (view is None or index not in view.untied)
+        if index is not None and goes:
+            sent.add(index)
+            mark = conversation.chain[index], _mark(stood)
+        stood = _next(stood, said, goes)
+    if mark is None:
+        return Tied(view)
+    if not thinks:
+        return Tied(_with(conversation, view, sent, cost, drops=False))
+    return Tied(replace(view or whole(conversation), drops=True), (mark,))
+
+
+def _with(conversation: Conversation, view: View | None, untied: set[int], cost: Cost, *, drops: bool) -> View:
+    """The view with these messages untied, too."""
+    changed, messages = view or whole(conversation), conversation.transcript.messages
+    more = untied - changed.untied
+    saved = sum(cost(messages[index]) - cost(replace(messages[index], thoughts=())) for index in more)
+    return replace(changed, untied=changed.untied | more, drops=drops, tokens=changed.tokens - saved)
 
 
 def _sent(conversation: Conversation, view: View) -> Iterator[tuple[int | None, bytes]]:
@@ -91,6 +143,15 @@ def _plain_prints(messages: tuple[Message, ...]) -> list[bytes]:
     return prints
 
 
+def _prints_in(found: frozenset[bytes]) -> frozenset[bytes]:
+    """Without the marks."""
+    return frozenset(each for each in found if len(each) == PRINT_BYTES)
+
+
+def _mark(stood: bytes) -> bytes:
+    return MARK + stood
+
+
 def _next(stood: bytes, said: bytes, thinks: bool) -> bytes:
-    """The print of what stood, and then something that was said, with its tied thoughts or without."""
+    """The print of what stood, and then something that was sent, with its tied thoughts or without."""
     return blake2b(stood + said + bytes([thinks]), digest_size=PRINT_BYTES, person=b"steno-ties").digest()

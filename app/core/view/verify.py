@@ -1,13 +1,18 @@
-"""Verify: the last stage. A changed payload that fails here is not sent."""
+"""Verify: the last stage. A changed payload that fails here is not sent.
+
+What formats demand of the order is looked for, too, as far as a view can break it. What a provider says of single
+messages is not: those are as the client sent them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from app.core.history.messages import Message
+from app.core.history.messages import Kind, Message
 from app.core.reasons import Code
 from app.core.view.chunks import SummaryChunk
+from app.core.view.reading import said_again
 from app.core.view.view import (
     Altered,
     Carried,
@@ -22,12 +27,19 @@ from app.core.view.view import (
     View,
 )
 
+Order = Sequence[int | None]
+"""All that is sent: which messages, and None for what Steno says itself."""
 
-def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
-    """What is wrong with a view: empty if every message is covered exactly once and a provider would take it."""
+
+def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
+    """What is wrong with a view: empty if every message is covered exactly once and a provider would take it.
+
+    `alternates`: it refuses two messages of the assistant in a row, and one that begins. Those of the user become one.
+    """
     transcript = conversation.transcript
     covered: list[int] = []
-    sent: list[int] = []
+    order = list(order_of(view))
+    sent = [index for index in order if index is not None]
     quoted: set[int] = set()
     kept_calls: dict[int, frozenset[str]] = {}
     for part in view.parts:
@@ -36,26 +48,30 @@ def problems(conversation: Conversation, view: View, limit: int) -> list[Code]:
                 covered.extend(_summarised(conversation, chunk))
             case Pruned(start, stop):
                 covered.extend(range(start, stop))
-            case Pinned(start, stop):
-                sent.extend(range(start, stop))
-            case Note():
+            case Pinned() | Note():
                 pass
             case Recalled(messages):
                 quoted.update(messages)
             case _:
                 indexes = range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,)
                 covered.extend(indexes)
-                sent.extend(indexes)
                 if isinstance(part, Altered) and part.calls is not None:
                     calls = transcript.messages[part.index].calls
                     kept_calls[part.index] = frozenset(calls[position].id for position, _ in part.calls)
     verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
+    orphans = _orphans(transcript.messages, sent, kept_calls)
+    shortened = (part for part in view.parts if isinstance(part, Altered))
+    asked = verbatim | {part.index for part in shortened if _keeps_own_words(conversation, part)}
     checks = (
         (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
-        (0 <= transcript.last_user not in verbatim, Code.LAST_USER_MESSAGE_CHANGED),
+        (0 <= transcript.last_user not in asked, Code.LAST_USER_MESSAGE_CHANGED),
         (not verbatim.issuperset(transcript.messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
-        (bool(_orphans(transcript.messages, sent, kept_calls)), Code.TOOL_PAIR_SPLIT),
-        (_is_parted(transcript.messages, sent), Code.BOUND_MESSAGE_PARTED),
+        (_lacks_blocks(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
+        (bool(orphans), Code.TOOL_PAIR_SPLIT),
+        (not orphans and _are_results_apart(transcript.messages, order, kept_calls), Code.RESULT_APART),
+        (_is_parted(transcript.messages, order), Code.BOUND_MESSAGE_PARTED),
+        (_ends_with_thoughts(transcript.messages, kept_calls, view.untied), Code.THOUGHTS_LAST),
+        (alternates and bool(gaps_in(transcript.messages, order)), Code.ROLES_NOT_ALTERNATING),
         (not (sent or view.chunks or conversation.instructions), Code.NOTHING_LEFT),
         (not quoted.isdisjoint(verbatim), Code.QUOTED_AND_SENT),
         (view.tokens > limit, Code.OVER_THE_LIMIT),
@@ -76,10 +92,92 @@ def _verbatim_indexes(part: Part) -> Iterable[int]:
     return (part.index,) if isinstance(part, Carried) else ()
 
 
-def _is_parted(messages: Sequence[Message], sent: Iterable[int]) -> bool:
-    """Whether a message is sent without the one behind it that it is bound to."""
-    followed = pairwise((*sent, -1))
-    return any(messages[index].bound and index + 1 not in (then, len(messages)) for index, then in followed)
+def order_of(view: View) -> Iterator[int | None]:
+    for part in view.parts:
+        match part:
+            case Summary() | Note() | Recalled():
+                yield None
+            case Verbatim(start, stop) | Pinned(start, stop):
+                yield from range(start, stop)
+            case Carried(index) | Altered(index):
+                yield index
+            case Pruned():
+                pass
+
+
+def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
+    """Before which places of the order something of the user is missing: where an assistant's message begins, or
+    follows another one, and did not in the client's own history."""
+    found: list[int] = []
+    last: int | None = -1
+    for place, index in enumerate(order):
+        kind = None if index is None else messages[index].kind
+        if kind is Kind.ASSISTANT and last is not None and last != _spoken_before(messages, index or 0):
+            found.append(place)
+        if kind is not Kind.INSTRUCTIONS:
+            last = index if kind is Kind.ASSISTANT else None
+    return found
+
+
+def _spoken_before(messages: Sequence[Message], index: int) -> int:
+    """The message before it, but for instructions; -1 without one."""
+    return next((i for i in range(index - 1, -1, -1) if messages[i].kind is not Kind.INSTRUCTIONS), -1)
+
+
+def _are_results_apart(messages: Sequence[Message], order: Order, kept_calls: Mapping[int, frozenset[str]]) -> bool:
+    """Whether anything stands between calls and their results, where these have to be next to them."""
+    anywhere = {call.id for index in order if index is not None for call in messages[index].calls if call.anywhere}
+    unanswered: set[str] = set()
+    for index, then in pairwise((*order, None)):
+        message = None if index is None else messages[index]
+        if message is not None and message.is_paired:
+            named = {id_ for id_ in message.answers if id_} - anywhere
+            if not unanswered.issuperset(named):
+                return True
+            unanswered -= named
+        elif unanswered:
+            return True
+        elif message is not None and message.calls:
+            made = frozenset(call.id for call in message.calls if not call.by_place)
+            unanswered = set(kept_calls.get(index or 0, made) - anywhere)
+            if _answers_by_place(messages, index or 0) and then != (index or 0) + 1:
+                return True
+    return bool(unanswered)
+
+
+def _answers_by_place(messages: Sequence[Message], index: int) -> bool:
+    """Whether a call without an id is answered, by what stands behind it."""
+    following = messages[index + 1] if index + 1 < len(messages) else None
+    return following is not None and following.by_place and any(call.by_place for call in messages[index].calls)
+
+
+def _ends_with_thoughts(
+    messages: Sequence[Message], kept_calls: Mapping[int, frozenset[str]], untied: frozenset[int]
+) -> bool:
+    """Whether a message may, as its calls were taken out from behind them."""
+    return any(messages[index].tied and not calls and index not in untied for index, calls in kept_calls.items())
+
+
+def _is_parted(messages: Sequence[Message], order: Order) -> bool:
+    """Whether a message is sent without the one behind it that it is bound to, or something stands between them."""
+    return any(
+        index is not None and messages[index].bound and index + 1 not in (then, len(messages))
+        for index, then in pairwise((*order, None))
+    )
+
+
+def _keeps_own_words(conversation: Conversation, part: Altered) -> bool:
+    """Whether all that was taken away of a message are results that stand in it."""
+    message = conversation.transcript.messages[part.index]
+    places, pairs = message.result_places, zip(part.texts, message.texts, strict=True)
+    return bool(places) and all(now == was for place, (now, was) in enumerate(pairs) if place not in places)
+
+
+def _lacks_blocks(conversation: Conversation, view: View) -> bool:
+    """Whether something that the client said for good is said nowhere in the view."""
+    noted = [part.text for part in view.parts if isinstance(part, Note)]
+    again = said_again(conversation, view.parts)
+    return not all(any(block.text in text for text in noted) for block in again.blocks)
 
 
 def _orphans(

@@ -18,6 +18,7 @@ from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message, Transcript
 from app.core.lazy import lazy
 from app.core.values import value
+from app.core.view.blocks import Blocks
 from app.core.view.chunks import SummaryChunk
 
 
@@ -74,7 +75,7 @@ class Pinned:
 class Note:
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
-    kind: Literal["stub", "pinned_text", "exact_values"]
+    kind: Literal["stub", "pinned_text", "exact_values", "client_instructions"]
     text: str
     tokens: int
 
@@ -115,6 +116,8 @@ class Costs:
     """Of each message, the instructions first."""
     fixed: int
     """Of all beside the messages: tools, response format, reply priming."""
+    question: int | None = None
+    """Of the last user message without the results in it; None where it holds none."""
 
 
 class _Counted:
@@ -179,14 +182,30 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """What no stage may touch: tools, instructions, in the middle too, the last user message."""
+        """What no stage may touch: tools, instructions, in the middle too, and of the last user message what the user
+        wrote."""
         transcript = self.transcript
         kept = {*transcript.messages.instruction_places, transcript.last_user} - {-1}
-        return self.instruction_tokens + sum(map(transcript.tokens_of, kept))
+        return self.instruction_tokens + sum(map(transcript.tokens_of, kept)) - self._asked_results
+
+    @property
+    def _asked_results(self) -> int:
+        """What the results cost that stand in the last user message."""
+        question = self.costs.question
+        return 0 if question is None else max(0, self.transcript.tokens_of(self.transcript.last_user) - question)
+
+    @property
+    def highest_floor(self) -> int:
+        """The floor of this request or of an earlier one of its history, the highest of them: so what depends on it
+        stays from turn to turn. Messages with results do not count but at the end: most of them can be shortened."""
+        transcript = self.transcript
+        fixed = self.instruction_tokens + sum(map(transcript.tokens_of, transcript.messages.instruction_places))
+        asked = (turn for turn in transcript.turn_starts if not transcript.messages[turn].answers)
+        return max(self.floor, fixed + max(map(transcript.tokens_of, asked), default=0))
 
     @property
     def whole_floor(self) -> int:
-        """What no summary can take away: the floor, and the last unit as it is."""
+        """What no summary can take away: the floor, the last user message and the last unit as they are."""
         transcript = self.transcript
         last_unit = transcript.cuts[-1] if transcript.cuts else 0
         unit = sum(
@@ -194,7 +213,7 @@ class Conversation:
             for index in range(last_unit, len(transcript))
             if index != transcript.last_user and transcript.messages[index].kind is not Kind.INSTRUCTIONS
         )
-        return self.floor + unit
+        return self.floor + self._asked_results + unit
 
     @lazy
     def cut_digests(self) -> tuple[bytes, ...]:
@@ -213,6 +232,17 @@ class Conversation:
     def kept(self) -> Kept:
         return Kept(self.transcript, Pins())
 
+    def with_blocks(self, blocks: Blocks) -> Conversation:
+        """The same history, of which these stay."""
+        held = copy(self)
+        held.blocks = blocks
+        return held
+
+    @lazy
+    def blocks(self) -> Blocks:
+        """What the client put into it for good; unless something else is set, nothing of it may stay."""
+        return Blocks(self.transcript, (), 0, lambda _: 1)
+
     @property
     def pins(self) -> Pins:
         return self.kept.pins
@@ -224,8 +254,13 @@ class Conversation:
 
     @property
     def untouchable(self) -> frozenset[int]:
-        """The messages that no stage may change or leave out."""
+        """The messages that no stage may leave out. Nor change, but for results in the last user message."""
         return self.kept.messages
+
+    @property
+    def unchangeable(self) -> frozenset[int]:
+        """The messages of which no stage may change anything."""
+        return self.kept.whole
 
 
 class Kept:
@@ -241,8 +276,18 @@ class Kept:
 
     @lazy
     def messages(self) -> frozenset[int]:
-        pinned = (index for start, stop in self.units for index in range(start, stop))
-        return frozenset((*pinned, self._transcript.last_user))
+        return self._pinned | {self._transcript.last_user}
+
+    @lazy
+    def whole(self) -> frozenset[int]:
+        """Those of them that hold no results that may be shortened."""
+        last_user = self._transcript.last_user
+        holds_results = last_user >= 0 and bool(self._transcript.messages[last_user].result_places)
+        return self._pinned if holds_results else self.messages
+
+    @lazy
+    def _pinned(self) -> frozenset[int]:
+        return frozenset(index for start, stop in self.units for index in range(start, stop))
 
 
 ACTIONS = (

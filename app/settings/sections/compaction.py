@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from app.core.history.blocks import mark_of
 from app.core.limits.ahead import AheadShares
 from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.recall.policy import RecallPolicy
@@ -24,6 +25,15 @@ _POLICY, _SHARES, _MASK = Policy(), Shares(), MaskPolicy()
 _AHEAD = AheadShares()
 _SESSION, _POSITION, _GATE = SessionPruning(), PositionPruning(), CostGate()
 _RECALL = RecallPolicy()
+
+
+def _is_mark(written: str) -> str:
+    mark_of(written)
+    return written
+
+
+ClientMark = Annotated[str, Field(max_length=300), AfterValidator(_is_mark)]
+"""As `mark_of` reads it."""
 
 
 class TailSettings(Section):
@@ -174,6 +184,8 @@ class CompactionSettings(Section):
     cost_gate: CostGateSettings = CostGateSettings()
     emergency: bool = _POLICY.emergency
     """Truncate every tool result where even pruning does not make the prompt fit."""
+    client_instructions: tuple[ClientMark, ...] = Field((), max_length=50)
+    """Marks of what clients put into user messages for good, beside those that Steno knows, as `beginning*end`."""
     pinned_text: str = Field("", max_length=20_000)
     """Text that stands after the pinned messages wherever summaries stand for messages."""
     reserve_ratio: Part | None = _SHARES.reserve

@@ -26,7 +26,7 @@ class ServerSettings(Section):
     allowed_hosts: tuple[str, ...] = ()
     """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any."""
     allowed_origins: tuple[str, ...] = ()
-    """Pages in browsers that may call Steno, besides local ones, such as `https://chat.example.com`; `*` for all."""
+    """Pages in browsers that may call Steno and read what it keeps, as `https://chat.example.com`; `*` for all."""
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from."""
     drain_seconds: Seconds = 25.0

@@ -114,7 +114,8 @@ class Reader:
         extras = costs.fixed - self._costs(model.name, (), {}).fixed
         total = rules.scaled(sum(costs.messages) + costs.fixed)
         counted(total)
-        _check_window(total, round(rules.skew * extras), _max_tokens(arguments), model.window or rules.window)
+        completion = None if model.stops_at_window else _max_tokens(arguments)
+        _check_window(total, round(rules.skew * extras), completion, model.window or rules.window)
         head = msgspec.json.encode([model.name, arguments.get("tools"), arguments.get("functions")])
         shared = self._recent.shared_parts([head, *parts])
         cached = round(rules.skew * (extras + sum(costs.messages[: shared - 1]))) if shared > 1 else 0

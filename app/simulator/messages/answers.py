@@ -131,7 +131,7 @@ def _calls(sequence: int, fault: Fault) -> list[Json]:
 def _thinking(request: AcceptedRequest, fault: Fault, before: Sequence[Json]) -> list[Json]:
     if fault.thinking is None and not request.thinks:
         return []
-    prefix = whole_prefix(request.request)
+    prefix = whole_prefix(request.bound_to)
     for block in before:
         prefix = prefix.then("assistant", block)
     omitted = (request.request.get("thinking") or {}).get("display") == "omitted"

@@ -24,7 +24,7 @@ from app.simulator.messages.refusals import (
     too_many_bytes,
     unreadable,
 )
-from app.simulator.messages.thoughts import Misplaced, drops, is_bound, misplaced, without
+from app.simulator.messages.thoughts import Misplaced, drops, is_bound, is_bound_as_sent, misplaced, without
 from app.simulator.messages.threads import Threads
 from app.simulator.prompt_cache import PromptCache
 from app.simulator.refusals import Refused
@@ -43,6 +43,8 @@ class AcceptedRequest:
     """An acceptable request, without what the provider drops from it."""
 
     request: Mapping[str, Any]
+    sent: Mapping[str, Any]
+    """With it."""
     dropped: Sequence[Misplaced]
     room: int
     """Tokens that the window leaves for the answer."""
@@ -67,6 +69,11 @@ class AcceptedRequest:
     @property
     def conversation(self) -> Sequence[Any]:
         return conversation_of(self.request)
+
+    @property
+    def bound_to(self) -> Mapping[str, Any]:
+        """The request that the answer's thinking is sealed over."""
+        return self.sent if is_bound_as_sent(self.model) else self.request
 
     @property
     def thinks(self) -> bool:
@@ -107,7 +114,8 @@ class Reader:
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         betas = betas_of(record)
-        request, dropped = self._accepted(record, betas)
+        sent, dropped = self._accepted(record, betas)
+        request = without(sent, dropped) if dropped else sent
         model = _model_of(request, rules)
         parts, tokens = self._parts(request, rules)
         counted(sum(tokens))
@@ -116,6 +124,7 @@ class Reader:
         read, written = self._cached(request, parts, tokens)
         return AcceptedRequest(
             request=request,
+            sent=sent,
             dropped=dropped,
             room=window - sum(tokens),
             prompt_tokens=sum(tokens),
@@ -126,13 +135,15 @@ class Reader:
 
     def count(self, record: Record, rules: RequestRules) -> int:
         """What `count_tokens` answers: whatever the window is."""
-        request, _ = self._accepted(record, betas_of(record), required=())
+        sent, dropped = self._accepted(record, betas_of(record), required=())
+        request = without(sent, dropped) if dropped else sent
         _model_of(request, rules)
         return sum(self._parts(request, rules)[1])
 
     def _accepted(
         self, record: Record, betas: Collection[str], required: Collection[str] = ("max_tokens",)
     ) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
+        """As it was sent, and what is to be dropped from it."""
         if record.method != "POST":
             raise Refused(no_such_method())
         if len(record.body) > MOST_BYTES:
@@ -142,8 +153,7 @@ class Reader:
             raise Refused(unreadable())
         request = self._threads.whole(request)
         check(request, betas, required)
-        dropped = list(misplaced(request)) if drops(request) else []
-        return (without(request, dropped) if dropped else request), dropped
+        return request, list(misplaced(request)) if drops(request) else []
 
     def _parts(self, request: Mapping[str, Any], rules: RequestRules) -> tuple[list[Any], list[int]]:
         """Tools and system, then each message that the model still reads; and the tokens of each."""

@@ -60,6 +60,11 @@ def is_bound(model: str) -> bool:
     return "-bind" in model
 
 
+def is_bound_as_sent(model: str) -> bool:
+    """Whether the prefix includes thinking that the provider was asked to drop; else a model binds to what it read."""
+    return "-bind-sent" in model
+
+
 def drops(request: Json) -> bool:
     """Whether the caller wants misplaced thinking removed in place of an error."""
     binding = (request.get("thinking") or {}).get("block_binding") or {}
@@ -67,8 +72,9 @@ def drops(request: Json) -> bool:
 
 
 def misplaced(request: Json) -> Iterator[Misplaced]:
-    """In order; what follows one is read as if it were not there."""
-    if not is_bound(str(request["model"])):
+    """In order; what follows one is read as if it were not there, unless the model binds to what is sent."""
+    model = str(request["model"])
+    if not is_bound(model):
         return
     prefix = prefix_of(request)
     for index, message in enumerate(request["messages"]):
@@ -77,7 +83,8 @@ def misplaced(request: Json) -> Iterator[Misplaced]:
                 packed, _ = opened(*_sealed(block))
                 if packed is not None and not prefix.matches(packed):
                     yield Misplaced(index, place, block["type"], prefix.difference(packed))
-                    continue
+                    if not is_bound_as_sent(model):
+                        continue
             prefix = prefix.then(message["role"], block)
 
 

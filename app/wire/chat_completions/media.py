@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.history.messages import Media
+from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
 
@@ -24,6 +25,8 @@ def read_media(part: Mapping[str, Any]) -> Media:
     match kind, members:
         case "image", {"url": str(url)} if url.startswith("data:"):
             width, height = pixels(url)
+        case "file", {"file_data": str(data)} if data:
+            return file_of(data, size)
         case "audio", {"data": str(data)}:
             seconds = seconds_of(data, _text(members, "format"))
     return Media(kind, size, _text(members, "detail"), width, height, seconds)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.wire.chat_completions.media import read_media
 from app.wire.format import Draft
@@ -37,8 +38,10 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         raise Unreadable("A message has no role.")
     content, kind = message.get("content"), KINDS.get(role, Kind.OTHER)
     if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
+        kind = Kind.CLIENT if kind is Kind.USER and is_programs((content,)) else kind
         return Draft(Message(kind, role, (content,), raw, b""), canonical(message, ignore))
     texts, media, thoughts = _content(content)
+    kind = Kind.CLIENT if kind is Kind.USER and not media and is_programs(texts) else kind
     calls = _calls(message)
     name = message.get("name")
     refusal = message.get("refusal")

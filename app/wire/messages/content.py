@@ -9,6 +9,7 @@ import msgspec
 
 from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.native import MARK as REFERENCE
+from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
 Place = tuple[dict[str, Any], str]
@@ -44,7 +45,7 @@ def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
 
 def _decoded(raw: bytes) -> Any:
     try:
-        return msgspec.json.decode(raw)
+        return decoded(raw, msgspec.json.decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
 

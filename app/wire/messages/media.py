@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from app.core.history.messages import Media
+from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.messages.content import SEALED, SERVER_USES, blocks_of, is_server_result
 
@@ -25,6 +26,8 @@ def media_in(content: object) -> Iterator[Media]:
                 pass
             case {"type": "document", "source": {"type": "content", "content": held}}:
                 yield from media_in(held)
+            case {"type": "document", "source": {"type": "base64", "data": str(data)}}:
+                yield file_of(data)
             case {"type": str(kind)} if kind not in READ and not is_server_result(block):
                 yield Media("file" if kind in FILES else kind, _size(block))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Message, ToolCall
 from app.wire.format import Draft
 from app.wire.members import Unreadable
@@ -35,6 +36,10 @@ SYSTEM = "system"
 KINDS = {SYSTEM: Kind.INSTRUCTIONS, "user": Kind.USER, "assistant": Kind.ASSISTANT}
 VOLATILE_KEYS = frozenset({"cache_control", "citations"})
 """Keys of blocks that move between turns, or are dropped, without changing what a message means."""
+
+
+_PASSED_ON = ("document", "search_result")
+"""Blocks that a tool may have returned beside its result."""
 
 
 def is_beside(raw: bytes) -> bool:
@@ -63,8 +68,12 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
     places = tuple(texts_in(message))
     texts = tuple(holder[key] for holder, key in places)
     answers = tuple(_text(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
-    if answers and len(answers) == len(blocks):
-        kind = Kind.RESULT
+    passed_on = _passed_on(blocks, places) if kind is Kind.USER else ()
+    beside: tuple[int, ...] = ()
+    if kind is Kind.USER and _is_programs(blocks):
+        kind = Kind.RESULT if answers else Kind.CLIENT
+        beside = tuple(place for place in range(len(texts)) if place not in passed_on) if answers else ()
+        passed_on = ()
     returned = {block.get("tool_use_id") for block in blocks if is_server_result(block)}
     served = [block for block in blocks if block.get("type") in SERVER_USES]
     return Message(
@@ -78,7 +87,8 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         settled=tuple(map(_call, served)),
         media=tuple(media_in(message.get("content"))),
         thoughts=tuple(_thoughts(blocks)),
-        passed_on=_passed_on(blocks, places) if kind is Kind.USER else (),
+        passed_on=passed_on,
+        beside=beside,
         encrypted=sum(
             len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
         ),
@@ -87,6 +97,16 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         # A turn was paused before the provider's own result, which the assistant's next message begins with.
         bound=any(block.get("id") not in returned for block in served),
     )
+
+
+def _is_programs(blocks: Sequence[Json]) -> bool:
+    """Whether nothing in a user's message is his own: results, what came with them, and what his program says."""
+    holds_results = any(map(is_result, blocks))
+    came = ("tool_result", *_PASSED_ON) if holds_results else ()
+    said = [block for block in blocks if block.get("type") not in came]
+    if not said:
+        return holds_results
+    return all(block.get("type") == "text" for block in said) and is_programs([_text(block, "text") for block in said])
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from app.wire.messages.declarations import MEMBERS, is_own, read_declarations
 from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
 from app.wire.native import CompactionAsk, Place, Referred
 from app.wire.options import LONGEST_FOCUS, read_focus, read_options, read_pins
+from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
 
@@ -43,6 +44,7 @@ COMPACTION_PROMPTS = (
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
 """How the last text of a request begins with which a client compacts its history itself."""
+_decode_text = msgspec.json.Decoder(str).decode
 _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
 """At the end of what Claude Code called its user, before that was JSON."""
 BETAS = b"anthropic-beta"
@@ -328,7 +330,7 @@ def _metadata(source: RawObject) -> dict[str, bytes]:
 def _session_of(user: bytes) -> str:
     """Claude Code's session: a member of the JSON that its user is named by, or the end of an older name."""
     try:
-        named = msgspec.json.decode(user, type=str)
+        named = decoded(user, _decode_text)
         if found := _SESSION.search(named):
             return found[1]
         held = msgspec.json.decode(named, type=dict[str, Any])

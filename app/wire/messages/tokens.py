@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from app.core.tokens.calibration import claude_version, whole_ratio
-from app.core.tokens.pictures import Area
+from app.core.tokens.pictures import Area, Pages
 from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rules_for
 
 REPLY, MESSAGE = 3, 3
@@ -19,8 +19,14 @@ CALL, RESULT = 30, 18
 """Around each."""
 SCHEMA = 150
 """Around a schema that the answer has to follow."""
-PAGE = 1_600
-"""A file's, which is taken for a page: as text and as a picture."""
+FILE = 25
+"""Around a file."""
+PAGE = 1_570
+"""A page's picture, at most."""
+POINTS = 4.0
+"""Pixels of a page's picture for each of its points: it is drawn at twice its size."""
+UNKNOWN_FILE = 1_600
+"""A file of which nothing is known is taken for a page."""
 PIXELS = 750
 """Of a picture, a token."""
 ENCRYPTED = Encrypted(250, 4.9)
@@ -29,7 +35,7 @@ ENCRYPTED = Encrypted(250, 4.9)
 _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("opus-5", 286, 406),
     ("opus-4-8", 290, 410),
-    ("opus-4-7", 290, 410),
+    ("opus-4-7", 675, 804),
     ("opus-3", 530, 281),
     ("3-opus", 530, 281),
     ("3-sonnet", 159, 235),
@@ -64,7 +70,7 @@ def token_rules(model: str, host: str = "") -> CountingRules:
         one_by_one=OneByOne(own(preamble), own(must_call), own(CALL), own(RESULT)),
         forgets=_forgets(model, version),
         encrypted=replace(ENCRYPTED, per_token=ENCRYPTED.per_token * ratio),
-        file=own(PAGE),
+        files=Pages(own(PAGE), POINTS / (PIXELS * ratio), own(FILE), own(UNKNOWN_FILE)),
         variant=WHOLE,
     )
 

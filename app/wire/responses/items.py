@@ -16,17 +16,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.wire.format import Draft
 from app.wire.members import Unreadable, split_array
 from app.wire.native import MARK
 from app.wire.objects import decoded_object, meant_by, without, written_alike
 from app.wire.responses.media import read_media
+from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
 Path = tuple[str | int, ...]
 """Where a value stands in an item."""
 
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
 """What that member begins with, which is no text and no item."""
 
@@ -170,7 +174,7 @@ def stands_beside(alone: bytes) -> bool:
     if not INSTRUCTIONS.match(alone, 1):
         return False
     try:
-        return len(msgspec.json.decode(alone, type=dict[str, msgspec.Raw])) == 1
+        return len(decoded(alone, _decode_members)) == 1
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 
@@ -181,7 +185,7 @@ def _bare_text(raw: bytes) -> str | None:
         return None
     found = INSTRUCTIONS.match(raw)
     try:
-        return msgspec.json.decode(raw[found.end() :] if found else raw, type=str)
+        return decoded(raw[found.end() :] if found else raw, _decode_text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(str(error)) from error
 
@@ -195,7 +199,10 @@ def _read(raw: bytes, item: Json) -> Message:
     texts, media = tuple(text for _, text in slots(item)), tuple(_media(item))
     if type_ == "message":
         role = str(item.get("role"))
-        return Message(ROLES.get(role, Kind.OTHER), role, texts, raw, b"", media=media)
+        kind = ROLES.get(role, Kind.OTHER)
+        if kind is Kind.USER and not media and is_programs(texts):
+            kind = Kind.CLIENT
+        return Message(kind, role, texts, raw, b"", media=media)
     if type_ == REASONING:
         thoughts, size = tuple(_thoughts(item)), len(_text(item.get("encrypted_content")))
         return Message(
@@ -221,7 +228,8 @@ def _call(raw: bytes, item: Json, type_: str) -> Message:
     id_ = item.get(known.id)
     # The provider's own search for tools has no id: what it found stands behind it.
     by_place = type_ == "tool_search_call" and not isinstance(id_, str)
-    call = ToolCall(_text(id_), known.name or _text(item.get("name")), arguments, by_place, anywhere=True)
+    name, kept = known.name or _text(item.get("name")), isinstance(item.get("id"), str)
+    call = ToolCall(_text(id_), name, arguments, by_place, anywhere=True, kept=kept)
     fixed = isinstance(held, dict | list) and not known.long_text and type_ != "tool_search_call"
     sealed = type_ in SEALED or (fixed and len(arguments) > SHORT)
     return Message(Kind.ASSISTANT, "assistant", (), raw, b"", calls=(call,), sealed=sealed)

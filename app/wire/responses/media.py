@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.history.messages import Media
+from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
 
@@ -23,6 +24,8 @@ def read_media(part: Mapping[str, Any]) -> Media:
     size = sum(len(_text(members, name)) for name in HOLDING)
     width = height = 0
     seconds = 0.0
+    if kind == "file" and (data := _text(members, "file_data")):
+        return file_of(data, size)
     if kind == "image" and (url := _text(members, "image_url")).startswith("data:"):
         width, height = pixels(url)
     elif kind == "audio":

@@ -10,14 +10,18 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
-from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, rules_for
+from app.core.tokens.pictures import Pages
+from app.core.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, rules_for
 
 VARIANT = "items"
-TOOLS = 3
-"""Tokens around the tools of gpt-5, which has no preamble here."""
 TOOLS_BEFORE = -3
 """The same of its predecessors: their tools have no headings here, which are counted with them."""
-CALL = 1
+CALL, UNKEPT_CALL_BEFORE = 1, -2
+"""Tokens that a call costs more; the latter of gpt-5's predecessors, where it has no id of its own."""
+REQUIRED = 8
+"""Tokens that gpt-5's tools cost more where one has to be called."""
+PAGES = Pages(8, file=6)
+"""What is written in a file is all that is charged for, but for a few tokens around it and its pages."""
 SCHEMA_BEFORE = 1
 """Tokens around the response format, which gpt-5 has not."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
@@ -48,8 +52,11 @@ def token_rules(model: str, host: str = "") -> CountingRules:
     return replace(
         rules,
         apart=True,
-        tools_alone=TOOLS if rules.gpt_5 else TOOLS_BEFORE,
+        tools_alone=GPT_5_TOOLS if rules.gpt_5 else TOOLS_BEFORE,
         call_extra=CALL,
+        unkept_call_extra=CALL if rules.gpt_5 else UNKEPT_CALL_BEFORE,
+        required_extra=REQUIRED if rules.gpt_5 else 0,
+        files=PAGES,
         schema_extra=0 if rules.gpt_5 else SCHEMA_BEFORE,
         forgets=True,
         variant=VARIANT,

@@ -1,0 +1,148 @@
+"""Blocks: what the program puts into messages in its user's name, such as the rules of his project.
+
+Programs have one role for what their users say and for what they say themselves, and mark the latter. Some of it holds
+for the whole conversation; some only reminds the model of something for a moment. Neither is anything that the user
+asks. A mark counts at the beginning of a message only, or behind what else the program put there: further on it may
+stand in a document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from app.core.history.messages import Kind, Message
+from app.core.values import value
+
+
+@value
+class Mark:
+    """How a kind of block begins and ends."""
+
+    begins: str
+    """It names the kind, too. Where its lines end there may be more blanks, or none."""
+    ends: str = ""
+    """Empty: at the end of the text that the block stands in."""
+
+
+def mark_of(written: str) -> Mark:
+    """The mark that is written as a beginning and an end with `*` between them. Raises `ValueError`."""
+    begins, *ends = (part.strip() for part in written.split("*"))
+    if len(begins) < SHORTEST_MARK or len(ends) > 1 or ends == [""]:
+        raise ValueError(
+            f"{written!r} is no mark: it has to be what a block begins with, at least {SHORTEST_MARK} characters, then"
+            " one `*`, then what it ends with; or only what it begins with, where it takes all of its text"
+        )
+    return Mark(begins, *ends)
+
+
+SHORTEST_MARK = 3
+
+MARKS = (
+    # Claude Code
+    Mark(
+        "<system-reminder>\nAs you answer the user's questions, you can use the following context:",
+        "</system-reminder>",
+    ),
+    # Codex
+    Mark("# AGENTS.md instructions", "</INSTRUCTIONS>"),
+    Mark("<user_instructions>", "</user_instructions>"),
+    Mark("<environment_context>", "</environment_context>"),
+    # Cursor
+    Mark("<rules>", "</rules>"),
+    Mark("<user_info>", "</user_info>"),
+    Mark("<project_layout>", "</project_layout>"),
+    # GitHub Copilot
+    Mark("<instructions>", "</instructions>"),
+    Mark("<environment_info>", "</environment_info>"),
+    Mark("<workspace_info>", "</workspace_info>"),
+    # Gemini CLI and what was made of it
+    Mark("<session_context>", "</session_context>"),
+    Mark("This is the Gemini CLI. We are setting up the context for our chat."),
+    Mark("This is the Qwen Code. We are setting up the context for our chat."),
+)
+"""What holds for a whole conversation, the more important first."""
+
+REMINDERS = (
+    Mark("<system-reminder>", "</system-reminder>"),
+    Mark("<system_reminder>", "</system_reminder>"),
+)
+"""What holds for a moment."""
+
+
+@value
+class Block:
+    """What the program put into a message for good, letter by letter."""
+
+    mark: Mark
+    index: int
+    """Of its message."""
+    place: int
+    """Of its text among those of the message."""
+    text: str
+
+
+def is_programs(texts: Sequence[str]) -> bool:
+    """Whether the texts of a message are blocks and reminders, and nothing else."""
+    said = [text for text in texts if text.strip()]
+    return bool(said) and all(not _rest(text).strip() for text in said)
+
+
+def without_blocks(message: Message) -> tuple[str, ...]:
+    """What the sender of a message says beside what his program puts there."""
+    texts = map(_rest, message.own_texts)
+    return tuple(text for text in texts if text.strip())
+
+
+def blocks_in(message: Message, index: int, further: tuple[Mark, ...] = ()) -> list[Block]:
+    """What holds for the whole conversation, in order. `further` marks beside the table's."""
+    if message.kind not in _IN_USERS_NAME and not message.beside:
+        return []
+    found: list[Block] = []
+    passed_on = {*message.passed_on, *message.result_places}
+    for place, text in enumerate(message.texts):
+        if place in passed_on:
+            continue
+        end = 0
+        for mark, start, end in _leading(text, further):
+            if mark not in REMINDERS:
+                found.append(Block(mark, index, place, text[start:end]))
+        if text[end:].strip():  # From here on it is the user who speaks, or somebody whom he quotes.
+            break
+    return found
+
+
+_IN_USERS_NAME = frozenset({Kind.USER, Kind.CLIENT})
+
+
+_SAID = re.compile(r"\S")
+
+
+def _rest(text: str) -> str:
+    """A text behind the blocks that it begins with."""
+    return text[max((end for _, _, end in _leading(text, ())), default=0) :]
+
+
+def _leading(text: str, further: tuple[Mark, ...]) -> Iterator[tuple[Mark, int, int]]:
+    """The blocks that a text begins with, one behind the other: the mark, start and end of each, with the blanks around
+    it."""
+    marks, pattern = _written(further)
+    end = 0
+    while match := pattern.match(text, end):
+        mark = marks[(match.lastindex or 1) - 1]
+        close = text.find(mark.ends, match.end()) if mark.ends else len(text)
+        if close < 0:
+            return
+        said = _SAID.search(text, close + len(mark.ends))
+        start, end = end, said.start() if said else len(text)
+        yield mark, start, end
+
+
+@cache
+def _written(further: tuple[Mark, ...]) -> tuple[Sequence[Mark], re.Pattern[str]]:
+    """The marks, and a pattern with a group for each. The longer ones first: a shorter one may be how one begins."""
+    marks = sorted(dict.fromkeys((*further, *MARKS, *REMINDERS)), key=lambda mark: -len(mark.begins))
+    lines = ([re.escape(line.strip()) for line in mark.begins.splitlines()] for mark in marks)
+    groups = "|".join(rf"({blanks})" for blanks in map(r"\s*".join, lines))
+    return marks, re.compile(rf"\s*(?:{groups})")

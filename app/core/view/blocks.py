@@ -1,0 +1,112 @@
+"""Blocks that stay: what a client put into messages for good stands in every view, whatever stands for the messages.
+
+Of each kind the newest that is left out is said again, letter by letter, in one note behind the leading instructions.
+Which these are depends on what is left out and on nothing behind it: between two compactions the note stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from app.core.history.blocks import MARKS, Block, Mark, blocks_in
+from app.core.history.messages import Message, Transcript, own_message
+from app.core.lazy import lazy
+from app.core.limits.budget import Budget
+from app.core.tokens.estimate import Cost
+from app.core.values import value
+
+BLOCKS_SHARE = 0.10
+"""Of the limit: so much all that is said again may take."""
+RATIO_STEP = 0.25
+OPENING = (
+    "[The program that this conversation is held with put this there for the whole of it, in messages that are left out"
+    " here. It still holds:]"
+)
+SAID_AGAIN = "[instructions of the client that stay in the conversation, not shown]"
+"""In place of such a block for whoever summarises its message."""
+
+
+def blocks_room(budget: Budget) -> int:
+    """Tokens that all that is said again may take."""
+    # By coarse steps of the calibration: with each answer it moves a little, and so would what there is room for.
+    ratio = max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP
+    return int(BLOCKS_SHARE * budget.reported_limit / ratio)
+
+
+@value
+class SaidAgain:
+    """What a view has to say again."""
+
+    blocks: tuple[Block, ...] = ()
+    """In the order in which they were said."""
+    left_out: tuple[Block, ...] = ()
+    """For these there is no room."""
+    text: str = ""
+    """Of the note; empty where nothing is to be said."""
+    tokens: int = 0
+
+
+NOTHING = SaidAgain()
+
+
+class Blocks:
+    """Those of one conversation."""
+
+    def __init__(self, transcript: Transcript, further: Sequence[Mark], room: int, cost: Cost) -> None:
+        """`further` marks beside the table's; `room` in tokens."""
+        self._transcript = transcript
+        self._further = tuple(further)
+        self._room = room
+        self._cost = cost
+        self._said: dict[tuple[Block, ...], SaidAgain] = {}
+
+    @lazy
+    def _found(self) -> tuple[Block, ...]:
+        messages = enumerate(self._transcript.messages)
+        return tuple(block for index, message in messages for block in blocks_in(message, index, self._further))
+
+    @lazy
+    def places(self) -> Mapping[int, frozenset[int]]:
+        """Texts that hold blocks, by their messages: no stage may shorten them, unless they are too large anyway."""
+        places: dict[int, frozenset[int]] = {}
+        for block in self._found:
+            if self._cost(own_message(block.text)) <= self._room:
+                places[block.index] = places.get(block.index, frozenset()) | {block.place}
+        return places
+
+    def again(self, reach: int, stands: Container[int]) -> SaidAgain:
+        """What has to be said in a view in which, of the first `reach` messages, only those in `stands` are sent."""
+        newest = {block.mark: block for block in self._found if block.index < reach}
+        gone = tuple(block for block in newest.values() if block.index not in stands)
+        if not gone:
+            return NOTHING
+        if gone not in self._said:
+            self._said[gone] = self._fitting(gone)
+        return self._said[gone]
+
+    def unquoted(self, message: Message, index: int, again: SaidAgain) -> Message:
+        """A message as it is summarised: without what is said again, or was before it was said anew."""
+        left_out = {block.mark for block in again.left_out}
+        texts = list(message.texts)
+        for block in blocks_in(message, index, self._further):
+            if block.mark not in left_out:
+                texts[block.place] = texts[block.place].replace(block.text, SAID_AGAIN, 1)
+        return replace(message, texts=tuple(texts)) if tuple(texts) != message.texts else message
+
+    def _fitting(self, gone: Sequence[Block]) -> SaidAgain:
+        """The more important first, as the tables have them."""
+        marks = (*self._further, *MARKS)
+        chosen: tuple[Block, ...] = ()
+        tokens = 0
+        for block in sorted(gone, key=lambda each: marks.index(each.mark)):
+            more = tuple(sorted((*chosen, block), key=lambda each: (each.index, each.place)))
+            needed = self._cost(own_message(_written(more)))
+            if needed <= self._room:
+                chosen, tokens = more, needed
+        left_out = tuple(block for block in gone if block not in chosen)
+        return SaidAgain(chosen, left_out, _written(chosen) if chosen else "", tokens)
+
+
+def _written(blocks: Sequence[Block]) -> str:
+    return "\n\n".join((OPENING, *(block.text for block in blocks)))

@@ -1,0 +1,243 @@
+"""Claude Code and Codex themselves, through Steno and before a strict provider: `make agents`.
+
+Each is driven through a long session in a folder of its own, with instructions in a file and a file to read in every
+turn. What the provider saw is judged here: how often it was asked, refused and asked the same twice, how often the
+history was compacted, and whether the instructions and what the user just said stood in every payload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from app.commands.logs import configure_logging
+from app.simulator import Record, ScriptedCall, Simulator
+from tests.e2e.compactions import compactions
+from tests.e2e.running import Steno, start
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / ".clients" / "agents" / "node_modules" / ".bin"
+RULE = "CANARY-RULE-7731: write British English, and never touch the folder named vendor."
+TASK = "TASK-5520"
+COMPACTIONS = 5
+READS = 2
+"""Files that are read in each turn."""
+FILE_WORDS = 4_500
+TURN_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Agent:
+    name: str
+    instructions: str
+    """The file in its folder that it reads its instructions from."""
+    window: int
+    """Of the model, in tokens: what the agent sends of its own takes most of a small one."""
+    least_tools: int = 5
+    """A request that declares fewer is not one of the session, but about it: a title, a test of the line."""
+
+
+CLAUDE = Agent("claude", "CLAUDE.md", 100_000)
+CODEX = Agent("codex", "AGENTS.md", 45_000)
+
+
+def question(turn: int) -> str:
+    task = f"Your task ({TASK}) is to review the files part by part. " if turn == 0 else ""
+    return f"{task}QUESTION-{turn:03d}: read part{turn}a.txt and part{turn}b.txt, and say what stands out."
+
+
+def write_folder(folder: Path, agent: Agent, turns: int) -> None:
+    (folder / agent.instructions).write_text(f"# House rules\n\n{RULE}\n")
+    for turn in range(turns):
+        for letter in "ab":
+            words = (
+                f"Entry{turn}{letter}-{number} was moved to shelf {number % 97}." for number in range(FILE_WORDS // 6)
+            )
+            (folder / f"part{turn}{letter}.txt").write_text("\n".join(words))
+
+
+def prepare(agent: Agent, home: Path, url: str) -> dict[str, str]:
+    """The environment of the agent's commands: its own home, and nothing of this machine's."""
+    variables = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "NO_COLOR": "1"}
+    if agent is CLAUDE:
+        return variables | {
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "sk-test",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text(
+        f'model = "gpt-5-codex"\nmodel_provider = "steno"\n\n[model_providers.steno]\nname = "Steno"\n'
+        f'base_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
+    )
+    return variables | {"OPENAI_API_KEY": "sk-test"}
+
+
+def command(agent: Agent, turn: int) -> list[str]:
+    program, asked = str(PROGRAMS / agent.name), question(turn)
+    if agent is CLAUDE:
+        more = ["--continue"] if turn else []
+        return [program, "-p", *more, "--model", "claude-sonnet-4-5", "--allowedTools", "Read,Bash", "--", asked]
+    flags = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    return [program, "exec", *flags, *(["resume", "--last"] if turn else []), asked]
+
+
+# The provider
+
+
+def declared(record: Record) -> list[Any]:
+    payload = record.payload
+    tools = payload.get("tools") if isinstance(payload, dict) else None
+    return tools if isinstance(tools, list) else []
+
+
+def is_session(agent: Agent, record: Record) -> bool:
+    return record.kind == "chat" and len(declared(record)) >= agent.least_tools
+
+
+def history(record: Record) -> list[Any]:
+    payload = record.payload
+    found = payload.get("messages") or payload.get("input") if isinstance(payload, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def turn_of(record: Record) -> int | None:
+    """The latest turn that its history has the question of."""
+    body = record.body.decode("utf-8", "replace")
+    place = body.rfind("QUESTION-")
+    return int(body[place + 9 : place + 12]) if place >= 0 else None
+
+
+def reads_in(record: Record) -> int:
+    """Results since the latest question."""
+    found = 0
+    for message in reversed(history(record)):
+        written = json.dumps(message)
+        found += written.count('"type": "tool_result"') + written.count('"type": "function_call_output"')
+        if "QUESTION-" in written and '"role": "user"' in written:
+            break
+    return found
+
+
+CALLS: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "Read": lambda path: {"file_path": path},
+    "exec_command": lambda path: {"cmd": f"cat {path}", "max_output_tokens": 20_000},
+    "shell_command": lambda path: {"command": f"cat {path}"},
+    "shell": lambda path: {"command": ["cat", path]},
+}
+"""How a file is read, by the tools that the agents declare."""
+
+
+def script(simulator: Simulator, agent: Agent, folder: Path, turns: int) -> None:
+    """Each turn reads its files, one call after the other, and is answered then."""
+    for turn, read, (name, arguments) in product(range(turns), range(READS), CALLS.items()):
+        path = str(folder / f"part{turn}{'ab'[read]}.txt")
+        call = ScriptedCall(name=name, arguments=json.dumps(arguments(path)))
+        simulator.when(partial(is_due, agent, turn, read, name), tool_calls=[call], thinking="That file next.")
+
+
+def is_due(agent: Agent, turn: int, read: int, tool: str, record: Record) -> bool:
+    """Whether the model is to read that file of that turn now, with that tool."""
+    if not is_session(agent, record) or turn_of(record) != turn or reads_in(record) != read:
+        return False
+    return tool in {each.get("name") for each in declared(record)}
+
+
+# The session
+
+
+@contextmanager
+def before(simulator: Simulator, agent: Agent) -> Iterator[Steno]:
+    with simulator.serve() as provider:
+        formats = ["chat_completions", "messages", "responses"]
+        steno = start(
+            provider.url,
+            {"upstream": {"formats": formats}, "models": [{"match": "*", "context_window": agent.window}]},
+        )
+        try:
+            yield steno
+        finally:
+            steno.stop()
+
+
+def play(agent: Agent, turns: int) -> tuple[Simulator, list[str]]:
+    """The provider as it was left, and what went wrong at the client."""
+    simulator = Simulator(window=agent.window, models="any", tables=ROOT / ".tables")
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory() as place, before(simulator, agent) as steno:
+        home, folder = Path(place) / "home", Path(place) / "work"
+        home.mkdir()
+        folder.mkdir()
+        write_folder(folder, agent, turns)
+        script(simulator, agent, folder, turns)
+        variables = prepare(agent, home, steno.url)
+        for turn in range(turns):
+            ended = subprocess.run(  # noqa: S603 - what this is for
+                command(agent, turn),
+                cwd=folder,
+                env=variables,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=TURN_SECONDS,
+                stdin=subprocess.DEVNULL,
+            )
+            if ended.returncode:
+                failed.append(f"turn {turn}: exit {ended.returncode}: {(ended.stderr or ended.stdout)[-400:]}")
+            if compactions(record for record in simulator.log if is_session(agent, record)) > COMPACTIONS:
+                break
+    return simulator, failed
+
+
+def judge(agent: Agent, simulator: Simulator, failed: Sequence[str]) -> bool:
+    """Prints what was seen; whether it is as it has to be."""
+    session = [record for record in simulator.log if is_session(agent, record)]
+    refused = [record for record in simulator.log if record.status is not None and record.status >= 400]
+    doubled = sum(times - 1 for times in Counter(record.body for record in session).values())
+    without_rule = [record.sequence for record in session if RULE.encode() not in record.body]
+    without_question = [record.sequence for record in session if turn_of(record) is None]
+    without_task = [record.sequence for record in session if TASK.encode() not in record.body]
+    made = compactions(session)
+    typer.echo(f"{agent.name}: {len(session)} requests of the session, {len(simulator.log)} in all")
+    typer.echo(f"  refused by the provider   {len(refused)}")
+    typer.echo(f"  doubled                   {doubled}")
+    typer.echo(f"  compactions               {made}, {len(simulator.summaries)} summary calls")
+    typer.echo(f"  without {agent.instructions:<17} {len(without_rule)} {without_rule[:10]}")
+    typer.echo(f"  without any question      {len(without_question)} {without_question[:10]}")
+    typer.echo(f"  without the task          {len(without_task)} {without_task[:10]}")
+    for record in refused[:3]:
+        typer.echo(f"  refused: {record.status} {record.target} (request {record.sequence})")
+    for line in failed[:3]:
+        typer.echo(f"  failed: {line}")
+    wrong = refused or doubled or without_rule or without_question or without_task or failed
+    return not wrong and made >= COMPACTIONS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("agents", nargs="*", help="claude, codex; both unless named")
+    parser.add_argument("--turns", type=int, default=30, help="at most so many; it ends after six compactions")
+    options = parser.parse_args()
+    configure_logging("error", "text", sys.stderr)
+    agents = [agent for agent in (CLAUDE, CODEX) if not options.agents or agent.name in options.agents]
+    right = [judge(agent, *play(agent, options.turns)) for agent in agents]
+    return 0 if all(right) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""What a client puts into user messages for good, and what the user asked, through compactions in every format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from app.simulator import Simulator
+from tests.e2e.compactions import compactions, statuses
+from tests.e2e.conftest import TABLES
+from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.test_three_formats import CHAT, MESSAGES, RESPONSES, Written, call
+
+RULES = (
+    "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# claudeMd\nContents of"
+    " /srv/shop/CLAUDE.md (project instructions):\n\nNever touch the folder `ledger`. Tests run with `just check`.\n"
+    "      \n      IMPORTANT: this context may or may not be relevant to your tasks.\n</system-reminder>\n"
+)
+REMINDER = "<system-reminder>\nThe task list is empty. Do not mention it.\n</system-reminder>"
+TASK = "Find out why invoice INV-7731 was sent twice, and fix it."
+AGENTS = "# AGENTS.md instructions for /srv/shop\n\n<INSTRUCTIONS>\nNever touch the folder `ledger`.\n</INSTRUCTIONS>"
+TOOLS = [{"name": "read", "description": "Reads a page.", "input_schema": {"type": "object"}}]
+PATIENCE = 30
+"""Requests in which something has to happen."""
+
+
+def environment(folder: str) -> str:
+    return f"<environment_context>\n  <cwd>{folder}</cwd>\n  <shell>zsh</shell>\n</environment_context>"
+
+
+def filler(number: int, size: int = 150) -> str:
+    return " ".join(f"row {number}-{place} is in order;" for place in range(size // 6))
+
+
+def text(said: str, kind: str = "text") -> dict[str, Any]:
+    return {"type": kind, "text": said}
+
+
+def step_of_messages(number: int, size: int = 150) -> list[Any]:
+    """A call and its result, with a reminder beside it as Claude Code sends it."""
+    use = {"type": "tool_use", "id": f"toolu_{number}", "name": "read", "input": {"page": number}}
+    result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": filler(number, size)}
+    return [
+        {"role": "assistant", "content": [text(f"Page {number}."), use]},
+        {"role": "user", "content": [result, text(REMINDER)]},
+    ]
+
+
+def step_of_chat(number: int) -> list[Any]:
+    made = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    return [
+        {"role": "assistant", "content": f"Page {number}.", "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": filler(number)},
+        *([{"role": "user", "content": REMINDER}] if number % 5 == 0 else []),
+    ]
+
+
+def step_of_responses(number: int) -> list[Any]:
+    return [
+        {"type": "function_call", "call_id": f"call_{number}", "name": "read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": f"call_{number}", "output": filler(number)},
+        {"role": "assistant", "content": [text(f"Page {number}.", "output_text")]},
+    ]
+
+
+BEGINNINGS: dict[str, list[Any]] = {
+    MESSAGES.name: [{"role": "user", "content": [text(RULES), text(TASK)]}],
+    CHAT.name: [{"role": "user", "content": RULES}, {"role": "user", "content": TASK}],
+    RESPONSES.name: [
+        {"role": "user", "content": [text(AGENTS, "input_text")]},
+        {"role": "user", "content": [text(environment("/srv/shop"), "input_text")]},
+        {"role": "user", "content": [text(TASK, "input_text")]},
+    ],
+}
+STEPS: dict[str, Callable[[int], list[Any]]] = {
+    MESSAGES.name: step_of_messages,
+    CHAT.name: step_of_chat,
+    RESPONSES.name: step_of_responses,
+}
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator(models="any", window=WINDOW, tables=TABLES, summary_words=60)
+
+
+@pytest.fixture
+def running(steno: StartSteno) -> Steno:
+    return steno(
+        upstream={"formats": [each.name for each in (CHAT, MESSAGES, RESPONSES)]},
+        compaction={"background": {"enabled": False}, "mask": {"enabled": False}},
+    )
+
+
+def said(sent: bytes) -> list[str]:
+    """All texts that a payload holds, each once for each time that it stands there."""
+
+    def texts(value: Any) -> Iterator[str]:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list | dict):
+            yield from chain.from_iterable(map(texts, value.values() if isinstance(value, dict) else value))
+
+    return list(texts(json.loads(sent)))
+
+
+def holds(sent: bytes, part: str) -> bool:
+    return any(part in each for each in said(sent))
+
+
+def play(running: Steno, written: Written, history: list[Any], name: str) -> Any:
+    tools = {"tools": TOOLS} if written is MESSAGES else {}
+    named = f"x-context-conversation-id: {name}".encode()
+    answered = call(running, written.path, written.body(history, **tools), named)
+    assert answered.status == 200, answered.body
+    return answered
+
+
+@pytest.mark.parametrize("written", [MESSAGES, CHAT, RESPONSES], ids=lambda written: written.name)
+def test_instructions_and_the_task_stand_in_every_payload_of_a_turn_of_a_hundred_calls(
+    simulator: Simulator, running: Steno, written: Written
+) -> None:
+    history, kept = list(BEGINNINGS[written.name]), AGENTS if written is RESPONSES else RULES
+    for number in range(100):
+        history += STEPS[written.name](number)
+        if number % 4 == 3:
+            play(running, written, history, "agent")
+    assert compactions(simulator.chats) >= 5
+    assert statuses(simulator) == {200}
+    for sent in simulator.chats:
+        assert holds(sent.body, kept), "the client's instructions are in every payload"
+        assert TASK in said(sent.body), "and what the user asked, as it came"
+        assert sum(kept in each for each in said(sent.body)) == 1, "once"
+
+
+def test_of_the_environments_the_newest_that_is_left_out_is_said_again(simulator: Simulator, running: Steno) -> None:
+    history = list(BEGINNINGS[RESPONSES.name])
+    for turn in range(1, 31):
+        history += [
+            *chain.from_iterable(step_of_responses(10 * turn + number) for number in range(2)),
+            {"role": "user", "content": [text(environment(f"/srv/shop/{turn}"), "input_text")]},
+            {"role": "user", "content": [text(f"Go on with part {turn}.", "input_text")]},
+        ]
+        play(running, RESPONSES, history, "codex")
+    assert compactions(simulator.chats) >= 2
+    assert statuses(simulator) == {200}
+    for number, sent in enumerate(simulator.chats, 1):
+        assert holds(sent.body, AGENTS)
+        assert environment(f"/srv/shop/{number}") in said(sent.body), "the last one stands where it came"
+    parts = call(running, "/context/conversations/codex/coverage", method="GET").json["parts"]
+    assert [part["kind"] for part in parts][1:3] == ["client_instructions", "summarized"]
+    assert sum(part["tokens"] for part in parts) > parts[1]["tokens"] > 0
+    again = next(each for each in said(simulator.chats[-1].body) if AGENTS in each)
+    assert again.count("<environment_context>") == 1
+    assert environment("/srv/shop") not in again
+
+
+def test_a_large_result_beside_the_users_words_is_shortened_and_they_are_not(
+    simulator: Simulator, running: Steno
+) -> None:
+    use = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": filler(1, 12_000)}
+    history = [
+        {"role": "user", "content": [text(RULES), text("Look.")]},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result, text(TASK)]},
+    ]
+    answered = play(running, MESSAGES, history, "large")
+    assert answered.header("x-context-status") == "trimmed"
+    [sent] = simulator.chats
+    [shortened, own] = json.loads(sent.body)["messages"][-1]["content"]
+    assert own == text(TASK)
+    assert "characters in all, shortened" in shortened["content"]
+    assert shortened["tool_use_id"] == "toolu_1"
+    assert holds(sent.body, RULES)
+
+
+def test_instructions_over_a_tenth_of_the_limit_are_named(simulator: Simulator, running: Steno) -> None:
+    rules = RULES.replace("\n      \n", filler(0, 1_500))
+    history: list[Any] = [{"role": "user", "content": [text(rules), text(environment("/srv")), text(TASK)]}]
+    for number in range(60):
+        history += [
+            *step_of_messages(number),
+            {"role": "assistant", "content": f"Done with {number}."},
+            {"role": "user", "content": f"Go on with part {number}."},
+        ]
+        answered = play(running, MESSAGES, history, "long")
+        if reason := answered.header("x-context-reason"):
+            break
+    assert reason is not None
+    assert reason.startswith("client_instructions_too_long: <system-reminder> As you answer the user's questions")
+    assert " tokens)" in reason
+    assert "environment" not in reason
+    assert holds(simulator.chats[-1].body, environment("/srv"))
+    assert not holds(simulator.chats[-1].body, rules)
+    assert statuses(simulator) == {200}
+
+
+def test_marks_of_the_operators_own_count_beside_those(simulator: Simulator, steno: StartSteno) -> None:
+    running = steno(
+        upstream={"formats": [MESSAGES.name]},
+        compaction={"background": {"enabled": False}, "client_instructions": ["<house_rules>*</house_rules>"]},
+    )
+    rules = "<house_rules>Answer as a butler would.</house_rules>"
+    history: list[Any] = [{"role": "user", "content": [text(rules), text(TASK)]}]
+    for number in range(PATIENCE):
+        history += [
+            {"role": "assistant", "content": f"Done with {number}. {filler(number, 600)}"},
+            {"role": "user", "content": f"Go on with part {number}."},
+        ]
+        answered = play(running, MESSAGES, history, "own")
+        if answered.header("x-context-status") == "summarized":
+            break
+    assert answered.header("x-context-status") == "summarized"
+    assert sum(rules in each for each in said(simulator.chats[-1].body)) == 1

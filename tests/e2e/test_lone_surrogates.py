@@ -1,0 +1,125 @@
+"""Half a surrogate pair, wherever a history has one: the history is compacted like any other, in every format."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from app.simulator import Simulator
+from app.wire.surrogates import replaced
+from tests.e2e.conftest import TABLES
+from tests.e2e.histories import turns
+from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.test_three_formats import ALL, CHAT, MESSAGES, RESPONSES, Written, call
+
+HALF = "\ud83d"
+ARGUMENTS = {f"order{HALF}": f"ORD-0077{HALF}", "note": HALF, "ORD": "ORD-0078"}
+AGENTS = {
+    CHAT.name: [
+        {
+            "role": "assistant",
+            "content": f"I look{HALF}.",
+            "tool_calls": [
+                {
+                    "id": "call_1",
+                    "type": "function",
+                    "function": {"name": "look_up", "arguments": json.dumps(ARGUMENTS)},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": json.dumps({"found": HALF, "id": f"ORD-0079{HALF}"})},
+    ],
+    MESSAGES.name: [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": f"I look{HALF}."},
+                {"type": "tool_use", "id": "call_1", "name": "look_up", "input": ARGUMENTS},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "call_1",
+                    "content": json.dumps({"found": HALF, "id": f"ORD-0079{HALF}"}),
+                }
+            ],
+        },
+    ],
+    RESPONSES.name: [
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": f"I look{HALF}."}]},
+        {"type": "function_call", "call_id": "call_1", "name": "look_up", "arguments": json.dumps(ARGUMENTS)},
+        {"type": "function_call_output", "call_id": "call_1", "output": json.dumps({"found": HALF, "id": HALF})},
+    ],
+}
+"""What an agent does between a question and its answer."""
+
+
+@pytest.fixture
+def simulator() -> Simulator:
+    return Simulator(models="any", window=WINDOW, tables=TABLES)
+
+
+@pytest.fixture
+def running(steno: StartSteno) -> Steno:
+    return steno(upstream={"formats": [each.name for each in ALL]}, compaction={"background": {"enabled": False}})
+
+
+def history(written: Written) -> list[Any]:
+    """Each of its older messages has halves."""
+    plain: list[Any] = turns(15)
+    old = [{**message, "content": f"{HALF}{message['content']} \ude00{HALF}"} for message in plain[:16]]
+    return [old[0], *AGENTS[written.name], *old[1:], *plain[16:]]
+
+
+@pytest.mark.parametrize("written", ALL, ids=lambda each: each.name)
+def test_a_history_with_halves_is_compacted_and_its_summary_call_has_none(
+    running: Steno, simulator: Simulator, written: Written
+) -> None:
+    """The provider is one that refuses them; what it is sent holds none, as they were all summarised."""
+    headers = (b"x-api-key: sk-test",)
+    answered = call(running, written.path, written.body(history(written)), *headers)
+    assert (answered.status, answered.header("x-context-status")) == (200, "summarized"), answered.body
+    calls = len(simulator.summaries)
+    assert calls
+    assert {record.status for record in simulator.log} == {200}
+    assert "\ufffd" in json.dumps(simulator.summaries[0].payload, ensure_ascii=False)
+    again = call(running, written.path, written.body(history(written)), *headers)
+    assert again.header("x-context-status") == "summarized"
+    assert len(simulator.summaries) == calls  # The same history, so the same digests.
+    shown = call(running, "/context/search?q=order", None, method="GET")
+    assert shown.status == 200
+
+
+@pytest.mark.parametrize("written", ALL, ids=lambda each: each.name)
+def test_what_is_kept_keeps_its_halves_to_the_byte(running: Steno, written: Written) -> None:
+    messages = history(written)
+    last = {"role": "user", "content": f"And now{HALF}?", "name": HALF} if written is CHAT else messages[-1]
+    last = {**last, "content": f"And now\ude00{HALF}?"}
+    body = written.body([*messages[:-1], last], format=written.name)
+    body = body | {"metadata": {"user_id": HALF, f"k{HALF}": "x"}, f"other{HALF}": 1}
+    answered = call(running, "/context/compact", body)
+    assert answered.status == 200, answered.body
+    assert answered.json["context_status"] == "summarized"
+    assert json.dumps(last).encode() in answered.body
+    kept = re.search(rb"Question 15.*$", answered.body)
+    assert kept is not None
+    assert replaced(answered.body) != answered.body
+
+
+@pytest.mark.parametrize("written", ALL, ids=lambda each: each.name)
+def test_two_histories_that_differ_in_a_half_have_summaries_of_their_own(
+    running: Steno, simulator: Simulator, written: Written
+) -> None:
+    sent = json.dumps(written.body(history(written)))
+    calls = []
+    for half in (r"\ud83d", r"\ud83e", r"\ufffd", r"\ue03d"):
+        body = json.loads(sent.replace(r"\ud83d", half))
+        assert call(running, written.path, body, b"x-api-key: sk-test").status == 200
+        calls.append(len(simulator.summaries))
+    assert calls == sorted({*calls})

@@ -1,0 +1,333 @@
+"""Blocks: what a client puts into user messages for good is known by its marks and said again where it is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.history.blocks import MARKS, Mark, blocks_in, is_programs, mark_of, without_blocks
+from app.core.history.messages import Kind, Message
+from app.core.reasons import Code
+from app.core.stages.case import case_of
+from app.core.stages.fit import fit
+from app.core.stages.ladder import settle
+from app.core.stages.policy import Policy
+from app.core.stages.prune import prune
+from app.core.view.blocks import SAID_AGAIN, Blocks
+from app.core.view.coverage import coverage_of
+from app.core.view.mask import MaskPolicy, Masks
+from app.core.view.reading import Path, build_view, said_again, whole, with_said_again
+from app.core.view.verify import problems
+from app.core.view.view import Altered, Conversation, Costs, Note, Part, Pins, Pruned, Summary, Verbatim, View
+from tests.unit.conversations import IDENTITY, budget, chunk, conversation, cost, message, turns, words
+
+CONTEXT = (
+    "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# claudeMd\nBe kind.\n"
+)
+CLAUDE = f"{CONTEXT}</system-reminder>"
+REMINDER = "<system-reminder>The list is empty.</system-reminder>"
+
+
+def environment(folder: str) -> str:
+    return f"<environment_context><cwd> {folder} </cwd></environment_context>"
+
+
+def user(*texts: str, kind: Kind = Kind.USER, **members: object) -> Message:
+    made = message("user", "|".join(texts), tokens=sum(len(text.split()) for text in texts))
+    return replace(made, kind=kind, texts=texts, **members)  # type: ignore[arg-type]
+
+
+def result(*texts: str, own: Sequence[int] = (), call: str = "a") -> Message:
+    """Results and the user's own words in one message."""
+    passed_on = tuple(place for place in range(len(texts)) if place not in own)
+    return user(*texts, answers=(call,), passed_on=passed_on)
+
+
+def found(*texts: str, **members: object) -> list[str]:
+    return [block.text for block in blocks_in(user(*texts, **members), 0)]
+
+
+def holding(talk: Conversation, room: int = 1_000, further: tuple[Mark, ...] = ()) -> Conversation:
+    return talk.with_blocks(Blocks(talk.transcript, further, room, cost))
+
+
+def noted(view: View) -> list[str]:
+    return [part.text for part in view.parts if isinstance(part, Note) and part.kind == "client_instructions"]
+
+
+# Marks
+
+
+@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: mark.begins[:40])
+def test_each_mark_is_found_at_the_beginning_of_a_message(mark: Mark) -> None:
+    block = f"{mark.begins} for /srv\nBe kind.\n{mark.ends}"
+    assert found(block) == [block]
+    assert found(f"\n {block}\n", "What now?") == [f"\n {block}\n"]
+    assert is_programs((block,))
+    if mark.ends:
+        assert found(f"{block}\n\nWhat now?") == [f"{block}\n\n"]
+        assert found(f"{mark.begins} for /srv\nBe kind.") == [], "nothing ends it"
+        assert not is_programs((f"{block}\n\nWhat now?",))
+        assert without_blocks(user(f"{block}\n\nWhat now?")) == ("What now?",)
+
+
+def test_blocks_stand_one_behind_the_other_in_one_text_and_in_several() -> None:
+    texts = (f"{REMINDER}\n{CLAUDE}\n", environment("/srv"), "What now?")
+    assert found(*texts) == [f"{CLAUDE}\n", environment("/srv")]
+    assert found("".join(texts)) == [f"{CLAUDE}\n", environment("/srv")]
+    assert found(*texts[:2], " ", environment("/a"))[-1] == environment("/a")
+
+
+def test_behind_words_of_somebodys_own_no_mark_counts() -> None:
+    assert found("[read_file for 'x'] Result:", CLAUDE) == []
+    assert found(f"Result:\n{CLAUDE}") == []
+    assert found(CLAUDE, "Look at this:", environment("/srv")) == [CLAUDE]
+    assert found(f"{REMINDER} Result:", CLAUDE) == []
+
+
+def test_what_tools_returned_and_what_others_say_holds_none() -> None:
+    assert found(CLAUDE, answers=("a",), passed_on=(0,)) == []
+    assert found(environment("/srv"), CLAUDE, answers=("a",), passed_on=(0,)) == [CLAUDE]
+    assert found(CLAUDE, kind=Kind.RESULT) == []
+    assert found("r", CLAUDE, kind=Kind.RESULT, beside=(1,)) == [CLAUDE]
+    for kind in (Kind.ASSISTANT, Kind.INSTRUCTIONS, Kind.OTHER):
+        assert found(CLAUDE, kind=kind) == []
+
+
+def test_only_blocks_and_reminders_are_the_programs() -> None:
+    assert is_programs((REMINDER, "", CLAUDE))
+    assert not is_programs(())
+    assert not is_programs((" ",))
+    assert not is_programs((REMINDER, "What now?"))
+
+
+@pytest.mark.parametrize("written", ["", "a", "*</rules>", "<rules>*", "<a>*b*c", "  "])
+def test_what_is_no_mark_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="is no mark"):
+        mark_of(written)
+
+
+def test_a_mark_is_written_as_a_beginning_and_an_end() -> None:
+    own = mark_of(" <house>*</house> ")
+    assert own == Mark("<house>", "</house>")
+    assert mark_of("House rules:") == Mark("House rules:")
+    said = user("<house>Be kind.</house>", "What now?")
+    assert [block.text for block in blocks_in(said, 3, (own,))] == ["<house>Be kind.</house>"]
+    assert not is_programs(("<house>Be kind.</house>",)), "what the operator adds decides of no turn"
+
+
+@given(st.lists(st.sampled_from([CLAUDE, REMINDER, environment("/a"), "x", " ", "<rules>", "</rules>"]), max_size=8))
+def test_what_is_found_stands_there_letter_by_letter(texts: list[str]) -> None:
+    for block in blocks_in(user(*texts), 0):
+        assert block.text in texts[block.place]
+
+
+# Views
+
+TALK = holding(
+    conversation(
+        user(CLAUDE, "Find the leak."),
+        message("assistant", "Yes."),
+        user(environment("/old"), kind=Kind.CLIENT),
+        *turns(2, 30),
+        user(environment("/new"), kind=Kind.CLIENT),
+        *turns(2, 30),
+        user(environment("/last"), kind=Kind.CLIENT),
+        message("user", "And now?"),
+    )
+)
+
+
+def over(*chunks: object, talk: Conversation = TALK, covered: int = 0) -> View:
+    return build_view(talk, Path(chunks, covered, sum(each.tokens for each in chunks)))  # type: ignore[attr-defined, arg-type]
+
+
+def test_the_newest_of_each_kind_that_is_left_out_is_said_again_before_the_summaries() -> None:
+    view = over(chunk(TALK, 0, 8), covered=8)
+    [note] = noted(view)
+    assert isinstance(view.parts[0], Note)
+    assert CLAUDE in note
+    assert environment("/new") in note
+    assert environment("/old") not in note
+    assert environment("/last") not in note
+    assert view.tokens == sum(
+        part.tokens for part in view.parts if isinstance(part, Note)
+    ) + 20 + TALK.transcript.tokens(8)
+    assert problems(TALK, view, 1_000) == []
+    assert coverage_of(TALK, view)[1] == {"kind": "client_instructions", "tokens": cost(user(note))}
+
+
+def test_what_follows_changes_nothing_of_the_note() -> None:
+    longer = holding(
+        conversation(*TALK.transcript.messages, user(environment("/later"), "Go on."), message("user", "q"))
+    )
+    assert noted(over(chunk(longer, 0, 8), talk=longer, covered=8)) == noted(over(chunk(TALK, 0, 8), covered=8))
+
+
+def test_what_stands_anyway_is_not_said_again() -> None:
+    assert noted(whole(TALK)) == []
+    [note] = noted(over(chunk(TALK, 0, 8, carried=(0,)), covered=8))
+    assert CLAUDE not in note
+    assert noted(over(chunk(TALK, 0, 2, carried=(0,)), covered=2)) == []
+    pinned = TALK.with_pins(Pins((0,)))
+    assert CLAUDE not in noted(over(chunk(pinned, 0, 8), talk=pinned, covered=8))[0]
+
+
+def test_a_view_without_the_note_is_found_and_is_given_it() -> None:
+    view = over(chunk(TALK, 0, 8), covered=8)
+    without = replace(view, parts=view.parts[1:])
+    assert problems(TALK, without, 1_000) == [Code.CLIENT_INSTRUCTIONS_MISSING]
+    again = with_said_again(TALK, replace(without, tokens=view.tokens - said_again(TALK, view.parts).tokens))
+    assert again == view
+    assert with_said_again(TALK, view) is view
+    stale = replace(view, parts=(view.parts[0], Verbatim(0, 14)))
+    assert noted(with_said_again(TALK, stale)) == []
+
+
+def test_what_pruning_leaves_out_is_said_again_and_paid_for() -> None:
+    view = prune(TALK, whole(TALK), 140, 140, cost, stub=False)
+    assert any(isinstance(part, Pruned) for part in view.parts)
+    assert CLAUDE in noted(view)[0]
+    assert view.tokens <= 140
+    assert problems(TALK, view, 140) == []
+    assert prune(TALK, whole(TALK), 1_000, 1_000, cost, stub=False) == whole(TALK)
+    last = holding(conversation(message("user", words(9))))
+    assert prune(last, whole(last), 5, 5, cost, stub=False) == whole(last)
+
+
+def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() -> None:
+    rules = "<house>Be kind.</house>"
+    mark = mark_of("<house>*</house>")
+    messages = (user(environment("/srv")), user(CLAUDE), user(rules), *turns(6, 30))
+    for room, said in ((1_000, {"/srv", "Context", "house"}), (48, {"Context", "house"}), (30, {"house"}), (5, set())):
+        talk = holding(conversation(*messages), room, (mark,))
+        again = said_again(talk, over(chunk(talk, 0, 5), talk=talk, covered=5).parts)
+        names = {environment("/srv"): "/srv", CLAUDE: "Context", rules: "house"}
+        assert {names[block.text] for block in again.blocks} == said, room
+        assert {names[block.text] for block in again.left_out} == set(names.values()) - said
+        assert again.tokens <= room
+        assert problems(talk, over(chunk(talk, 0, 5), talk=talk, covered=5), 1_000) == []
+
+
+def test_a_decision_says_what_there_was_no_room_for() -> None:
+    large = f"{CONTEXT}{words(200)}</system-reminder>"
+    talk = conversation(user(large, "Find the leak."), *turns(20, 40), message("user", "And now?"))
+    made = chunk(talk, 0, 31)
+    case = replace(case_of(talk, Policy(), budget(1_000), cost, Pins()), chunks=(made,))
+    decision = settle(case)
+    assert decision.status == "summarized"
+    assert decision.reason is not None
+    assert decision.reason.startswith("client_instructions_too_long: <system-reminder> As you answer")
+    assert "tokens)" in decision.reason
+    small = conversation(user(CLAUDE, "Find the leak."), *turns(20, 40), message("user", "And now?"))
+    fitting = settle(replace(case_of(small, Policy(), budget(1_000), cost, Pins()), chunks=(chunk(small, 0, 31),)))
+    assert fitting.reason is None
+    assert fitting.view is not None
+    assert CLAUDE in noted(fitting.view)[0]
+
+
+def test_fitting_spares_what_stands_for_good() -> None:
+    talk = holding(conversation(user(CLAUDE, words(2_000, "page")), *turns(1), message("user", "q")), room=100)
+    [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
+    assert cut.texts[0] == CLAUDE
+    assert len(cut.texts[1]) < 2_000
+    assert problems(talk, fit(talk, whole(talk), 500, cost), 2_000) == []
+
+
+def test_a_summariser_is_not_shown_what_is_said_again() -> None:
+    again = said_again(TALK, over(chunk(TALK, 0, 8), covered=8).parts)
+    first, second = TALK.transcript.messages[:2]
+    assert TALK.blocks.unquoted(first, 0, again).texts == (SAID_AGAIN, "Find the leak.")
+    assert TALK.blocks.unquoted(second, 1, again) is second
+    tight = holding(conversation(*TALK.transcript.messages), room=3)
+    left = said_again(tight, over(chunk(tight, 0, 8), talk=tight, covered=8).parts)
+    assert tight.blocks.unquoted(first, 0, left) is first
+
+
+def test_a_conversation_of_which_nothing_is_set_says_nothing_again() -> None:
+    plain = conversation(*TALK.transcript.messages)
+    assert noted(over(chunk(plain, 0, 8), talk=plain, covered=8)) == []
+
+
+# Results in one message with the user's words
+
+
+def asked(page: str = words(500, "row"), own: str = "And the second?") -> Conversation:
+    """A question that stands in one message with the result before it: message 2."""
+    messages = (
+        message("user", "Read both."),
+        message("assistant", calls=["a"], tokens=3),
+        result(page, own, own=[1]),
+    )
+    costs = [count_of(each) for each in messages]
+    question = count_of(messages[2].without_results)
+    return Conversation(messages, IDENTITY, "tenant", lambda: Costs(costs, 0, question), 1 << 40)
+
+
+def count_of(each: Message) -> int:
+    return cost(each) or 3
+
+
+def test_the_floor_counts_the_users_own_words_alone() -> None:
+    talk = asked()
+    assert talk.floor == 3
+    assert talk.whole_floor == 506
+    plain = conversation(message("user", "Read both."))
+    assert plain.floor == plain.whole_floor == 2
+
+
+def test_results_in_the_last_user_message_are_fitted_and_his_words_are_not() -> None:
+    talk = asked(own=f"And {words(400, 'the second')}?")
+    view = fit(talk, whole(talk), 300, cost)
+    [cut] = [part for part in view.parts if isinstance(part, Altered)]
+    assert cut.index == 2
+    assert cut.texts[1] == talk.transcript.messages[2].texts[1]
+    assert "characters in all, shortened" in cut.texts[0]
+    assert problems(talk, view, 2_000) == []
+
+
+def test_an_own_word_less_is_a_changed_question() -> None:
+    talk = asked()
+    parts: tuple[Part, ...] = (Verbatim(0, 2), Altered(2, ("row", "And the?"), 3, "shortened"))
+    assert problems(talk, View(parts, 3), 100) == [Code.LAST_USER_MESSAGE_CHANGED]
+
+
+def test_pinned_results_stay_as_they_are() -> None:
+    talk = asked().with_pins(Pins((2,)))
+    assert fit(talk, whole(talk), 300, cost) == whole(talk)
+    assert talk.unchangeable == {1, 2}
+    assert asked().unchangeable == frozenset()
+    assert asked().untouchable == {2}
+
+
+def test_results_beside_words_and_reminders_are_masked_and_these_are_not() -> None:
+    reminded = user(words(500, "row"), REMINDER, kind=Kind.RESULT, answers=("a",), beside=(1,))
+    call, answer = message("assistant", calls=["a"], tokens=3), message("assistant", "I see.")
+    for held, own in ((result(words(500, "row"), "Well?", own=[1]), "Well?"), (reminded, REMINDER)):
+        talk = conversation(message("user", "Read."), call, held, answer, message("user", "q"))
+        [(index, mask)] = Masks(talk.transcript, MaskPolicy(), cost).between(0, 4)
+        assert (index, mask.texts[1]) == (2, own)
+        assert "characters in all, shortened" in mask.texts[0]
+    assert reminded.result_places == (0,)
+    assert conversation(message("user", "q"), call, reminded).transcript.turn_starts == (0,)
+
+
+def test_a_summary_stands_for_chunks_of_reminders_and_the_task_is_carried() -> None:
+    steps = [
+        each
+        for number in range(6)
+        for each in (
+            message("assistant", calls=[f"c{number}"], tokens=3),
+            user("row", REMINDER, kind=Kind.RESULT, answers=(f"c{number}",), beside=(1,)),
+        )
+    ]
+    talk = conversation(message("user", "Read all."), *steps)
+    assert talk.transcript.last_user == 0
+    assert talk.transcript.carried(0, 9, 9) == (0,)
+    view = over(chunk(talk, 0, 9, carried=(0,)), talk=talk, covered=9)
+    assert isinstance(view.parts[0], Summary)
+    assert problems(talk, view, 1_000) == []
