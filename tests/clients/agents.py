@@ -22,10 +22,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import typer
 
 from app.commands.logs import configure_logging
 from app.simulator import Record, ScriptedCall, Simulator
+from app.simulator.replies import default_reply
 from tests.e2e.compactions import compactions
 from tests.e2e.running import Steno, start
 
@@ -37,6 +39,8 @@ COMPACTIONS = 5
 READS = 2
 """Files that are read in each turn."""
 FILE_WORDS = 4_500
+REPLY_SENTENCES = 150
+"""What is read can be masked once it is answered. What is said has to be summarised."""
 TURN_SECONDS = 180
 
 
@@ -52,7 +56,7 @@ class Agent:
 
 
 CLAUDE = Agent("claude", "CLAUDE.md", 100_000)
-CODEX = Agent("codex", "AGENTS.md", 45_000)
+CODEX = Agent("codex", "AGENTS.md", 40_000)
 
 
 def question(turn: int) -> str:
@@ -158,6 +162,14 @@ def is_due(agent: Agent, turn: int, read: int, tool: str, record: Record) -> boo
     return tool in {each.get("name") for each in declared(record)}
 
 
+def long_reply(messages: list[Any]) -> str:
+    said = (
+        f"On shelf {number % 97} entry {number} stands where it was, and nobody has asked for it since."
+        for number in range(REPLY_SENTENCES)
+    )
+    return " ".join((default_reply(messages), *said))
+
+
 # The session
 
 
@@ -177,7 +189,7 @@ def before(simulator: Simulator, agent: Agent) -> Iterator[Steno]:
 
 def play(agent: Agent, turns: int) -> tuple[Simulator, list[str]]:
     """The provider as it was left, and what went wrong at the client."""
-    simulator = Simulator(window=agent.window, models="any", tables=ROOT / ".tables")
+    simulator = Simulator(window=agent.window, models="any", reply=long_reply, tables=ROOT / ".tables")
     failed: list[str] = []
     with tempfile.TemporaryDirectory() as place, before(simulator, agent) as steno:
         home, folder = Path(place) / "home", Path(place) / "work"
@@ -204,6 +216,15 @@ def play(agent: Agent, turns: int) -> tuple[Simulator, list[str]]:
     return simulator, failed
 
 
+def said_again(simulator: Simulator, record: Record) -> str:
+    """What the provider says to a request that it refused: the log does not keep it."""
+    kept = {"content-type", "authorization", "x-api-key", "anthropic-version", "anthropic-beta"}
+    headers = [(name, value) for name, value in record.headers if name.decode("latin-1").lower() in kept]
+    with simulator.serve() as provider:
+        answered = httpx2.request(record.method, provider.url + record.target, headers=headers, content=record.body)
+    return answered.text[:600]
+
+
 def judge(agent: Agent, simulator: Simulator, failed: Sequence[str]) -> bool:
     """Prints what was seen; whether it is as it has to be."""
     session = [record for record in simulator.log if is_session(agent, record)]
@@ -221,7 +242,7 @@ def judge(agent: Agent, simulator: Simulator, failed: Sequence[str]) -> bool:
     typer.echo(f"  without any question      {len(without_question)} {without_question[:10]}")
     typer.echo(f"  without the task          {len(without_task)} {without_task[:10]}")
     for record in refused[:3]:
-        typer.echo(f"  refused: {record.status} {record.target} (request {record.sequence})")
+        typer.echo(f"  refused: request {record.sequence}, {record.status}: {said_again(simulator, record)}")
     for line in failed[:3]:
         typer.echo(f"  failed: {line}")
     wrong = refused or doubled or without_rule or without_question or without_task or failed
