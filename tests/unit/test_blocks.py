@@ -231,9 +231,10 @@ def test_a_decision_says_what_there_was_no_room_for() -> None:
 
 
 def test_fitting_spares_what_stands_for_good() -> None:
-    talk = holding(conversation(user(CLAUDE, words(2_000, "page")), *turns(1), message("user", "q")), room=100)
+    rules = f"{CONTEXT}{words(60, 'kindness')}</system-reminder>"
+    talk = holding(conversation(user(rules, words(2_000, "page")), *turns(1), message("user", "q")), room=200)
     [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
-    assert cut.texts[0] == CLAUDE
+    assert cut.texts[0] == rules
     assert len(cut.texts[1]) < 2_000
     assert problems(talk, fit(talk, whole(talk), 500, cost), 2_000) == []
 
