@@ -231,9 +231,10 @@ def test_a_decision_says_what_there_was_no_room_for() -> None:
 
 
 def test_fitting_spares_what_stands_for_good() -> None:
-    talk = holding(conversation(user(CLAUDE, words(2_000, "page")), *turns(1), message("user", "q")), room=100)
+    rules = f"{CONTEXT}{words(60, 'kindness')}</system-reminder>"
+    talk = holding(conversation(user(rules, words(2_000, "page")), *turns(1), message("user", "q")), room=200)
     [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
-    assert cut.texts[0] == CLAUDE
+    assert cut.texts[0] == rules
     assert len(cut.texts[1]) < 2_000
     assert problems(talk, fit(talk, whole(talk), 500, cost), 2_000) == []
 
@@ -331,3 +332,10 @@ def test_a_summary_stands_for_chunks_of_reminders_and_the_task_is_carried() -> N
     view = over(chunk(talk, 0, 9, carried=(0,)), talk=talk, covered=9)
     assert isinstance(view.parts[0], Summary)
     assert problems(talk, view, 1_000) == []
+
+
+def test_what_is_too_large_to_stand_for_good_is_fitted_as_well() -> None:
+    large = f"{CONTEXT}{words(2_000)}</system-reminder>"
+    talk = holding(conversation(user(large), *turns(1), message("user", "q")), room=100)
+    [cut] = [part for part in fit(talk, whole(talk), 500, cost).parts if isinstance(part, Altered)]
+    assert "characters in all, shortened" in cut.texts[0]
