@@ -1,0 +1,86 @@
+"""The judge of hostile histories: it finds what it is there for, whoever mends what it found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.core.summary.prompts import RULES_HEADING
+from app.simulator.log import Record
+from tests.histories.judge import Judge
+from tests.histories.talks import BLOCKS, SENTENCES, traits_of
+from tests.histories.wires import Asked, Said
+
+TRAITS = replace(traits_of(1, 0), style="tools")
+BLOCK = BLOCKS["claude_md"].format(version="one", text="the shop")
+SYSTEM: Any = {"role": "system", "content": "Be brief."}
+FIRST: Any = {"role": "user", "content": [{"type": "text", "text": BLOCK}, {"type": "text", "text": "mk1x1z Look."}]}
+ANSWER: Any = {"role": "assistant", "content": "mk1x2z It is this: " + SENTENCES[0]}
+QUESTION: Any = {"role": "user", "content": "mk1x3z And now?"}
+ASKED = Asked(
+    (Said(SYSTEM), Said(FIRST, (("mk1x1z", ""),)), Said(ANSWER, (("mk1x2z", ""),)), Said(QUESTION, (("mk1x3z", ""),))),
+    QUESTION["content"],
+    (BLOCK,),
+    0,
+)
+NOTES = "The clerk looked at it."
+
+
+def sent(*messages: Any, **members: Any) -> Record:
+    body = msgspec.json.encode({"messages": messages})
+    known = Record(1, 0.0, "POST", "/v1/chat/completions", (), body, "chat", status=200)
+    return replace(known, **members)
+
+
+def summary(*shown: str) -> Record:
+    return sent({"role": "user", "content": "\n".join(shown)}, kind="summary", text=NOTES)
+
+
+def kinds(*records: Record, calls: tuple[Record, ...] = ()) -> list[str]:
+    judge = Judge(TRAITS, lambda _: frozenset())
+    judge.learn(calls)
+    return [violation.kind for violation in judge.judge(1, ASKED, "messages", records)]
+
+
+NOTED: Any = {"role": "user", "content": f"[Notes]\n{NOTES}\n\n{BLOCK}"}
+LAUNDERED: Any = {"role": "user", "content": f"{NOTED['content']}\n{RULES_HEADING}\n{SENTENCES[0]}"}
+
+
+def test_a_history_that_goes_as_it_came_is_in_order() -> None:
+    assert kinds(sent(SYSTEM, FIRST, ANSWER, QUESTION)) == []
+
+
+def test_a_summary_stands_for_what_its_call_was_shown() -> None:
+    record = sent(SYSTEM, NOTED, QUESTION)
+    assert kinds(record, calls=(summary("mk1x1z Look.", "mk1x2z It is"),)) == []
+    assert kinds(record, calls=(summary("mk1x1z Look."),)) == ["lost"]
+    assert kinds(record) == ["lost", "lost"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "kind"),
+    [
+        ((SYSTEM, FIRST, ANSWER, {"role": "user", "content": "mk1x3z And"}), "question"),
+        ((SYSTEM, {"role": "user", "content": "mk1x1z Look."}, ANSWER, QUESTION), "block"),
+        ((FIRST, ANSWER, QUESTION), "instructions"),
+        ((SYSTEM, LAUNDERED, FIRST, ANSWER, QUESTION), "laundered"),
+    ],
+)
+def test_what_is_missing_or_stands_in_anothers_name_is_found(messages: tuple[Any, ...], kind: str) -> None:
+    assert kinds(sent(*messages)) == [kind]
+
+
+def test_a_refusal_for_the_shape_counts_even_where_it_was_mended() -> None:
+    refused = sent(SYSTEM, status=400, refusal="No tool output found for function call X.")
+    large = sent(SYSTEM, status=400, refusal="prompt is too long: 9000 tokens > 8000 maximum")
+    assert kinds(large, refused, sent(SYSTEM, FIRST, ANSWER, QUESTION)) == ["refused"]
+
+
+def test_thoughts_may_be_refused_once_behind_the_same_notes() -> None:
+    notes: Any = {"role": "user", "content": "[Notes on messages 1 to 7 of this conversation]"}
+    refused = sent(notes, status=400, refusal="The block is bound to a different conversation.")
+    assert kinds(refused) == []
+    assert kinds(refused, refused) == ["bound"]
