@@ -43,7 +43,7 @@ def job(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -
         "budget": budget(2_000),
         "cost": cost,
         "model": "m",
-        "policy": SimpleNamespace(recall=RecallPolicy()),
+        "policy": SimpleNamespace(recall=RecallPolicy(), alternates=False),
         "recalls": True,
     }
     return SimpleNamespace(**(given | changes))
@@ -119,7 +119,7 @@ def test_requests_of_one_conversation_may_come_at_once() -> None:
 
 
 def test_past_its_length_it_says_so() -> None:
-    asked = job(talk(), policy=SimpleNamespace(recall=RecallPolicy(history_tokens=10)))
+    asked = job(talk(), policy=SimpleNamespace(recall=RecallPolicy(history_tokens=10), alternates=False))
     found = recalled(recaller(), asked)
     assert [reason.code.name for reason in found.why] == ["RECALL_TOO_LONG"]
     assert found.view == decision(asked.conversation).view
@@ -127,7 +127,7 @@ def test_past_its_length_it_says_so() -> None:
 
 def test_off_for_a_request_a_policy_or_a_whole_history_it_does_nothing() -> None:
     kept = recaller()
-    for asked in (job(talk(), recalls=False), job(talk(), policy=SimpleNamespace(recall=None))):
+    for asked in (job(talk(), recalls=False), job(talk(), policy=SimpleNamespace(recall=None, alternates=False))):
         usual = decision(asked.conversation)
         assert asyncio.run(kept.recalled(asked, usual)) is usual
     whole = replace(decision(talk()), view=None)
