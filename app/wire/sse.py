@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 
 KEEP_ALIVE = b": keep-alive\n\n"
-_BOUNDARY = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_MARKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_BOUNDARY = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
+"""What ends a line, and what ends the empty one behind it: `\\r\\n`, `\\n` or `\\r`, and they may be mixed."""
+_MARKS = (b"\n\r", b"\r\r", b"\n\n")
+"""How each of them begins; a line feed may follow the `\\r`."""
 LONGEST_FRAME = 8 << 20
 """Past this an incomplete frame is passed on as it is."""
 MOST_VALUES = 200_000
@@ -18,7 +20,10 @@ MOST_VALUES = 200_000
 
 
 class FrameSplitter:
-    """Chunks in, complete frames out, each with the blank line that ends it."""
+    """Chunks in, complete frames out, each with the blank line that ends it.
+
+    A `\\r` at a chunk's end is not held back: the line feed that may follow it says nothing by itself.
+    """
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -32,10 +37,12 @@ class FrameSplitter:
         """All frames that are complete now, in one piece."""
         if not self._held:
             stop = last_end(chunk)
+            if not stop and not self.overran and chunk.startswith(b"\n"):
+                stop = 1  # An empty line for itself, or what belongs to the `\r` that was passed on.
             complete = chunk[:stop]
             self._held += memoryview(chunk)[stop:]
         else:
-            searched = max(0, len(self._held) - 3)
+            searched = len(self._held) - 1
             self._held += chunk
             stop = last_end(bytes(memoryview(self._held)[searched:]))
             stop = searched + stop if stop else 0
@@ -66,10 +73,11 @@ def frames_in(together: bytes) -> list[bytes]:
 
 def first_end(frames: bytes, start: int) -> int:
     """Where the frame ends that begins at `start`."""
-    place = frames.find(b"\n\n", start)
-    stop = len(frames) if place == -1 else place + 2
-    if frames.find(b"\r", start, stop) == -1:  # Hardly any provider ends its lines so.
-        return stop
+    if frames.find(b"\r", start, frames.find(b"\n", start)) == -1:  # Hardly any provider ends its lines so.
+        place = frames.find(b"\n\n", start)
+        stop = len(frames) if place == -1 else place + 2
+        if frames.find(b"\r", start, stop) == -1:
+            return stop
     found = _BOUNDARY.search(frames, start)
     return found.end() if found else len(frames)
 
@@ -79,8 +87,11 @@ def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
     if frames.find(b"\r", start, stop) == -1:
         place = frames.rfind(b"\n\n", start, stop)
         return start if place == -1 else place + 2
-    found = ((frames.rfind(mark, start, stop), len(mark)) for mark in _MARKS)
-    return max((place + size for place, size in found if place != -1), default=start)
+    place = -1
+    for mark in _MARKS:
+        place = max(place, frames.rfind(mark, max(start, place), stop))
+    found = _BOUNDARY.match(frames, place) if place != -1 else None
+    return found.end() if found else start
 
 
 def may_tell_error(frames: bytes) -> bool:
@@ -95,6 +106,8 @@ def event(data: bytes, name: str | None = None) -> bytes:
 
 def data_of(frame: bytes) -> tuple[int, int] | None:
     """Where the data of a frame stands, if it has exactly one data line."""
+    if b"\r" in frame:
+        frame = frame.replace(b"\r", b"\n")
     start = len(b"data:")
     if not frame.startswith(b"data:"):
         place = frame.find(b"\ndata:")
@@ -103,8 +116,7 @@ def data_of(frame: bytes) -> tuple[int, int] | None:
         start = place + len(b"\ndata:")
     if frame.startswith(b" ", start):
         start += 1
-    stop = len(frame)
-    for end in (b"\n", b"\r"):
-        if (place := frame.find(end, start, stop)) != -1:
-            stop = place
-    return None if frame.find(b"\ndata:", stop - 1) != -1 else (start, stop)
+    stop = frame.find(b"\n", start)
+    if stop == -1:
+        return start, len(frame)
+    return None if frame.find(b"\ndata:", stop) != -1 else (start, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -65,6 +66,78 @@ def test_stream_passes_to_the_byte_but_for_the_status(scripted: ScriptedProvider
     assert answered.body == comment + first + odd + TEXT + crlf + finish + DONE
     assert answered.header("content-type") == "text/event-stream"
     assert answered.header("x-context-status") == "full"
+
+
+STREAMS = {
+    "/v1/chat/completions": (FIRST, b"event: x\n" + TEXT, b"id: 7\n" + FINISH, DONE),
+    "/v1/messages": (
+        (
+            b'event: message_start\ndata: {"type":"message_start","message":{"id":"m1","type":"message",'
+            b'"role":"assistant","content":[],"model":"m","usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
+        ),
+        (
+            b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
+            b'"content_block":{"type":"text","text":""}}\n\n'
+        ),
+        (
+            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
+            b'"usage":{"output_tokens":2}}\n\n'
+        ),
+        b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+    ),
+    "/v1/responses": (
+        b'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"r1"}}\n\n',
+        (
+            b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":1,'
+            b'"delta":"a"}\n\n'
+        ),
+        (
+            b'event: response.completed\ndata: {"type":"response.completed","sequence_number":2,'
+            b'"response":{"id":"r1","output":[],"usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
+        ),
+    ),
+}
+LINE_ENDS = {
+    "CR": [b"\r"],
+    "CRLF": [b"\r\n"],
+    "LF, CRLF": [b"\n", b"\r\n"],
+    "CRLF, LF": [b"\r\n", b"\n"],
+    "CR, CRLF": [b"\r", b"\r\n"],
+    "LF, CR": [b"\n", b"\r"],
+}
+
+
+@pytest.mark.parametrize("cut", ["frames", "behind each CR", "one piece"])
+@pytest.mark.parametrize("ends", LINE_ENDS)
+@pytest.mark.parametrize("target", STREAMS)
+def test_a_stream_is_read_and_passed_on_whatever_ends_its_lines(
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, ends: str, cut: str
+) -> None:
+    """To the byte where nothing is added, and where it is, only with that; a cut one has no end."""
+    frames = [b"".join(ended(frame, LINE_ENDS[ends])) for frame in STREAMS[target]]
+    whole = b"".join(frames)
+    cuts = {"frames": frames, "behind each CR": re.split(rb"(?<=\r)", whole), "one piece": [whole]}
+    steps = [step for piece in cuts[cut] if piece for step in (chunked(piece), 0.005)]
+    scripted.then(stream_head(), *steps, LAST_CHUNK)
+    scripted.then(stream_head(), chunked(frames[0] + frames[1]), 0.02, LAST_CHUNK)
+    asked = {"model": MODEL, "max_tokens": 9, "stream": True}
+    asked["input" if target.endswith("responses") else "messages"] = HELLO
+    url = before_scripted().url
+    body = post(url, asked, target=target).body
+    assert body.count(b'"context_status"') == 2
+    ours = rb',"context_status":"full"(?:,"context":\{[^\r\n]*\}(?= ?\}[\r\n]))?'
+    assert re.sub(ours, b"", body) == whole
+    told = post(url, asked, target=target).body
+    assert b"upstream_disconnected" in told
+    assert told.splitlines()[-2].startswith(b"data: ")
+
+
+def ended(frame: bytes, ends: list[bytes]) -> Iterator[bytes]:
+    """A frame whose lines end so, in turn, the last two with the last two of them."""
+    *lines, last = frame.removesuffix(b"\n\n").split(b"\n")
+    for line in lines:
+        yield line + ends[-1]
+    yield last + ends[0] + ends[-1]
 
 
 def test_stream_with_an_answer_of_one_chunk_gets_each_member_once(

@@ -104,6 +104,37 @@ def test_a_connection_that_is_spoilt_is_not_used_again(scripted: ScriptedProvide
     assert scripted.connections == 2
 
 
+@pytest.mark.parametrize("again", [b"content-length: 2", b"Content-Length:2, 2"], ids=["a line", "a list"])
+def test_a_length_that_is_said_again_is_one_length(scripted: ScriptedProvider, tell: Tell, again: bytes) -> None:
+    """Wherever the head is cut, and the connection serves the next request."""
+    given = answer(b"{}", again, b"x-a: b")
+    places = range(len(given) - 60, len(given))
+    for place in places:
+        scripted.then(given[:place], 0.005, given[place:])
+
+    async def story(upstream: HttpUpstream) -> None:
+        for _ in places:
+            answering = await post(upstream)
+            assert [value for name, value in answering.headers if name == b"content-length"] == [b"2"]
+            assert (b"x-a", b"b") in answering.headers
+            assert await body_of(answering) == b"{}"
+
+    tell(scripted.url, story)
+    assert scripted.connections == 1
+
+
+@pytest.mark.parametrize("other", [b"content-length: 3", b"content-length: 2, 3"], ids=["a line", "a list"])
+def test_an_answer_with_two_lengths_is_none(scripted: ScriptedProvider, tell: Tell, other: bytes) -> None:
+    scripted.then(answer(b"{}", other))
+
+    async def story(upstream: HttpUpstream) -> None:
+        with pytest.raises(UpstreamDisconnected) as raised:
+            await post(upstream)
+        assert raised.value.status == 502
+
+    tell(scripted.url, story)
+
+
 def test_what_comes_while_nobody_asks_is_nobodys_answer(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(answer(), 0.1, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nevil!")
 

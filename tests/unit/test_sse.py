@@ -6,12 +6,12 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
-from app.wire.sse import FrameSplitter, event, first_end, frames_in
+from app.wire.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
 from app.wire.usage import LONGEST_USAGE, usage_of
 
 STREAM = (
@@ -37,7 +37,7 @@ def test_frames_are_the_same_however_the_stream_is_cut(places: list[int]) -> Non
     splitter = FrameSplitter()
     frames = [f for a, b in pairwise(cuts) for f in splitter.feed(STREAM[a:b])]
     assert b"".join(frames) == STREAM
-    assert len(frames) == 6
+    assert sum(frame.strip() != b"" for frame in frames) == 6
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
@@ -65,7 +65,74 @@ def test_no_byte_is_lost_between_frames_whatever_ends_their_lines(pieces: list[b
     together = [splitter.together(stream[:cut]), splitter.together(stream[cut:])]
     assert b"".join((*together, splitter.flush())) == stream
     assert all(b"".join(frames_in(frames)) == frames for frames in together)
-    assert all(frames == b"" or frames.endswith((b"\n\n", b"\r\r", b"\r\n\r\n")) for frames in together)
+    assert all(frames == b"" or frames.splitlines()[-1] == b"" for frames in together)
+
+
+def events(stream: bytes) -> list[bytes]:
+    """The data of each event, by the standard's own steps."""
+    told: list[bytes] = []
+    lines: list[bytes] = []
+    for line in stream.splitlines():
+        if line.startswith(b"data:"):
+            lines.append(line.removeprefix(b"data:").removeprefix(b" "))
+        elif not line and lines:
+            told.append(b"\n".join(lines))
+            lines = []
+    return told
+
+
+LINES = st.sampled_from([b"", b"data: a", b"data:b", b"data: data:", b"event: x", b": data:", b"id: data: 1"])
+ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
+
+
+@given(st.lists(st.tuples(LINES, ENDS), max_size=20), st.lists(st.integers(0, 120), max_size=6))
+@example([(b"data: a", b"\n"), (b"", b"\r\n"), (b"data:b", b"\r\n"), (b"", b"\n")], [])
+@example([(b"data: a", b"\r"), (b"", b"\r"), (b"event: x", b"\r"), (b"data:b", b"\r"), (b"", b"\r")], [])
+@example([(b"data: a", b"\r\n"), (b"", b"\r\n"), (b"data:b", b"\r\n"), (b"", b"\r\n")], [10, 11])
+def test_lines_may_end_in_each_of_the_three_ways_properties(
+    lines: list[tuple[bytes, bytes]], places: list[int]
+) -> None:
+    """Mixed ones too, however the stream is cut: every frame has one event at most, and nothing waits for the next."""
+    stream = b"".join(line + end for line, end in lines)
+    cuts = [0, *sorted({place % (len(stream) + 1) for place in places}), len(stream)]
+    splitter, passed_on, told = FrameSplitter(), b"", list[bytes]()
+    for start, stop in pairwise(cuts):
+        together, place = splitter.together(stream[start:stop]), 0
+        passed_on += together
+        assert events(passed_on) == events(stream[:stop])
+        assert last_end(together) == len(together) or together == b"\n"
+        frames = frames_in(together)
+        for frame in frames:
+            assert first_end(together, place) == place + len(frame)
+            place += len(frame)
+            said = events(frame)
+            assert len(said) <= 1
+            data = data_of(frame)
+            if data is not None:
+                assert said == [frame[slice(*data)]]
+            elif said:
+                assert sum(line.startswith(b"data:") for line in frame.splitlines()) > 1
+            told += said
+    assert passed_on + splitter.flush() == stream
+    assert told == events(stream)
+
+
+@pytest.mark.parametrize("end", [b"\r", b"\n", b"\r\n"])
+def test_a_frame_leaves_with_its_last_byte(end: bytes) -> None:
+    frame = b"event: x" + end + b"data: 1" + end + end
+    splitter = FrameSplitter()
+    passed_on = [splitter.together(bytes([byte])) for byte in frame * 2]
+    assert b"".join(passed_on[: len(frame)]) == frame
+    assert b"".join(passed_on) == frame * 2
+
+
+def test_what_follows_a_part_of_a_long_frame_ends_it_only_where_it_is_empty() -> None:
+    splitter = FrameSplitter()
+    assert len(splitter.together(b"data: " + b"a" * LONGEST_FRAME)) > LONGEST_FRAME
+    assert splitter.together(b"\n") == b""
+    assert splitter.overran
+    assert splitter.together(b"\r\n") == b"\n\r\n"
+    assert not splitter.overran
 
 
 def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> None:

@@ -92,7 +92,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 def test_a_stream_is_read_whichever_pieces_it_comes_in(size: int, newline: str) -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 2}
     stream = b"".join(

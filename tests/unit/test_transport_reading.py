@@ -48,6 +48,23 @@ ANSWERS = {
     "with more behind it": (WHOLE + b"HTTP/1.1 200 OK\r\n", b"hi", False),
     "with one byte behind it": (WHOLE + b"x", b"hi", False),
     "with a body that may not be": (b"HTTP/1.1 204 None\r\nContent-Length: 2\r\n\r\nhi", b"", False),
+    "with a length twice": (OK + b"Content-Length: 2\r\nA: b\r\ncontent-length:2 \r\n\r\nhi", b"hi", True),
+    "with a list of equal lengths": (OK + b"Content-Length: 2, 2,2\r\nA: b\r\n\r\nhi", b"hi", True),
+    "with lengths and lists of them": (
+        OK + b"Content-Length: 2,2\r\nContent-Length: 2\r\nContent-Length: 2 , 2\r\n\r\nhi",
+        b"hi",
+        True,
+    ),
+    "with a length twice in the interim one": (
+        b"HTTP/1.1 103 Early\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n" + WHOLE,
+        b"hi",
+        True,
+    ),
+    "with a length twice and more behind it": (
+        OK + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\n",
+        b"hi",
+        False,
+    ),
     "with an upgrade nobody asked for": (
         OK + b"Upgrade: h2c\r\nConnection: upgrade\r\nContent-Length: 2\r\n\r\nhi",
         b"hi",
@@ -67,8 +84,19 @@ REFUSED = {
     "a length and an encoding": OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
     "an encoding and a length": OK + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
     "two lengths": OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi",
-    "a length twice": OK + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi",
-    "a list of lengths": OK + b"Content-Length: 2, 2\r\n\r\nhi",
+    "lengths that are spelt in two ways": OK + b"Content-Length: 2\r\nContent-Length: 02\r\n\r\nhi",
+    "a list of lengths": OK + b"Content-Length: 2, 3\r\n\r\nhi",
+    "a list of lengths that ends early": OK + b"Content-Length: 2,\r\n\r\nhi",
+    "a list of lengths beside another length": OK + b"Content-Length: 2, 2\r\nContent-Length: 3\r\n\r\nhi",
+    "a length twice, and one that is none": OK + b"Content-Length: 2\r\n" * 2 + b"Content-Length: +2\r\n\r\nhi",
+    "a list of signed lengths": OK + b"Content-Length: +2, +2\r\n\r\nhi",
+    "a list of no lengths": OK + b"Content-Length: ,\r\n\r\nhi",
+    "a length twice and an encoding": OK
+    + b"Content-Length: 2\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+    "a length twice behind an interim answer": b"HTTP/1.1 103 Early\r\n\r\n"
+    + OK
+    + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\nhi",
+    "a length twice in a head without an end": OK + b"Content-Length: 2\r\n" * (LONGEST_HEAD // 19 + 1),
     "a negative length": OK + b"Content-Length: -2\r\n\r\nhi",
     "a signed length": OK + b"Content-Length: +2\r\n\r\nhi",
     "an endless length": OK + b"Content-Length: 99999999999999999999999\r\n\r\nhi",
@@ -123,6 +151,11 @@ def test_what_could_be_read_in_two_ways_or_has_no_end_is_refused(kind: str, size
 
 def test_headers_keep_order_repeats_and_bytes() -> None:
     assert read(WHOLE)[2] == [(b"content-length", b"2"), (b"x-case", b"a"), (b"x-case", b"\xe9"), (b"empty", b"")]
+
+
+def test_lengths_that_are_the_same_are_one_header_where_the_first_stood() -> None:
+    head = OK + b"A: 1\r\nContent-Length: 2\r\nB: 2\r\nCONTENT-LENGTH: 2, 2\r\nC: 3\r\n\r\nhi"
+    assert read(head)[2] == [(b"a", b"1"), (b"content-length", b"2"), (b"b", b"2"), (b"c", b"3")]
 
 
 def test_a_trailer_is_no_header() -> None:

@@ -1,11 +1,13 @@
 """An answer as it is read: status, headers and body out of the bytes that came. No input or output here.
 
 llhttp, by httptools, is the parser, at its strictest: no bare line feeds, folded headers or spaces in a chunk's size,
-one length, and never a length beside an encoding. What it leaves open is decided here.
+one length, and never a length beside an encoding. What it leaves open is decided here. A length that is said more than
+once, and is the same each time, is made one before it reads on.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -14,6 +16,8 @@ LONGEST_HEAD = 100 << 10
 """Bytes of headers, and of all else without a byte of the body: interim answers, trailers, extensions."""
 MOST_INTERIM = 32
 """Interim answers, such as 103, before the one that counts."""
+_END_OF_HEAD = b"\r\n\r\n"
+_LENGTHS = re.compile(rb"\r\ncontent-length:([0-9, \t]*+)(?=\r\n)", re.IGNORECASE)
 
 
 class GarbledAnswer(Exception):
@@ -47,6 +51,10 @@ class AnswerReading:
         # One read can bring hundreds of parts: each costs a call of Python's own less so. With HEAD there is none.
         self.on_body: Callable[[bytes], object] = len if to_head else self.parts.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._head = bytearray()
+        """All that came before the headers were complete."""
+        self._doubt: HttpParserError | None = None
+        """What is wrong with a length in the head, whose end is waited for."""
 
     def feed(self, data: bytes | memoryview) -> None:
         """Raises `GarbledAnswer`; the parts that came before it remain."""
@@ -58,7 +66,7 @@ class AnswerReading:
         parts = self.parts
         known = len(parts)
         try:
-            self._parser.feed_data(data)
+            self._parse(self._parser, data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self.reusable = False
             if not self.complete:
@@ -73,6 +81,26 @@ class AnswerReading:
         elif self._bare > LONGEST_HEAD:
             self.stop()
             raise GarbledAnswer(f"More than {LONGEST_HEAD} bytes came, and none of them of a body.")
+
+    def _parse(self, parser: HttpResponseParser, data: bytes | memoryview) -> None:
+        if self._doubt is None:
+            try:
+                parser.feed_data(data)
+            except HttpParserError as error:
+                # Behind an interim answer it is not known where the head began.
+                if self.arrived or self._interim or "Content-Length" not in str(error):
+                    raise
+                self._doubt = error
+        if self.arrived:
+            return
+        self._head += data
+        if self._doubt is not None and (stop := self._head.find(_END_OF_HEAD)) != -1:
+            head, behind = bytes(self._head[: stop + 2]), self._head[stop + 2 :]
+            if (folded := with_one_length(head)) is None:
+                raise self._doubt
+            self._head.clear()
+            self._doubt, self._parser = None, HttpResponseParser(self)
+            self._parser.feed_data(folded + behind)
 
     def end(self) -> None:
         """The connection ended. Raises `GarbledAnswer` for an answer that does not end so."""
@@ -141,3 +169,15 @@ class AnswerReading:
 
     def on_message_complete(self) -> None:
         self.complete = self.arrived
+
+
+def with_one_length(head: bytes) -> bytes | None:
+    """A head whose lengths are all the same, with one of them (RFC 9110, section 8.6). None where they differ.
+
+    `head` ends with the line end of its last header.
+    """
+    said = {length.strip(b" \t") for lengths in _LENGTHS.findall(head) for length in lengths.split(b",")}
+    if len(said) != 1:
+        return None
+    once = iter([b"\r\nContent-Length: " + said.pop()])
+    return _LENGTHS.sub(lambda _: next(once, b""), head)
