@@ -167,10 +167,6 @@ class Asking(Exchange):
         self.body = native.unasked(request)
         await self._serve(await self._take_in(await self._read()))
 
-    @property
-    def _keep_alive_seconds(self) -> float:
-        return self.services.events.keep_alive_seconds
-
     async def _compacted(self, facts: Facts) -> Done:
         """Raises what `compacted` raises."""
         began = monotonic()

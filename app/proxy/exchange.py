@@ -39,7 +39,7 @@ from app.proxy.asgi import (
 from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
-from app.proxy.early import EarlyStream
+from app.proxy.early import BegunStream, EarlyStream
 from app.proxy.facts import Facts
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
@@ -47,6 +47,7 @@ from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
 from app.proxy.native import ExtendedAnswer, restored
+from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
@@ -276,15 +277,19 @@ class Exchange:
 
     def _early(self, facts: Facts, milestones: Milestones, started: CompactionStart) -> EarlyStream:
         return EarlyStream(
-            answer=self.answer,
-            facts=facts,
+            stream=self._begun_stream(facts),
             started=started,
             decided=milestones.decided,
-            relay=self._relay.stream,
             failed=self.record.failed,
-            keep_alive_seconds=self.services.events.keep_alive_seconds,
-            reports=self.services.events.body,
+            keep_alive_seconds=self._keep_alive_seconds,
         )
+
+    def _begun_stream(self, facts: Facts) -> BegunStream:
+        return BegunStream(self.answer, facts, self._relay.stream, self.services.events.body)
+
+    @property
+    def _keep_alive_seconds(self) -> float:
+        return keep_alive_seconds(self.services.events.keep_alive_seconds, self.caller)
 
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size, or for its shape."""
