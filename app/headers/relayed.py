@@ -167,11 +167,6 @@ def returned(
     return kept
 
 
-def is_encoded(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a body is compressed, so that Steno does not read it."""
-    return (value_of(headers, b"content-encoding") or "identity") != "identity"
-
-
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """What a body is, without parameters; nothing for an encoded one, which Steno does not read."""
     encoding = kind = None

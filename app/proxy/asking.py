@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from time import monotonic
@@ -15,10 +14,8 @@ from app.headers.relayed import Headers
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.bypass import bypassed, unless_told
-from app.proxy.early import HEADERS
 from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
-from app.proxy.meanwhile import kept_alive
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import context_headers, editor_of
@@ -26,7 +23,7 @@ from app.wire.format import AnswerEditor, WireRequest
 from app.wire.members import Unreadable
 from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
 from app.wire.paths import path_of
-from app.wire.sse import KEEP_ALIVE, frames_in
+from app.wire.sse import frames_in
 
 log = structlog.get_logger("steno.native")
 
@@ -145,16 +142,28 @@ class Asking(Exchange):
             await self._serve_unasked(request, native)
             return
         try:
-            if asked.place is Place.ALONE:
-                await self._answer_alone(request, facts, native)
-                return
-            done = await self._compacted(facts)
+            await self._serve_due(request, facts, asked, native)
+        except StenoError as error:
+            if not self.begun or self.answer.ended:
+                raise
+            self.record.failed(error)
+            await self.answer.end(self.caller.format.error_frame(error))
+
+    async def _serve_due(
+        self, request: WireRequest, facts: Facts, asked: CompactionAsk, native: NativeCompaction
+    ) -> None:
+        making = self._compacted(facts)
+        try:
+            done = await (self._kept_alive(facts, making) if request.stream and facts.events != "off" else making)
         except (CompactionFailed, NothingToCompact, StorageUnavailable) as error:
             if asked.always:  # There is nothing else to answer with.
                 raise
             log.warning("a compaction was left out", request_id=self.record.request_id, reason=error.message)
             self.left_out = _why(error)
             await self._serve_unasked(request, native)
+            return
+        if asked.place is Place.ALONE:
+            await self._answer_alone(request, done, native)
             return
         self.body, self.referred = native.compacted(request, done.made.text), done.chunks
         plain = await self._read()
@@ -166,10 +175,6 @@ class Asking(Exchange):
         """As a request that asks for no compaction."""
         self.body = native.unasked(request)
         await self._serve(await self._take_in(await self._read()))
-
-    @property
-    def _keep_alive_seconds(self) -> float:
-        return self.services.events.keep_alive_seconds
 
     async def _compacted(self, facts: Facts) -> Done:
         """Raises what `compacted` raises."""
@@ -189,32 +194,15 @@ class Asking(Exchange):
             log.exception("a compaction was not made", request_id=self.record.request_id)
         return None
 
-    async def _answer_alone(self, request: WireRequest, facts: Facts, native: NativeCompaction) -> None:
-        making = asyncio.ensure_future(self._compacted(facts))
-        try:
-            streams, answer = request.stream, self.answer
-            if not streams or facts.events == "off":
-                await asyncio.wait({making})
-            else:
-                await asyncio.wait({making}, timeout=self._keep_alive_seconds)
-            done = making.result() if making.done() else None
-            self.own_headers = context_headers(facts, done.decision if done else None)
-            if done is not None and not streams:
-                body = self._editor(done).whole(self._written(request, done, native))
-                await answer.whole(200, [*JSON, *self.own_headers], body)
-                return
-            await answer.start(200, [*HEADERS, *self.own_headers])
-            if done is None:
-                await answer.body(KEEP_ALIVE)
-            made = await kept_alive(making, self._keep_alive_seconds, lambda: answer.body(KEEP_ALIVE))
-            await self._stream_alone(request, self._written(request, made, native), made)
-        except StenoError as error:
-            if not self.answer.started:
-                raise
-            self.record.failed(error)
-            await self.answer.end(self.caller.format.error_frame(error))
-        finally:
-            making.cancel()
+    async def _answer_alone(self, request: WireRequest, done: Done, native: NativeCompaction) -> None:
+        body = self._written(request, done, native)
+        if request.stream:
+            if not self.begun:
+                await self._begin(done.facts, done.decision)
+            await self._stream_alone(request, body, done)
+        else:
+            self.own_headers = context_headers(done.facts, done.decision)
+            await self.answer.whole(200, [*JSON, *self.own_headers], self._editor(done).whole(body))
 
     def _written(self, request: WireRequest, done: Done, native: NativeCompaction) -> bytes:
         """What the client sent counts, with its reference: the summaries in its place are no messages of the user's."""

@@ -1,16 +1,21 @@
-"""Decoding: a body that its client compressed, made plain before it is read. What is not changed goes on as it came."""
+"""Decoding: what its sender compressed, made plain before it is read: a client's body, which goes on as it came where
+it is not changed, and a provider's answer that goes into a stream of ours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from app.core.values import value
-from app.errors import BodyTooLarge
+from app.errors import BodyTooLarge, UpstreamUnreadable
 from app.headers.relayed import Headers
+from app.providers.upstream import Headers as Received
+from app.providers.upstream import UpstreamAnswer
 from app.proxy.caller import Caller
 from app.tasks.threads import Work
-from app.wire.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders
+from app.wire.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, ended, fed
 
 MOST_RATIO = 100
 """Bytes that may come of one: ten times what the dullest histories have."""
@@ -20,6 +25,9 @@ INLINE_BYTES = 262_144
 """A body is decoded in the event loop up to here: less than a millisecond's work."""
 STEP_BYTES = 4 << 20
 """Decoded before they are counted, and others have their turn."""
+MOST_OF_ANSWER = 256 << 20
+"""Bytes that may come of a compressed answer: several times what the longest stream has."""
+ENCODING = b"content-encoding"
 
 
 @value
@@ -38,9 +46,8 @@ async def plain_body(
 
     `count` is given the bytes that come of it, and may raise. Raises `BodyTooLarge`.
     """
-    encodings = b",".join(value for name, value in headers if name == b"content-encoding").decode("latin-1")
     most = min(at_most, max(SMALL_BYTES, MOST_RATIO * len(body)))
-    if (by := decoders(encodings, most)) is None:
+    if (by := decoders(_encodings(headers), most)) is None:
         return None
     if not by:
         return body
@@ -79,3 +86,60 @@ def _too_large(sent: int, at_most: int, most: int) -> str:
         f"The request body has {sent} bytes, and more than {most} when decoded: at most {MOST_RATIO} times as many may"
         " come of it. Send it without content-encoding."
     )
+
+
+def _encodings(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    return b",".join(value for name, value in headers if name == ENCODING).decode("latin-1")
+
+
+def plain_answer(answering: UpstreamAnswer) -> UpstreamAnswer:
+    """A provider's answer without the encodings that it was asked not to use."""
+    encodings = _encodings(answering.headers)
+    return PlainAnswer(answering, encodings) if encodings.strip().lower() not in ("", "identity") else answering
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """A compressed answer, decoded as it arrives."""
+
+    answering: UpstreamAnswer
+    encodings: str
+
+    @property
+    def status(self) -> int:
+        return self.answering.status
+
+    @property
+    def headers(self) -> Received:
+        return [header for header in self.answering.headers if header[0] != ENCODING]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Raises `UpstreamUnreadable`, too."""
+        if (by := decoders(self.encodings, MOST_OF_ANSWER)) is None:
+            raise UpstreamUnreadable(
+                "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
+                f" {self.encodings:.100}. Steno can undo gzip, deflate and zstd."
+            )
+        try:
+            async for chunk in self.answering.chunks():
+                async for piece in _in_turns(fed(by, chunk)):
+                    yield piece
+            async for piece in _in_turns(ended(by)):
+                yield piece
+        except UndecodableBody as error:
+            text = f"The provider's answer is compressed, and not as its content-encoding says: {error}"
+            raise UpstreamUnreadable(text) from error
+        except DecodedTooLarge as error:
+            text = f"The provider's answer is compressed, and has more than {MOST_OF_ANSWER} bytes when decoded."
+            raise UpstreamUnreadable(text) from error
+
+    async def close(self) -> None:
+        await self.answering.close()
+
+
+async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """A few bytes may stand for very many: after each piece others have their turn."""
+    for number, piece in enumerate(pieces):
+        if number:
+            await asyncio.sleep(0)
+        yield piece

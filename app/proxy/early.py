@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
-from app.errors import StenoError, UpstreamUnreadable
-from app.headers.relayed import EVENT_STREAM, Headers, is_encoded, media_type
+from app.errors import StenoError
+from app.headers.relayed import EVENT_STREAM, Headers, media_type
 from app.providers.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.providers.upstream import Headers as Received
 from app.proxy.asgi import ClientAnswer
+from app.proxy.decoding import plain_answer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation
 from app.proxy.meanwhile import kept_alive
@@ -33,56 +34,65 @@ HEADERS: Headers = [
 
 
 @dataclass(slots=True)
-class EarlyStream:
+class BegunStream:
+    """A stream that its client has the status of: whatever the provider answers becomes a part of it."""
+
     answer: ClientAnswer
     facts: Facts
-    started: CompactionStart
-    decided: Callable[[], Awaitable[Decision]]
-    relay: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
+    relays: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
     """Passes the provider's stream on."""
-    failed: Callable[[StenoError], None]
-    """Called with an error of ours that becomes a frame."""
-    keep_alive_seconds: float
     reports: bool
     """Whether the status stands in the chunks."""
+    events: EarlyFrames | None = None
+    """What was said on it of a compaction."""
 
-    async def serve(self, obtaining: asyncio.Future[tuple[Observation, UpstreamAnswer]]) -> None:
-        answer, facts = self.answer, self.facts
-        events = facts.format.early(facts.request, facts.events, self.started.id)
-        await answer.start(200, [*HEADERS, *context_headers(facts, None)])
-        await answer.body(events.started(announcement(facts, self.started)))
-        decision = await self._meanwhile(self.decided(), events)
-        report = context_of(facts, decision)
-        closing = events.failed if decision.failed else events.completed
-        await answer.body(closing(report, status_member(decision) if self.reports else b""))
-        try:
-            observed, answering = await self._meanwhile(obtaining, events)
-            await self._relay(answering, observed, events)
-        except StenoError as error:
-            self.failed(error)
-            await answer.end(self._behind(events, facts.format.error_frame(error)))
-
-    async def _relay(self, answering: UpstreamAnswer, observed: Observation, events: EarlyFrames) -> None:
+    async def relay(self, observed: Observation, answered: UpstreamAnswer) -> None:
+        """Raises the upstream errors where the answer is none."""
+        answering = plain_answer(answered)
         if answering.status != 200:
             body = bytearray()
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_into(body, answering.chunks(), LONGEST_REFUSAL)
             refused = answering.status, answering.headers, bytes(body)
-            await self.answer.end(self._behind(events, self.facts.format.refusal_frame(*refused, time.time())))
+            await self.end_with(self.facts.format.refusal_frame(*refused, time.time()))
             return
-        if is_encoded(answering.headers):
-            raise UpstreamUnreadable("The provider's answer is compressed, although it was asked not to be.")
-        editor = editor_of(self.facts, observed.decision, observed.asks_usage, events, reports=self.reports)
-        await self.relay(StreamedAnswer(answering, self.facts.format, self.facts.request), editor, observed)
+        editor = editor_of(self.facts, observed.decision, observed.asks_usage, self.events, reports=self.reports)
+        await self.relays(StreamedAnswer(answering, self.facts.format, self.facts.request), editor, observed)
 
-    def _behind(self, events: EarlyFrames, error: bytes) -> bytes:
+    async def end_with(self, error: bytes) -> None:
         """An error as it stands behind what was sent: it belongs to the same answer."""
-        editor = self.facts.format.editor(request=self.facts.request, early=events)
-        return b"".join(map(editor.edit, frames_in(error)))
+        editor = self.facts.format.editor(request=self.facts.request, early=self.events)
+        await self.answer.end(b"".join(map(editor.edit, frames_in(error))))
+
+
+@dataclass(slots=True)
+class EarlyStream:
+    stream: BegunStream
+    started: CompactionStart
+    decided: Callable[[], Awaitable[Decision]]
+    failed: Callable[[StenoError], None]
+    """Called with an error of ours that becomes a frame."""
+    keep_alive_seconds: float
+
+    async def serve(self, obtaining: asyncio.Future[tuple[Observation, UpstreamAnswer]]) -> None:
+        stream, answer, facts = self.stream, self.stream.answer, self.stream.facts
+        events = stream.events = facts.format.early(facts.request, facts.events, self.started.id)
+        if not answer.started:
+            await answer.start(200, [*HEADERS, *context_headers(facts, None)])
+        await answer.body(events.started(announcement(facts, self.started)))
+        decision = await self._meanwhile(self.decided(), events)
+        report = context_of(facts, decision)
+        closing = events.failed if decision.failed else events.completed
+        await answer.body(closing(report, status_member(decision) if stream.reports else b""))
+        try:
+            await stream.relay(*await self._meanwhile(obtaining, events))
+        except StenoError as error:
+            self.failed(error)
+            await stream.end_with(facts.format.error_frame(error))
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """The result of the work; a keep-alive each time nothing was sent for a while."""
-        return await kept_alive(work, self.keep_alive_seconds, lambda: self.answer.body(events.keep_alive()))
+        return await kept_alive(work, self.keep_alive_seconds, lambda: self.stream.answer.body(events.keep_alive()))
 
 
 @dataclass(frozen=True, slots=True)

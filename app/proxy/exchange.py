@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import structlog
 from starlette.types import Receive, Scope, Send
@@ -39,14 +39,16 @@ from app.proxy.asgi import (
 from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
-from app.proxy.early import EarlyStream
+from app.proxy.early import HEADERS, BegunStream, EarlyStream
 from app.proxy.facts import Facts
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
+from app.proxy.meanwhile import kept_alive
 from app.proxy.milestones import Milestones
 from app.proxy.native import ExtendedAnswer, restored
+from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import context_headers, editor_of, seen
@@ -57,6 +59,8 @@ from app.wire.members import Unreadable
 from app.wire.paths import path_of
 
 log = structlog.get_logger("steno.chat")
+
+T = TypeVar("T")
 
 INTERNAL_ERROR = "internal_error"
 """The reason where our own code failed; the log has the rest."""
@@ -153,6 +157,8 @@ class Exchange:
     """The request as it came, with its reference."""
     left_out: Reasons = ()
     """Why a compaction was left out that the client asked for beside its answer."""
+    begun: bool = False
+    """Whether its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
         if self.caller.asks_for_summary:
@@ -229,14 +235,15 @@ class Exchange:
         log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
     async def _serve(self, facts: Facts) -> None:
-        milestones = Milestones(reports=facts.events != "off")
+        milestones = Milestones(reports=facts.events != "off", begun=self.begun)
         try:
             decision = self._at_once(facts)
             if decision is None:
                 obtaining = self._obtain(facts, milestones)
             else:
                 observed = self._decided(facts, decision, None, milestones)
-                answering = await self._ask(observed, milestones)
+                asking = self._ask(observed, milestones)
+                answering = await (self._kept_alive(facts, asking) if self.begun else asking)
                 if (smaller := observed.recovery()) is None:
                     await self._answer(observed, answering)
                     return
@@ -264,7 +271,8 @@ class Exchange:
         obtaining, beginning = asyncio.ensure_future(work), asyncio.ensure_future(milestones.started())
         try:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            waiting = asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            await (self._kept_alive(facts, waiting) if self.begun else waiting)
             if milestones.is_early:
                 await self._early(facts, milestones, await beginning).serve(obtaining)
             else:
@@ -276,15 +284,34 @@ class Exchange:
 
     def _early(self, facts: Facts, milestones: Milestones, started: CompactionStart) -> EarlyStream:
         return EarlyStream(
-            answer=self.answer,
-            facts=facts,
+            stream=self._begun_stream(facts),
             started=started,
             decided=milestones.decided,
-            relay=self._relay.stream,
             failed=self.record.failed,
-            keep_alive_seconds=self.services.events.keep_alive_seconds,
-            reports=self.services.events.body,
+            keep_alive_seconds=self._keep_alive_seconds,
         )
+
+    def _begun_stream(self, facts: Facts) -> BegunStream:
+        return BegunStream(self.answer, facts, self._relay.stream, self.services.events.body)
+
+    async def _begin(self, facts: Facts, decision: Decision | None = None) -> None:
+        """Begins its stream. From here on whatever goes wrong is told in a frame."""
+        self.begun, self.own_headers = True, context_headers(facts, decision)
+        await self.answer.start(200, [*HEADERS, *self.own_headers])
+
+    async def _kept_alive(self, facts: Facts, work: Awaitable[T]) -> T:
+        """The result of the work. Its stream begins when that takes a while."""
+
+        async def say() -> None:
+            if not self.begun:
+                await self._begin(facts)
+            await self.answer.body(facts.format.early(facts.request, facts.events, "").keep_alive())
+
+        return await kept_alive(work, self._keep_alive_seconds, say)
+
+    @property
+    def _keep_alive_seconds(self) -> float:
+        return keep_alive_seconds(self.services.events.keep_alive_seconds, self.caller)
 
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decides, sends, and once more where the provider refuses the request for its size, or for its shape."""
@@ -396,6 +423,9 @@ class Exchange:
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """The provider's status first, then its bytes."""
         facts, decision, own = observed.facts, observed.decision, self.own_headers
+        if self.begun:
+            await self._begun_stream(facts).relay(observed, answering)
+            return
         extended = isinstance(self.answer, ExtendedAnswer)
         if decision.view is None and not extended and value_of(answering.headers, b"x-context-status"):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.

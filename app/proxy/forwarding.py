@@ -69,7 +69,7 @@ class Forwarding:
 
         Raises the upstream errors.
         """
-        return self._ask_again(observed, milestones) if milestones.is_early else self._ask(observed, milestones)
+        return self._ask_again(observed, milestones) if milestones.is_committed else self._ask(observed, milestones)
 
     def send_decided(
         self, body: bytes, facts: Facts, decision: Decision, *, tells: bool = True

@@ -16,9 +16,10 @@ A = TypeVar("A", bound=UpstreamAnswer)
 class Milestones:
     """Whether a summary is being made for a request, what was decided to send, and who answers it."""
 
-    def __init__(self, *, reports: bool) -> None:
-        """`reports`: whether a stream begins with the news of a summary that is being made."""
+    def __init__(self, *, reports: bool, begun: bool = False) -> None:
+        """`reports`: whether a stream begins with the news of a summary that is being made. `begun`: it has begun."""
         self._reports = reports
+        self._stream_begun = begun
         self._answers: list[UpstreamAnswer] = []
         self._begun: CompactionStart | None = None
         self._settled = True
@@ -38,8 +39,13 @@ class Milestones:
 
     @property
     def is_early(self) -> bool:
-        """Whether the client's stream has begun before the provider's answer."""
+        """Whether the client's stream tells of a summary before the provider's answer."""
         return self._reports and self.has_begun
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the client's stream has begun before the provider's answer."""
+        return self._stream_begun or self.is_early
 
     async def started(self) -> CompactionStart:
         """Waits until a summary is being made."""

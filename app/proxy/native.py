@@ -162,7 +162,7 @@ class ExtendedAnswer(ClientAnswer):
         self._extension = extension
         self._make = make
         self._keep_alive_seconds = keep_alive_seconds
-        self._streams = False
+        self._streams = answer.started  # What has begun already is a stream of ours.
 
     @property
     def started(self) -> bool:  # type: ignore[override] # it is the answer's

@@ -23,6 +23,10 @@ ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeo
 """How long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
 PATIENCE_SHARE = 0.8
 """Of the timeout a client announces, what a compaction may use."""
+SILENCE_SHARE = 1 / 3
+"""Of that timeout, how long a stream may be silent: one keep-alive may be late."""
+LEAST_SILENCE = 1.0
+"""Seconds between keep-alives, whatever a client announces."""
 
 
 def rules_of(policies: Policies, at: UpstreamSettings, request: WireRequest, caller: Caller) -> AppliedPolicy:
@@ -99,10 +103,21 @@ def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> Even
 def wait_seconds(rules: AppliedPolicy, events: EventShape, caller: Caller) -> float:
     """How long a compaction may hold the request; without keep-alives less than the client says it will wait."""
     wait = rules.compaction.wait_seconds
-    if events != "off" or not caller.sent_any(ANNOUNCED_TIMEOUTS):
-        return wait
+    return wait if events != "off" else min(wait, PATIENCE_SHARE * _patience(caller))
+
+
+def keep_alive_seconds(usual: float, caller: Caller) -> float:
+    """How long a stream may be silent before a keep-alive is due: less than usual where the client announces that it
+    waits for less."""
+    return min(usual, max(LEAST_SILENCE, SILENCE_SHARE * _patience(caller)))
+
+
+def _patience(caller: Caller) -> float:
+    """The shortest timeout in seconds that the client announces; infinite where it announces none."""
+    if not caller.sent_any(ANNOUNCED_TIMEOUTS):
+        return inf
     announced = (announced_seconds(caller.header(name)) for name in ANNOUNCED_TIMEOUTS)
-    return min([wait, *(PATIENCE_SHARE * seconds for seconds in announced if seconds is not None)])
+    return min((seconds for seconds in announced if seconds is not None), default=inf)
 
 
 def announced_seconds(text: str | None) -> float | None:

@@ -156,13 +156,25 @@ def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
 
 def decoded(data: bytes, by: Sequence[Decoder]) -> Iterator[bytes]:
     """What comes of a whole body, each piece when it is asked for. Raises `UndecodableBody` and `DecodedTooLarge`."""
+    yield from fed(by, data)
+    yield from ended(by)
+
+
+def fed(by: Sequence[Decoder], data: bytes) -> Iterator[bytes]:
+    """What comes of further bytes of a body, as in `Decoder.fed`."""
     pieces: Iterable[bytes] = (data,)
     for decoder in by:
         pieces = _through(decoder, pieces)
     yield from pieces
 
 
+def ended(by: Sequence[Decoder]) -> Iterator[bytes]:
+    """The rest of a body, after all its bytes, as in `Decoder.ended`."""
+    for number, decoder in enumerate(by):
+        for piece in decoder.ended():
+            yield from fed(by[number + 1 :], piece)
+
+
 def _through(decoder: Decoder, pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         yield from decoder.fed(piece)
-    yield from decoder.ended()

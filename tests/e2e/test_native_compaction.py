@@ -415,6 +415,55 @@ def test_a_request_is_answered_without_the_block_that_could_not_be_made(
         assert [block.type for block in raw.parse().content] == ["text"]
 
 
+def frames_of(steno: Steno, edit: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of a stream that a client reads which says that it waits for three seconds."""
+    asked = {"model": CLAUDE, "max_tokens": 500, "messages": said(0, 12), "stream": True}
+    body = {**asked, "context_management": edit["context_management"]}
+    headers = {"x-api-key": "sk-test", "anthropic-beta": edit["betas"][0], "x-stainless-timeout": "3"}
+    with httpx2.stream("POST", f"{steno.url}/v1/messages", json=body, headers=headers, timeout=30.0) as raw:
+        assert (raw.status_code, raw.headers["x-context-status"]) == (200, "pending")
+        return [json.loads(line.removeprefix("data: ")) for line in raw.iter_lines() if line.startswith("data: ")]
+
+
+def test_a_stream_is_kept_alive_while_a_block_is_made_before_its_answer(
+    steno: StartSteno, simulator: Simulator
+) -> None:
+    simulator.summary_default = Fault(delay=2.5)
+    simulator.next_chat(delay=1.5)
+    frames = frames_of(steno(upstream={"native_compaction": False}), EDIT)
+    kinds = [frame["type"] for frame in frames]
+    assert kinds[:3] == ["ping", "ping", "ping"]
+    assert next(kind for kind in kinds if kind != "ping") == "message_start"
+    assert kinds[-1] == "message_stop"
+    blocks = [frame["content_block"]["type"] for frame in frames if frame["type"] == "content_block_start"]
+    assert blocks == ["compaction", "text"]
+
+
+@pytest.mark.parametrize("edit", [EDIT, PAUSING], ids=["first", "pausing"])
+def test_a_stream_that_was_kept_alive_goes_on_without_the_block_that_could_not_be_made(
+    steno: StartSteno, simulator: Simulator, edit: dict[str, Any]
+) -> None:
+    simulator.summary_default = Fault(delay=1.5, status=500)
+    frames = frames_of(steno(upstream={"native_compaction": False}), edit)
+    assert frames[0]["type"] == "ping"
+    assert frames[-1]["type"] == "message_stop"
+    assert [frame["content_block"]["type"] for frame in frames if frame["type"] == "content_block_start"] == ["text"]
+    [ended] = [frame for frame in frames if frame["type"] == "message_delta"]
+    assert "summariser_status_500" in ended["context"]["reason"]
+
+
+@pytest.mark.parametrize("summary", [200, 500])
+def test_a_refusal_of_a_stream_that_was_kept_alive_is_the_streams_own_error(
+    steno: StartSteno, simulator: Simulator, summary: int
+) -> None:
+    simulator.summary_default = Fault(delay=1.5, status=summary)
+    simulator.next_chat(status=403)
+    frames = frames_of(steno(upstream={"native_compaction": False}), EDIT)
+    assert frames[0]["type"] == "ping"
+    assert [frame["type"] for frame in frames if frame["type"] != "ping"] == ["error"]
+    assert frames[-1]["error"]["type"] == "permission_error"
+
+
 def test_a_compaction_that_is_all_that_was_asked_for_is_an_error_where_it_fails(
     claude: anthropic.Anthropic, simulator: Simulator
 ) -> None:

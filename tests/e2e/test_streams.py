@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import sys
 import time
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +22,11 @@ from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, curl, pieces, post, read_until, request_bytes, timed_body
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, open_stream_head, stream_head
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 LONG: Any = long_history()
 TRUSTING: Any = [{"match": "*", "context_window": 9_000}]
@@ -362,17 +370,76 @@ def test_what_the_provider_called_its_answer_is_told_in_the_context(
     assert told[-1]["context"]["provider"] == json.loads(b"{" + own + b"}")
 
 
-def test_a_compressed_answer_to_a_stream_that_has_begun_is_an_error(
-    scripted: ScriptedProvider, before_scripted: StartSteno
+ENCODE: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}
+
+
+@pytest.mark.parametrize("in_one_piece", [False, True])
+@pytest.mark.parametrize("name", ENCODE)
+def test_a_compressed_answer_to_a_stream_that_has_begun_is_decoded(
+    scripted: ScriptedProvider, before_scripted: StartSteno, name: str, in_one_piece: bool
+) -> None:
+    """It is paid for, too: as a stream, however its bytes are cut, and in one piece."""
+    coded = f"content-encoding: {name}".encode()
+    if in_one_piece:
+        answering = answer(ENCODE[name](completion(MESSAGES["text"])), coded)
+    else:
+        encoded = ENCODE[name](FIRST + TEXT + FINISH + DONE)
+        answering = stream_head(coded) + b"".join(chunked(bytes([byte])) for byte in encoded) + LAST_CHUNK
+    scripted.then(answer(SUMMARY)).then(answering)
+    told = stream_of(before_scripted())
+    choices = [choice for frame in data(told) for choice in frame["choices"]]
+    assert "".join(choice["delta"].get("content") or "" for choice in choices) == "caf\u00e9"
+    assert data(told)[-1]["context_status"] == "summarized"
+    assert told.endswith(DONE)
+
+
+def test_compressed_frames_leave_as_they_arrive(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
+    """What a provider flushed is not held back until more comes."""
+    encoder = zlib.compressobj(wbits=31)
+    first, rest = (encoder.compress(FIRST + TEXT) + encoder.flush(zlib.Z_SYNC_FLUSH)), encoder.compress(FINISH + DONE)
+    head = stream_head(b"content-encoding: gzip")
+    scripted.then(answer(SUMMARY)).then(head + chunked(first), 1.0, chunked(rest + encoder.flush()) + LAST_CHUNK)
+    with connected(before_scripted().url) as connection:
+        connection.sendall(request_bytes(chat(LONG, stream=True), b"connection: close"))
+        arrived = pieces(connection)
+    assert arrival(arrived, b"caf") < arrival(arrived, b"[DONE]") - 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "why"),
+    [
+        (b"br", b"\x0b\x02\x80", "in a way that Steno cannot undo: br"),
+        (b"gzip", b"\x1f\x8b\x08", "not as its content-encoding says"),
+        (b"zstd", FIRST, "not as its content-encoding says"),
+        (b"gzip", gzip.compress(TEXT * 1_000), "more than 50000 bytes when decoded"),
+    ],
+    ids=["unknown", "cut", "none", "bomb"],
+)
+def test_a_compressed_answer_that_cannot_be_decoded_is_an_error_in_the_stream(
+    scripted: ScriptedProvider,
+    before_scripted: StartSteno,
+    monkeypatch: pytest.MonkeyPatch,
+    name: bytes,
+    body: bytes,
+    why: str,
 ) -> None:
     """Its bytes would stand between frames that are none of them."""
-    encoded = stream_head(b"content-encoding: gzip") + chunked(b"\x1f\x8b\x08") + LAST_CHUNK
-    scripted.then(answer(SUMMARY)).then(encoded)
+    monkeypatch.setattr("app.proxy.decoding.MOST_OF_ANSWER", 50_000)
+    scripted.then(answer(SUMMARY)).then(stream_head(b"content-encoding: " + name) + chunked(body) + LAST_CHUNK)
     told = stream_of(before_scripted())
-    assert b"\x1f" not in told
+    assert body not in told
     error = data(told)[-1]["error"]
     assert error["code"] == "upstream_unreadable"
-    assert "compressed" in error["message"]
+    assert why in error["message"]
+
+
+def test_a_compressed_refusal_of_a_stream_that_has_begun_is_told(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    refusal = gzip.compress(b'{"error":{"code":"busy","message":"Come back tomorrow."}}')
+    scripted.then(answer(SUMMARY)).then(answer(refusal, b"content-encoding: gzip", status=b"403 Forbidden"))
+    error = data(stream_of(before_scripted()))[-1]["error"]
+    assert (error["code"], error["message"]) == ("busy", "Come back tomorrow.")
 
 
 def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
@@ -497,6 +564,27 @@ def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Sim
     client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=3.0)
     chunks = list(client.chat.completions.create(model=MODEL, messages=LONG, stream=True))
     assert all(chunk.choices for chunk in chunks)
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize("header", [b"x-stainless-read-timeout", b"x-stainless-timeout"])
+def test_keep_alives_come_within_the_patience_that_a_client_announces(
+    simulator: Simulator, steno: StartSteno, header: bytes
+) -> None:
+    """Where it is shorter than the setting, but no more often than each second."""
+    simulator.next_summary(delay=4.5)
+    with connected(steno().url) as connection:
+        connection.sendall(request_bytes(chat(LONG, stream=True), header + b": 1.5", b"connection: close"))
+        arrived = timed_body(connection)
+    beats = [at for at, piece in arrived if piece.endswith(b'"delta":{},"finish_reason":null}]}\n\n')]
+    assert len(beats) >= 3
+    assert min(later - earlier for earlier, later in pairwise(beats)) > 0.9
+
+
+def test_client_with_a_short_read_timeout_needs_no_setting(simulator: Simulator, steno: StartSteno) -> None:
+    """The SDK announces it."""
+    simulator.next_summary(delay=4.5)
+    chunks = list(steno().sdk(timeout=3.0).chat.completions.create(model=MODEL, messages=LONG, stream=True))
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 

@@ -52,6 +52,6 @@ class EventSettings(Section):
     stream: EventShape = "chunk"
     """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs."""
     keep_alive_seconds: float = Field(10.0, ge=1, le=60)
-    """Time between keep-alives while a summary is made."""
+    """Time between keep-alives while a summary is made; less for a client that announces a short timeout."""
     body: bool = True
     """Add `context_status` and `context` to answers; the headers are always there."""
