@@ -63,6 +63,13 @@ class Route:
     """Whether it is asked in the conversation's format, so that a call may continue the conversation itself."""
     missing: Callable[[], None] = lambda: None
     """Called where the path of its format turns out not to be there."""
+    query: bytes = field(default=b"", repr=False)
+    """The caller's keys that stand in the query and not in a header."""
+
+    @property
+    def target(self) -> bytes:
+        """Where the call goes, with its keys: for the provider alone, neither for the log nor for a trace."""
+        return self.dialect.target + b"?" + self.query if self.query else self.dialect.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +268,7 @@ class Summariser:
         dialect = call.route.dialect
         reader = dialect.reader()
         try:
-            async with call.route.upstream.completion(dialect.target, body, headers, seconds) as answering:
+            async with call.route.upstream.completion(call.route.target, body, headers, seconds) as answering:
                 if answering.status != 200:
                     refusal = bytearray()
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)

@@ -10,7 +10,7 @@ from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
 from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
-from app.headers.credentials import for_anybody
+from app.headers.credentials import for_anybody, keys_alone
 from app.headers.relayed import Headers, for_summary, with_missing
 from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
@@ -34,6 +34,8 @@ class Writing:
     focus: str
     headers: Headers
     """The caller's."""
+    query: bytes
+    """The caller's, for its keys."""
     providers: Providers
     format: WireFormat
     """That of the conversation."""
@@ -94,6 +96,7 @@ class Writing:
             is_own=provider is self.provider and format_ is self.format,
             continues=format_ is self.format,
             missing=partial(provider.lacks, format_.name, self.tenant),
+            query=keys_alone(self.query) if provider is self.provider else b"",
         )
 
     def _shown_to(self, provider: Provider, headers: Headers) -> Headers:

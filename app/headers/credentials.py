@@ -93,6 +93,11 @@ def without_keys(query: bytes) -> bytes:
     return b"&".join(given for given in query.split(b"&") if _parameter(given)[0] not in QUERY_KEYS)
 
 
+def keys_alone(query: bytes) -> bytes:
+    """The query's keys, as they are, without the other parameters."""
+    return b"&".join(given for given in query.split(b"&") if _parameter(given)[0] in QUERY_KEYS)
+
+
 def _parameter(given: bytes) -> tuple[bytes, bytes]:
     name, _, value = given.partition(b"=")
     return _decoded(name).lower(), _decoded(value)

@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.headers.relayed import value_of
-from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, is_https, visit_of
+from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, visit_of
 from app.providers.discovery import ListingRefused, ModelListing
 from app.providers.providers import Provider
+from app.rest.dependencies import base_of
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
 from app.store import StoreUnavailable, Wanted
@@ -56,7 +56,7 @@ class ShownWindow:
 
 @router.get("/")
 async def show_landing(request: Request, inspector: TheInspector) -> Response:
-    base, services = _base(request), inspector.services
+    base, services = base_of(request), inspector.services
     shown: dict[str, Any] = {
         "base": base,
         "ways": ways(base),
@@ -142,9 +142,3 @@ def windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
             else:
                 others[window.source] += 1
     return {"rows": rows, "others": others}
-
-
-def _base(request: Request) -> str:
-    """As the browser reached it."""
-    host = value_of(request.scope["headers"], b"host") or ""
-    return f"{'https' if is_https(request) else 'http'}://{host}"

@@ -22,6 +22,7 @@ from app.proxy.asgi import peer_of, read_body
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.proxy.tenants import ANONYMOUS
+from app.rest.dependencies import is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
 
@@ -231,12 +232,6 @@ def remember(request: Request, answer: Response, cookie: str) -> None:
 
 def forget(request: Request, answer: Response) -> None:
     answer.delete_cookie(COOKIE, path="/", secure=is_https(request), httponly=True, samesite="strict")
-
-
-def is_https(request: Request) -> bool:
-    """Whether the browser speaks TLS, be it with a proxy before Steno. Who lies here harms only his own cookie."""
-    scope = request.scope
-    return scope["scheme"] == "https" or value_of(scope["headers"], b"x-forwarded-proto") == "https"
 
 
 def redirected(to: str) -> Response:

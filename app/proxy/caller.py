@@ -40,6 +40,10 @@ class Caller:
     def _first(self) -> Mapping[bytes, bytes]:
         return dict(reversed(self.headers))
 
+    @property
+    def query(self) -> bytes:
+        return self.target.partition(b"?")[2]
+
     @lazy
     def asks_for_summary(self) -> bool:
         """Whether it is Steno itself, here or elsewhere, with a call for a summary."""

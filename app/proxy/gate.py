@@ -60,7 +60,9 @@ _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u0
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
 """What a base URL may name before them, each once, in any order."""
-NOTHING_NAMED: Mapping[str, str | None] = dict.fromkeys(PREFIXES.values())
+_SLASHES = re.compile(rb"//+")
+_LEADING = re.compile(rb"\A//+")
+_DOUBLED = re.compile(rb"\A(/v1)+(?=/v1/)")
 
 
 class Gate:
@@ -94,6 +96,7 @@ class Gate:
             native.path: format_ for format_ in formats if (native := format_.native) is not None and native.path
         }
         """Where nothing but a compaction is asked for."""
+        self._read = self._formats.keys() | self._counted.keys() | self._compacted.keys()
         self._instance = instance
         self._door = door
         self._metrics = metrics
@@ -115,7 +118,7 @@ class Gate:
         try:
             self._check_headers(headers)
             host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
-            stored = _proxied(scope["raw_path"])[1] is None
+            stored = self._proxied(scope["raw_path"])[1] is None
             if (page := self._door.check_origin(headers, host, stored=stored)) is not None:
                 shared = shared_with(page)
             check_hops(headers, self._instance)
@@ -135,7 +138,7 @@ class Gate:
 
     def _route(self, scope: Scope) -> ASGIApp:
         path: bytes = scope["raw_path"]
-        named, theirs = _proxied(path)
+        named, theirs = self._proxied(path)
         format_ = self._formats.get(theirs.rstrip(b"/")) if theirs is not None and scope["method"] == "POST" else None
         if not sends_key(scope["headers"]) and not path.startswith(FORMS):
             check_type(scope["headers"], json_only=theirs is None or format_ is not None)
@@ -164,6 +167,25 @@ class Gate:
             return self._counting
         return self._passthrough
 
+    def _proxied(self, path: bytes) -> tuple[Mapping[str, str | None], bytes | None]:
+        """What the base URL names, by scope key, and the provider's path; None for Steno's own.
+
+        A base URL may bring a slash or a `/v1` too many: what is read here is found all the same. Raises
+        `InvalidRequest` for a conversation's id that is none.
+        """
+        found, theirs = _split(path)
+        if b"//" in theirs or theirs.startswith(b"/v1/v1/"):
+            meant = _DOUBLED.sub(b"", _SLASHES.sub(b"/", theirs)).rstrip(b"/")
+            if meant in self._read:
+                theirs = meant
+        if theirs != b"/v1" and not theirs.startswith(PROVIDER_PATHS):
+            return {}, None
+        conversation, upstream = found[CONVERSATION], found[UPSTREAM]
+        return {
+            CONVERSATION: None if conversation is None else name_in_path(IN_PATH, conversation),
+            UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
+        }, theirs
+
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
         if len(headers) > self._header_count:
             over = shown(headers[self._header_count][0])
@@ -191,26 +213,15 @@ class Gate:
                 )
 
 
-def _proxied(path: bytes) -> tuple[Mapping[str, str | None], bytes | None]:
-    """What the base URL names, by scope key, and the provider's path; None for Steno's own.
-
-    Raises `InvalidRequest` for a conversation's id that is none.
-    """
-    if path.startswith(PROVIDER_PATHS):
-        return NOTHING_NAMED, path
+def _split(path: bytes) -> tuple[Mapping[str, bytes | None], bytes]:
+    """What a base URL names, by scope key and as it stands there, and the path behind it."""
     found: dict[str, bytes | None] = dict.fromkeys(PREFIXES.values())
-    while (key := PREFIXES.get(path[:3])) and found[key] is None:
-        name, slash, rest = path[3:].partition(b"/")
+    while (key := PREFIXES.get((begun := _LEADING.sub(b"/", path))[:3])) and found[key] is None:
+        name, slash, rest = begun[3:].partition(b"/")
         if not name:
             break
         found[key], path = name, slash + rest
-    if path != b"/v1" and not path.startswith(PROVIDER_PATHS):
-        return {}, None
-    conversation, upstream = found[CONVERSATION], found[UPSTREAM]
-    return {
-        CONVERSATION: None if conversation is None else name_in_path(IN_PATH, conversation),
-        UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
-    }, path
+    return found, path
 
 
 def _with_head(app: ASGIApp) -> ASGIApp:

@@ -167,6 +167,7 @@ def _writing(
         tenant=caller.tenant,
         focus=request.focus,
         headers=caller.headers,
+        query=caller.query,
         providers=services.providers,
         format=caller.format,
         estimator=services.estimator,

@@ -42,6 +42,7 @@ from app.rest.dependencies import (
     whole,
 )
 from app.rest.summaries import SummaryOut, summary_out
+from app.wire.format import WireFormat
 
 
 class CompactionOut(BaseModel):
@@ -78,7 +79,7 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
     format_ = await format_of(services, tenant, body)
-    caller = Caller(tenant, request.scope["headers"], format_)
+    caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
         request_, caller, referred = await read_whole(services, caller, body)
         facts = await take_in(services, request_, caller, record.request_id, referred=referred)
@@ -106,7 +107,7 @@ async def compact_conversation(
     asked = await read_asked(services, tenant, conversation, body)
     # First, so that no other name in the request stands before it.
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
-    caller = Caller(tenant, headers, asked.format)
+    caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         request_, caller, referred = await whole(services, caller, asked.request)
         asked = replace(asked, request=request_.asking(focus=asked.request.focus))
@@ -169,6 +170,12 @@ def _no_cut(conversation: Conversation, position: int) -> str:
     return (
         f"No summary can end with message {position - 1} or before it: {can}, counted after the instructions, from 0."
     )
+
+
+def _target(request: Request, format_: WireFormat) -> bytes:
+    """Where a request of the format would be posted, with this one's query: a key may stand in it."""
+    query: bytes = request.scope["query_string"]
+    return format_.path + b"?" + query
 
 
 def _count(services: Services, tenant: str) -> None:

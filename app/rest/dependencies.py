@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from app.core.stages.ladder import Status
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
+from app.headers.relayed import value_of
 from app.proxy.asgi import peer_of, read_body
 from app.proxy.caller import Caller
 from app.proxy.decoding import plain_body
@@ -42,6 +43,18 @@ def request_body(**properties: dict[str, Any]) -> dict[str, Any]:
 
 
 REQUEST_BODY = request_body()
+
+
+def is_https(request: Request) -> bool:
+    """Whether the client speaks TLS, be it with a proxy before Steno. Who lies here harms only himself."""
+    scope = request.scope
+    return scope["scheme"] == "https" or value_of(scope["headers"], b"x-forwarded-proto") == "https"
+
+
+def base_of(request: Request) -> str:
+    """Scheme, host and port, as the client reached them."""
+    host = value_of(request.scope["headers"], b"host") or ""
+    return f"{'https' if is_https(request) else 'http'}://{host}"
 
 
 class Listing(BaseModel, Generic[T]):

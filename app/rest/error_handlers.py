@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -9,8 +11,14 @@ from starlette.exceptions import HTTPException
 
 from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
 from app.proxy.record import LONGEST_PATH, REQUEST
+from app.rest.dependencies import base_of
 from app.rest.schema import methods_of
 from app.store import StoreUnavailable
+
+_THEIRS = re.compile(
+    r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
+)
+"""A provider's path with no `/v1`, or with slashes too many before it."""
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -36,4 +44,14 @@ def _no_route(app: FastAPI, request: Request) -> StenoError:
     path, method = request.scope["path"][:LONGEST_PATH], request.method
     if allowed := methods_of(app, request.scope):
         return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
+    if (theirs := _THEIRS.fullmatch(path)) is not None:
+        return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
     return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
+
+
+def _base_urls(base: str, named: str, api: str) -> str:
+    """What to set a client to that asked for a provider's path without its `/v1`."""
+    told = f"Set the client's base URL to {base}{named}/v1."
+    if api == "messages":
+        told += f" A client that adds /v1 itself, as Anthropic's do, needs {base}{named}, without /v1."
+    return told

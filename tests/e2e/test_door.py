@@ -416,12 +416,50 @@ def test_callers_known_by_a_key_in_the_query_are_tenants_of_their_own(
     assert scripted.requests[0].target.endswith(b"?key=AIza-canary-1")
 
 
-def test_keys_in_queries_reach_neither_log_nor_answer_nor_database(provider: RunningServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [CHAT, "/context/compact"])
+def test_a_key_in_the_query_goes_with_the_call_for_a_summary_to_the_same_provider(
+    scripted: ScriptedProvider, before_scripted: StartSteno, path: str
+) -> None:
+    """And nothing else of the query does."""
+    steno = before_scripted()
+    request = raw(f"{path}?alt=sse&key=AIza%2Bmine", JSON, method="POST", body=chat(long_history()))
+    send(steno.url, request)
+    summaries = [request for request in scripted.requests if request.all(b"x-context-call")]
+    assert summaries
+    assert {request.target for request in summaries} == {f"{CHAT}?key=AIza%2Bmine".encode()}
+
+
+def test_a_key_in_the_query_reaches_no_summariser_elsewhere(
+    scripted: ScriptedProvider, provider: RunningServer, start_steno: StartSteno
+) -> None:
+    elsewhere = {"base_url": f"{scripted.url}/v1", "discover_windows": False}
+    for summary in ({"upstream": "other"}, {"model": "gone", "fallbacks": [{"upstream": "other"}]}):
+        steno = start_steno(provider.url, upstreams={"other": elsewhere}, summary=summary)
+        send(steno.url, raw(f"{CHAT}?key=AIza-mine", JSON, method="POST", body=chat(long_history())))
+    assert scripted.requests
+    assert {request.target for request in scripted.requests} == {CHAT.encode()}
+    assert not any(b"AIza-mine" in request.head + request.body for request in scripted.requests)
+
+
+def test_a_key_in_the_query_reaches_no_provider_that_has_the_operators(
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", "sk-operator")
+    steno = before_scripted(upstream={"api_key_env": "PROVIDER_KEY"})
+    send(steno.url, raw(f"{CHAT}?key=AIza-mine", JSON, method="POST", body=chat(long_history())))
+    assert any(request.all(b"x-context-call") for request in scripted.requests)
+    assert not any(b"AIza-mine" in request.head for request in scripted.requests)
+
+
+def test_keys_in_queries_reach_neither_log_nor_answer_nor_database(
+    provider: RunningServer, simulator: Simulator, tmp_path: Path
+) -> None:
     folder = tmp_path / "served"
     folder.mkdir()
     database = f"sqlite:///{tmp_path}/steno.db"
     upstreams = json.dumps({"gone": {"base_url": "http://127.0.0.1:1/v1", "models": ["gone"]}})
     variables = {"DATABASE_URL": database, "STENO_UPSTREAMS": upstreams, "STENO_LOG__LEVEL": "debug"}
+    variables["STENO_MODELS"] = json.dumps([{"match": "*", "context_window": 8_000}])
     serving = serving_with(provider, folder, variables)
     told = b""
     try:
@@ -429,6 +467,7 @@ def test_keys_in_queries_reach_neither_log_nor_answer_nor_database(provider: Run
             query = f"?{name}=canary-5d41402a"
             for target, body in (
                 (CHAT, chat()),
+                (CHAT, chat(long_history())),
                 (CHAT, b"{"),
                 (CHAT, chat(model="gone")),
                 ("/v1/embeddings", b"{}"),
@@ -441,10 +480,12 @@ def test_keys_in_queries_reach_neither_log_nor_answer_nor_database(provider: Run
                 answered = send(serving.url, raw(target + query, JSON, method="POST", body=body))
                 told += answered.body + repr(answered.headers).encode()
             told += ask(serving.url, f"/context/conversations{query}&limit=x").body
+        told += ask(serving.url, "/metrics").body
     finally:
         serving.terminate()
         serving.wait()
     told += (folder / "stdout").read_bytes() + (folder / "stderr").read_bytes()
+    assert {record.target for record in simulator.summaries} >= {f"{CHAT}?key=canary-5d41402a"}
     assert b"request refused" in told
     for file in tmp_path.glob("steno.*"):
         told += file.read_bytes()

@@ -20,6 +20,7 @@ from app.main import create_app
 from app.proxy.tenants import Tenants
 from app.settings import load
 from app.simulator import Simulator
+from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
 from tests.e2e import commands
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
@@ -275,6 +276,93 @@ def test_own_paths_stay_out_of_v1(scripted: ScriptedProvider, before_scripted: S
 def test_other_paths_are_not_relayed(scripted: ScriptedProvider, before_scripted: StartSteno, target: str) -> None:
     assert get(before_scripted().url, target).status == 404
     assert not scripted.requests
+
+
+@pytest.mark.parametrize("format_", FORMATS, ids=lambda format_: format_.name)
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("/v1/{}", "/v1//{}", "//v1/{}", "/v1/v1/{}", "/v1/v1/v1//{}", "//v1//v1/{}/", "/c/mine/v1/v1/{}"),
+        *("/u/default//v1/{}", "/u/default/v1//{}", "//c/mine//u/default//v1/v1/{}"),
+    ],
+)
+def test_a_slash_or_a_v1_too_many_leads_to_the_path_that_is_meant(
+    simulator: Simulator, steno: StartSteno, format_: WireFormat, written: str
+) -> None:
+    """And is compacted there."""
+    member = "input" if format_.name == "responses" else "messages"
+    most = {"max_output_tokens": 50, "store": False} if member == "input" else {"max_tokens": 50}
+    body = json.dumps({"model": MODEL, member: LONG, **most})
+    target = written.format(format_.path.decode().removeprefix("/v1/"))
+    answered = post(steno().url, body.encode(), b"x-context-conversation-id: mine", target=target + "?a=%2F%2Fb")
+    assert (answered.status, answered.header("x-context-status")) == (200, "summarized")
+    [record] = simulator.chats
+    assert record.target == f"{format_.path.decode()}?a=%2F%2Fb"
+
+
+def test_a_doubled_slash_or_v1_elsewhere_passes_as_it_is(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    url = before_scripted().url
+    for target in (
+        "/v1/v1/models",
+        "/v1//models",
+        "/v1/v1",
+        "/v1/files//v1/v1/messages",
+        "/openai//responses",
+        "/v1/v1x/messages",
+    ):
+        assert post(url, chat(), target=target).status == 200
+        assert scripted.requests[-1].target == target.encode()
+    assert post(url, chat(LONG), target="/c//v1/v1/chat/completions").status == 404
+
+
+def test_path_that_is_meant_is_counted_and_counts_as_a_providers(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    url = before_scripted().url
+    post(url, chat(HELLO), b"origin: http://localhost:5173", target="//v1//messages/count_tokens")
+    assert [request.target for request in scripted.requests] == [b"/v1/messages/count_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("target", "base"),
+    [
+        ("/chat/completions", "/v1"),
+        ("//chat/completions?key=secret", "/v1"),
+        ("/responses", "/v1"),
+        ("/responses/r_1", "/v1"),
+        ("/models", "/v1"),
+        ("/embeddings", "/v1"),
+        ("//v1/models", "/v1"),
+        ("/c/mine/chat/completions", "/c/mine/v1"),
+        ("/u/default/c/mine/messages", "/u/default/c/mine/v1"),
+        ("/messages/count_tokens", "/v1"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_path_without_v1_is_answered_with_the_base_url_to_set(
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, base: str, method: str
+) -> None:
+    answered = send(before_scripted().url, request_bytes(chat(LONG), method=method, target=target))
+    error = answered.json["error"]
+    assert (answered.status, error["code"], scripted.requests) == (404, "unknown_path", [])
+    path = target.partition("?")[0]
+    told = f"Steno has no {path}. Set the client's base URL to http://steno.test{base}."
+    bare = f"http://steno.test{base.removesuffix('/v1')}"
+    if "/messages" in path:
+        told += f" A client that adds /v1 itself, as Anthropic's do, needs {bare}, without /v1."
+    assert error["message"] == told
+
+
+def test_base_url_to_set_is_https_behind_a_proxy_that_says_so(before_scripted: StartSteno) -> None:
+    answered = post(before_scripted().url, chat(), b"x-forwarded-proto: https", target="/chat/completions")
+    assert "to https://steno.test/v1." in answered.json["error"]["message"]
+
+
+@pytest.mark.parametrize("target", ["/chat", "/modelsx", "/context/models", "/v2/models"])
+def test_other_unknown_paths_name_no_base_url(before_scripted: StartSteno, target: str) -> None:
+    assert "base URL" not in post(before_scripted().url, chat(), target=target).json["error"]["message"]
 
 
 # Names of conversations

@@ -8,7 +8,16 @@ import pytest
 
 from app.core.history.identity import Identity
 from app.errors import MissingCredentials
-from app.headers.credentials import ACCOUNTS, CREDENTIALS, KEYS, QUERY_KEYS, keys_in, sends_key, without_keys
+from app.headers.credentials import (
+    ACCOUNTS,
+    CREDENTIALS,
+    KEYS,
+    QUERY_KEYS,
+    keys_alone,
+    keys_in,
+    sends_key,
+    without_keys,
+)
 from app.proxy.tenants import ANONYMOUS, Tenants
 
 IDENTITY = Identity(b"secret")
@@ -80,6 +89,7 @@ def test_a_key_in_the_query_is_the_same_one_as_in_a_header(name: bytes) -> None:
         assert tenant(query=query) == tenant((b"x-goog-api-key", b"k+1")) == IDENTITY.tenant(b"k+1")
         assert b"k%2" not in without_keys(query)
     assert without_keys(b"a=b&" + name + b"=k&c&d=%2F") == b"a=b&c&d=%2F"
+    assert keys_alone(b"a=b&" + name + b"=k%2f&c&d=%2F") == name + b"=k%2f"
 
 
 @pytest.mark.parametrize("query", [b"", b"key", b"key=", b"monkey=k", b"alt=sse"])
