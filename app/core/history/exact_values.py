@@ -76,11 +76,11 @@ _UNITS = (
 _NUMBER = r"\d[\d,.']{0,20}+"
 _PHRASES = re.compile(
     rf"(?<![\w.])(?:"
-    rf"(?P<amount>[-+]?[$€£¥₹]\s?{_NUMBER}|(?:{_CURRENCIES})\s{_NUMBER}|{_NUMBER}\s?(?:[€£¥₹]|(?:{_CURRENCIES}|{_UNITS})(?!\w)))"
-    rf"|(?P<date>(?:{_MONTHS})\.?\s\d{{1,2}}(?:[a-z]{{2}})?(?:,?\s\d{{4}})?(?!\w)"
-    rf"|\d{{1,2}}\.?\s(?:{_MONTHS})\.?(?:\s\d{{4}})?(?!\w)"
+    rf"(?P<amount>[-+]?[$€£¥₹][^\S\r\n]?{_NUMBER}|(?:{_CURRENCIES})[^\S\r\n]{_NUMBER}|{_NUMBER}[^\S\r\n]?(?:[€£¥₹]|(?:{_CURRENCIES}|{_UNITS})(?!\w)))"
+    rf"|(?P<date>(?:{_MONTHS})\.?[^\S\r\n]\d{{1,2}}(?:[a-z]{{2}})?(?:,?[^\S\r\n]\d{{4}})?(?!\w)"
+    rf"|\d{{1,2}}\.?[^\S\r\n](?:{_MONTHS})\.?(?:[^\S\r\n]\d{{4}})?(?!\w)"
     rf"|\d{{4}}年\d{{1,2}}月(?:\d{{1,2}}日)?)"
-    rf"|(?P<time>\d{{1,2}}:\d\d(?::\d\d)?\s[ap]\.?m(?!\w))"
+    rf"|(?P<time>\d{{1,2}}:\d\d(?::\d\d)?[^\S\r\n][ap]\.?m(?!\w))"
     rf")"
 )
 _SHAPES = (
@@ -279,4 +279,8 @@ def _of_argument(name: str, value: Any, depth: int) -> Iterator[tuple[float, str
 
 
 def _is_word(text: str) -> bool:
-    return 1 < len(text) <= LONGEST_VALUE and not any(map(str.isspace, text)) and text.isprintable()
+    return (
+        1 < len(text) <= LONGEST_VALUE
+        and text.isprintable()
+        and not any(sign.isspace() or sign == "<" for sign in text)
+    )

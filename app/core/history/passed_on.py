@@ -74,6 +74,17 @@ RESULTS = {
     ),
     "aider": (r"i ran (?:this|the following)(?: shell)? command", r"and got this output", r"# fix any errors below"),
     "OpenCode, Claude Code": (r"(?:result of calling|called) the [\w-]{1,64} tool\b",),
+    "adapters that have no role for results": (
+        rf"[\[(<{{][ \t]*{_GIVER}?[ \t_-]?(?:call[ \t_-]?)?{_GIVEN}\b[^\n]{{0,200}}[\])>}}]",
+        r"\[(?:tool|function|command|system)\b[^\n\]]{0,100}\]",
+        r"\[[a-z]+(?:_[a-z]+)+\]",
+    ),
+    "transcripts of terminals": (
+        r"[$%>][ \t]+[a-z][\w.-]*(?:[ \t][^\n]*)?\n",
+        r"ran `[^`\n]{1,300}`",
+        r"[A-Z]\w{1,30}\([^\n]{0,300}\)[ \t]*\n[ \t]*⎿",
+        r"[ \t]*⎿",
+    ),
     "any": (
         rf"(?:(?:the|here (?:is|are)|this is)(?: the)? )?{_GIVER}{_NAME}{_GIVEN}{_FOR}{_STOP}",
         rf"(?:(?:the|here (?:is|are)|this is)(?: the)? )?{_GIVER}[ \t_-]?{_GIVEN}[ \t]*$",
