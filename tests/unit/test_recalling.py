@@ -486,6 +486,18 @@ def test_quotations_go_first_where_there_is_no_room() -> None:
     assert recall(asked, over) is over
 
 
+def test_quotations_leave_free_what_an_estimate_may_be_off_by() -> None:
+    """A request that goes on without its summary is let as far as the hold: what is quoted goes no further."""
+    asked = talk(user("The kestrel nests behind the chapel."), question="Where does the kestrel nest?")
+    held = replace(budget(LIMIT), hold=LIMIT - 500)
+    view = summarised(asked, 40)
+    (note,) = notes(recall(asked, view, limits=held))
+    just = replace(view, tokens=LIMIT - 500 - note.tokens)
+    assert recall(asked, just, limits=held).tokens == LIMIT - 500
+    over = replace(view, tokens=LIMIT - 500 - note.tokens + 1)
+    assert recall(asked, over, limits=held) is over
+
+
 def test_without_room_the_last_note_goes_before_earlier_ones() -> None:
     asked = turns_about(3, 200)
     stop = 6 + 40

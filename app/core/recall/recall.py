@@ -153,7 +153,9 @@ def with_recalled(
         values = values_note(conversation, view, latest, origin, cost, room // 2)
     notes = _Recaller(conversation, hidden, recollection, origin, cost, room).notes()
     left = budget.limit - view.tokens - (values.tokens if values else 0)
-    while notes and sum(note.tokens for note in notes.values()) > left:
+    # What an estimate may be off by stays free: only what is needed goes beyond the hold.
+    spare = left - (budget.limit - budget.hold if budget.hold else 0)
+    while notes and sum(note.tokens for note in notes.values()) > spare:
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
     if left < 0 or not (notes or values):
         return view
