@@ -182,6 +182,7 @@ def test_a_large_result_beside_the_users_words_is_shortened_and_they_are_not(
 def test_instructions_over_a_tenth_of_the_limit_are_named(simulator: Simulator, running: Steno) -> None:
     rules = RULES.replace("\n      \n", filler(0, 1_500))
     history: list[Any] = [{"role": "user", "content": [text(rules), text(environment("/srv")), text(TASK)]}]
+    reason = None
     for number in range(60):
         history += [
             *step_of_messages(number),
@@ -207,13 +208,14 @@ def test_marks_of_the_operators_own_count_beside_those(simulator: Simulator, ste
     )
     rules = "<house_rules>Answer as a butler would.</house_rules>"
     history: list[Any] = [{"role": "user", "content": [text(rules), text(TASK)]}]
+    status = None
     for number in range(PATIENCE):
         history += [
             {"role": "assistant", "content": f"Done with {number}. {filler(number, 600)}"},
             {"role": "user", "content": f"Go on with part {number}."},
         ]
-        answered = play(running, MESSAGES, history, "own")
-        if answered.header("x-context-status") == "summarized":
+        status = play(running, MESSAGES, history, "own").header("x-context-status")
+        if status == "summarized":
             break
-    assert answered.header("x-context-status") == "summarized"
+    assert status == "summarized"
     assert sum(rules in each for each in said(simulator.chats[-1].body)) == 1

@@ -47,8 +47,8 @@ def result(*texts: str, own: Sequence[int] = (), call: str = "a") -> Message:
     return user(*texts, answers=(call,), passed_on=passed_on)
 
 
-def found(*texts: str, **members: object) -> list[str]:
-    return [block.text for block in blocks_in(user(*texts, **members), 0)]
+def found(*texts: str, kind: Kind = Kind.USER, **members: object) -> list[str]:
+    return [block.text for block in blocks_in(user(*texts, kind=kind, **members), 0)]
 
 
 def holding(talk: Conversation, room: int = 1_000, further: tuple[Mark, ...] = ()) -> Conversation:
