@@ -25,6 +25,8 @@ MOST_WINDOWS = 4
 USUAL_OUTPUT = 300
 LEAST_LIMIT = 3_500
 """Tokens of a limit of which a tenth holds the client's instructions, also where a model counts half as many more."""
+EXACT_EVERY = 40
+"""Words between two exact values."""
 LONE = "\ud83d"
 """Half of a character."""
 READS_WHOLE = frozenset(name for name in PRESET_NAMES if name in MAY_REFUSE or "fading" in name)
@@ -199,7 +201,7 @@ class _Writer:
 
     def _turn(self, blocks: tuple[tuple[str, str], ...], first: bool) -> Turn:
         style, random = self.traits.style, self.random
-        question = self._marked(f"What about {self._file()}?", 0.01, 0.05)
+        question = self._marked(f"What about {self._file()} and {self._order()}?", 0.01, 0.05)
         mark, agent = self._mark, style in PROTOCOLS
         if agent:
             protocol = PROTOCOLS[style]
@@ -207,6 +209,8 @@ class _Writer:
             question = asked.format(question=question, document=self._document(0.02, 0.06))
         most = 6 if random.random() < 0.4 else 2
         steps = [self._step() for _ in range(random.randint(1 if agent else 0, most))]
+        if not agent and random.random() < 0.3:  # The user speaks beside a large result, and then it goes on for long.
+            steps += [self._step(interrupted=True), *(self._step() for _ in range(random.randint(5, 9)))]
         self._requests += 1 + len(steps)
         may_be_placed = not (self.traits.alternating and self.traits.format == "chat_completions")
         return Turn(
@@ -221,7 +225,7 @@ class _Writer:
             served=self._text(0.01, 0.06) if style == "tools" and random.random() < 0.1 else "",
         )
 
-    def _step(self) -> Step:
+    def _step(self, interrupted: bool = False) -> Step:
         random, traits = self.random, self.traits
         if traits.style in PROTOCOLS:
             said = self._marked("I have to look at that:", 0.002, 0.01)
@@ -230,8 +234,10 @@ class _Writer:
             return Step(said, told=tuple(map(self._odd, told)), mark=self._mark)
         number = random.choice([1, 1, 2, 3])
         calls = tuple(self._call() for _ in range(number))
-        large = random.random() < 0.06 and traits.preset not in READS_WHOLE
-        results = tuple(self._result(large) for _ in calls)
+        bounds = (0.02, 0.12)
+        if traits.preset not in READS_WHOLE:
+            bounds = (0.2, 0.4) if interrupted else (0.5, 1.1) if random.random() < 0.06 else bounds
+        results = tuple(self._result(*bounds) for _ in calls)
         order = tuple(random.sample(range(number), number))
         beside = random.random()
         return Step(
@@ -240,7 +246,9 @@ class _Writer:
             results=results,
             order=order,
             reminder=self._reminder() if beside < 0.3 else "",
-            interjected=self._marked("By the way,", 0.002, 0.01) if 0.2 < beside < 0.35 else "",
+            interjected=self._marked(f"By the way, what did order {self._order()} cost?", 0.002, 0.01)
+            if interrupted or 0.2 < beside < 0.35
+            else "",
         )
 
     def _call(self) -> Call:
@@ -250,12 +258,11 @@ class _Writer:
             f"toolu_{self.traits.number}_{next(self._numbers)}", "write_file" if long else "read_file", arguments
         )
 
-    def _result(self, large: bool) -> Result:
+    def _result(self, least: float, most: float) -> Result:
         if self.random.random() < 0.06:
             return Result("")
-        bounds = (0.5, 1.1) if large else (0.02, 0.12)
         text = self._marked("", 0, 0)
-        return Result(self._odd(text + self._document(*bounds)), self._mark, self.random.random() < 0.06)
+        return Result(self._odd(text + self._document(least, most)), self._mark, self.random.random() < 0.06)
 
     def _marked(self, text: str, least: float, most: float) -> str:
         self._mark = f"mk{self.traits.number}x{next(self._numbers)}z"
@@ -278,6 +285,9 @@ class _Writer:
             return json.dumps({"id": self._file(), "text": before, "note": self.traits.imperative, "more": after})
         return shape.format(before=before, after=after, sentence=self.traits.imperative)
 
+    def _order(self) -> str:
+        return f"ORD-{self.random.randint(1000, 9999)}"
+
     def _file(self) -> str:
         return f"{self.random.choice(['src', 'docs', 'lib'])}/part_{self.random.randint(1, 99)}.md"
 
@@ -289,8 +299,10 @@ class _Writer:
         words = round(self.random.uniform(least, most) * self.traits.window)
         self._spent += words
         start = self.random.randrange(30)
-        lines = islice(cycle(_FILLER.split()), start, start + words)
-        return " ".join(lines)
+        said = [*islice(cycle(_FILLER.split()), start, start + words)]
+        for place in range(EXACT_EVERY, words, EXACT_EVERY):
+            said[place] = f"order {self._order()} costs {self.random.randint(10, 999)}.50 EUR,"
+        return " ".join(said)
 
 
 _JSON = "{before}{sentence}{after}"
