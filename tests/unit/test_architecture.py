@@ -58,6 +58,7 @@ MAY_SCALE = {
         "len(messages) // 3",  # the newest third, which is marked as recent
         "1 / 3",  # what rules may take of what a summary replaces, which is counted
     },
+    "proxy/options.py": {"1 / 3"},  # of a client's patience
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
     "simulator/extract.py": {"len(text.split()) // 2"},  # words of a summary
     "simulator/listings.py": {"size // 4"},  # the longest answer a model is said to give

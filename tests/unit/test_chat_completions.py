@@ -350,7 +350,7 @@ def test_a_repeated_key_is_unreadable(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b'"text"', b"{}", b'{"role":1}', b'{"role":"user","content":"\\ud800"}', b'{"role":"user","content":"\xff"}'],
+    [b'"text"', b"{}", b'{"role":1}', b'{"role":"user","content":"\xff"}'],
 )
 def test_an_element_that_is_no_message_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):

@@ -75,7 +75,7 @@ RESULTS = {
     "aider": (r"i ran (?:this|the following)(?: shell)? command", r"and got this output", r"# fix any errors below"),
     "OpenCode, Claude Code": (r"(?:result of calling|called) the [\w-]{1,64} tool\b",),
     "adapters that have no role for results": (
-        rf"[\[(<{{][ \t]*{_GIVER}?[ \t_-]?(?:call[ \t_-]?)?{_GIVEN}\b[^\n]{{0,200}}[\])>}}]",
+        rf"[\[(][ \t]*{_GIVER}?[ \t_-]?(?:call[ \t_-]?)?{_GIVEN}\b[^\n]{{0,200}}[\])]",
         r"\[(?:tool|function|command|system)\b[^\n\]]{0,100}\]",
         r"\[[a-z]+(?:_[a-z]+)+\]",
     ),
