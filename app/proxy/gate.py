@@ -170,7 +170,7 @@ class Gate:
     def _proxied(self, path: bytes) -> tuple[Mapping[str, str | None], bytes | None]:
         """What the base URL names, by scope key, and the provider's path; None for Steno's own.
 
-        A base URL may bring a slash or a `/v1` too many: what is read here is found all the same. Raises
+        A base URL may bring a slash or a `/v1` too many: what is read here is found nevertheless. Raises
         `InvalidRequest` for a conversation's id that is none.
         """
         found, theirs = _split(path)

@@ -172,7 +172,7 @@ class AnswerReading:
 
 
 def with_one_length(head: bytes) -> bytes | None:
-    """A head whose lengths are all the same, with one of them (RFC 9110, section 8.6). None where they differ.
+    """A head whose lengths are equal, with one of them (RFC 9110, section 8.6). None where they differ.
 
     `head` ends with the line end of its last header.
     """
