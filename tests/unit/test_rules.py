@@ -1,5 +1,7 @@
 """Rules: a model's name says how its prompts are counted."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.core.tokens.pictures import Patches, Tiles
@@ -48,7 +50,8 @@ from app.core.tokens.rules import (
         ("gpt-5.4-mini-2026-03-17", GPT_5_2),
         ("gpt-5.4-nano", GPT_5_2),
         ("gpt-5.4-2026-03-05", GPT_5_4),
-        ("openai/gpt-5.5", GPT_5_5),
+        ("gpt-5.5-2026-08-01", GPT_5_5),
+        ("openai/gpt-5.5", replace(GPT_5_5, tools_alone=3)),
         ("gpt-5.6-sol", GPT_5_6),
         ("gpt-5.10", GPT_5_6),
         ("gpt-6", GPT_5_6),

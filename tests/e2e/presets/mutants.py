@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from app.core.history.messages import Kind
 from app.core.limits.trigger import Size
 from app.core.stages.fade import BANDS
 from app.core.view.mask import is_allowed
@@ -34,8 +33,8 @@ class Mutant:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "librechat",
-        "app.core.view.mask._may_be_masked",
-        lambda message: message.kind in (Kind.RESULT, Kind.ASSISTANT),
+        "app.core.view.mask._speaks",
+        lambda message: True,  # whatever follows a result has answered it
         librechat.test_results_that_wait_for_an_answer_and_the_assistants_texts_are_whole_while_the_prompt_fits,
     ),
     Mutant(
