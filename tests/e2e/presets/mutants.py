@@ -33,8 +33,8 @@ class Mutant:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "librechat",
-        "app.core.view.mask._speaks",
-        lambda message: True,  # whatever follows a result has answered it
+        "app.core.view.mask.Masks._answered",
+        lambda _, boundary: boundary,  # whatever stands before it
         librechat.test_results_that_wait_for_an_answer_and_the_assistants_texts_are_whole_while_the_prompt_fits,
     ),
     Mutant(
