@@ -101,7 +101,7 @@ def order_of(view: View) -> Iterator[int | None]:
                 yield from range(start, stop)
             case Carried(index) | Altered(index):
                 yield index
-            case Pruned():
+            case _:  # Left out.
                 pass
 
 
