@@ -9,16 +9,16 @@ from random import Random
 from app.simulator.responses.items import PREFIXES, SAID, item_id
 from app.simulator.responses.judge import refusal_of
 from app.simulator.responses.sealing import seal
-from tests.histories.talks import MOST_REQUESTS, Traits
+from tests.histories.talks import MOST_REQUESTS
 from tests.histories.wires import Asked, Json, Said
 from tests.unit.test_responses_properties import written
 
 END: Json = {}
 
 
-def requests_of_items(traits: Traits) -> Iterator[Asked]:
+def requests_of_items(seed: int) -> Iterator[Asked]:
     """What a client sends: the history up to each question, and up to where everything that was called is answered."""
-    items = list(chain(*_said(written(traits.number), traits.number)))
+    items = list(chain(*_said(written(seed), seed)))
     ends = (end for end in range(1, len(items) + 1) if _is_asking(items[end - 1]))
     legal = [items[:end] for end in ends if refusal_of({"model": "gpt-x", "input": items[:end]}) is None]
     for sent in legal[-MOST_REQUESTS:]:

@@ -42,6 +42,7 @@ class Judge:
     """Payloads that are not the history."""
     _reach: dict[str, frozenset[str]] = field(default_factory=dict)
     """By a summary's text the words that its call was shown, itself or in another summary."""
+    _learnt: set[int] = field(default_factory=set)
     _bound_behind: str = ""
     """The notes behind which thoughts were refused last."""
 
@@ -53,10 +54,14 @@ class Judge:
         """All summary calls of the talk so far."""
         for call in calls:
             text = (call.text or "").rpartition("</think>")[2].strip()
-            if text and text not in self._reach and call.status == 200:
-                held = "\n".join(texts_in(call.payload))
-                shown = frozenset(MARK.findall(held))
-                self._reach[text] = shown.union(*(reach for old, reach in self._reach.items() if old in held))
+            if not text or call.sequence in self._learnt or call.status != 200:
+                continue
+            self._learnt.add(call.sequence)
+            held = "\n".join(texts_in(call.payload))
+            shown = frozenset(MARK.findall(held))
+            shown = shown.union(*(reach for old, reach in self._reach.items() if old in held))
+            # Two calls may write the same, and either may be meant.
+            self._reach[text] = shown | self._reach.get(text, frozenset())
 
     def _found(self, asked: Asked, member: str, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         sent = [record for record in records if record.kind == "chat"]
@@ -140,6 +145,10 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def leading(history: Sequence[Said]) -> int:
-    """How many instructions a history begins with: those are not counted in what Steno tells of it."""
+    """What is not counted in what Steno tells of a history: the instructions that it begins with, or all that its
+    provider has compacted itself."""
+    compacted = [place for place, said in enumerate(history) if said.element.get("type") == "compaction"]
+    if compacted:
+        return compacted[-1] + 1
     roles = [said.element.get("role") for said in history]
     return next((i for i, role in enumerate(roles) if role not in ("system", "developer")), len(roles))

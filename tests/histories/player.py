@@ -157,7 +157,7 @@ class _Player:
     def violations(self) -> Iterator[Violation]:
         traits = self.talk.traits
         conversation = Client(self.talk, self._wire)
-        requests = requests_of_items(traits) if traits.style == "items" else conversation.requests()
+        requests = requests_of_items(self.talk.seed) if traits.style == "items" else conversation.requests()
         for asked in requests:
             self.number += 1
             self._history = asked.history

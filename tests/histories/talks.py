@@ -166,13 +166,17 @@ def traits_of(seed: int, number: int) -> Traits:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
+    seed: int
+    """Its own, among those of all talks."""
     traits: Traits
     turns: Sequence[Turn]
 
 
 def talk_of(seed: int, number: int) -> Talk:
     traits = traits_of(seed, number)
-    return Talk(traits, _Writer(Random(f"{seed} {number} turns"), traits).turns())
+    return Talk(
+        Random(f"{seed} {number}").randrange(1 << 40), traits, _Writer(Random(f"{seed} {number} turns"), traits).turns()
+    )
 
 
 @dataclass
@@ -206,7 +210,7 @@ class _Writer:
         if agent:
             protocol = PROTOCOLS[style]
             asked = protocol.asked if first else protocol.asked_later or protocol.asked
-            question = asked.format(question=question, document=self._document(0.02, 0.06))
+            question = asked.format(question=question, document=f"{mark} {self._document(0.02, 0.06)}")
         most = 6 if random.random() < 0.4 else 2
         steps = [self._step() for _ in range(random.randint(1 if agent else 0, most))]
         if not agent and random.random() < 0.3:  # The user speaks beside a large result, and then it goes on for long.
