@@ -114,15 +114,15 @@ def _ratios(written: str) -> tuple[float, ...]:
     return ratios
 
 
-def _need_client() -> None:
-    """The official clients, which replaying needs, are an extra."""
+def _lab(command: str) -> Any:
+    """A command's module. Ends the program where the lab is not installed."""
+    from app.commands.lab import lab
+    from app.settings import ConfigurationError
+
     try:
-        import anthropic  # noqa: F401
-        import openai  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name not in ("anthropic", "openai"):
-            raise
-        _fail("replaying needs the official clients of OpenAI and Anthropic: pip install 'steno[replay]'")
+        return lab(f"commands.{command}")
+    except ConfigurationError as error:
+        _fail(str(error))
 
 
 def _keep_quiet() -> None:
@@ -283,12 +283,10 @@ def bench(
     seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
 ) -> None:
     """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
-    from app.commands.bench import BenchFailed
-    from app.commands.bench import bench as measure
-
+    bench = _lab("bench")
     try:
-        measure(seconds)
-    except BenchFailed as error:
+        bench.bench(seconds)
+    except bench.BenchFailed as error:
         _fail(str(error))
 
 
@@ -346,7 +344,7 @@ def export_conversation(
 ) -> None:
     """Print all that is stored of a conversation, as JSON."""
     from app.commands import conversations as stored
-    from app.commands.playing import print_json
+    from app.commands.terminal import print_json
 
     print_json(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
 
@@ -400,10 +398,12 @@ def demo(
     from app.settings import ConfigurationError
 
     _refuse((upstream and not model, MODEL_IS_NEEDED))
-    from app.commands.demo import hold_conversation, hold_long_prompts
-
+    demo = _lab("demo")
     try:
-        status = hold_long_prompts(upstream, model, window) if upstream and model else hold_conversation(window=window)
+        if upstream and model:
+            status = demo.hold_long_prompts(upstream, model, window)
+        else:
+            status = demo.hold_conversation(window=window)
     except ConfigurationError as error:
         _fail(str(error))
     sys.exit(status)
@@ -452,12 +452,7 @@ def replay(
         (questions and not recall, "--questions is for --recall."),
         (markdown and (as_json or not one_table), NO_MARKDOWN),
     )
-    _need_client()
-    from app.commands import playing
-    from app.commands import recall as recalling
-    from app.commands import replay as replaying
-    from app.commands import survival as surviving
-    from app.replay.recordings import UnreadableRecording
+    playing, replaying = _lab("playing"), _lab("replay")
     from app.settings import ConfigurationError
     from app.store import StoreError
 
@@ -472,14 +467,14 @@ def replay(
     )
     try:
         if recall:
-            status = recalling.measure(files, limit, presets or preset, ratios, questions, options)
+            status = _lab("recall").measure(files, limit, presets or preset, ratios, questions, options)
         elif survival:
-            status = surviving.measure(files, chain, limit, presets or preset, ratios, options)
+            status = _lab("survival").measure(files, chain, limit, presets or preset, ratios, options)
         elif presets is not None:
             status = replaying.compare_presets(files, chain, limit, presets, options)
         else:
             status = replaying.replay_files(files, chain, limit, preset, options)
-    except (UnreadableRecording, ConfigurationError, StoreError) as error:
+    except (playing.UnreadableRecording, ConfigurationError, StoreError) as error:
         _fail(str(error))
     sys.exit(status)
 

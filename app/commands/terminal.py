@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any, TextIO
 
+import msgspec
 import typer
 
 
@@ -13,6 +14,10 @@ def say(text: str, *, file: TextIO | None = None, **style: Any) -> None:
     """A line in that style, to standard output if no file is given."""
     at = file or sys.stdout
     typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, color=True)
+
+
+def print_json(value: Any) -> None:
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)))
 
 
 def may_be_coloured(file: TextIO) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.browser.conftest import TABLES
 from tests.browser.test_chat_page import served_folder
 from tests.e2e import running

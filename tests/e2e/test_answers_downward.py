@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.simulator import Fault, Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import curl, post, request_bytes, send
 from tests.e2e.running import StartSteno

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app import __version__
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT
 from tests.e2e.histories import chat, long_history

@@ -13,7 +13,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.proxy.asgi import ClientAnswer, until_disconnect
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
 from tests.e2e.running import StartSteno, Steno

@@ -14,11 +14,11 @@ from app.commands.doctor import check_port, examine
 from app.providers import listings
 from app.settings import load
 from app.settings.checks import Finding
-from app.simulator import Model, Simulator
-from app.simulator.server import RunningServer
 from app.store import Store
 from app.store.database import Database
 from app.store.migrations import head_revision, upgrade
+from app.tasks.server import RunningServer
+from lab.simulator import Model, Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
 from tests.e2e.running import StartSteno

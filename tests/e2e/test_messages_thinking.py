@@ -17,8 +17,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.messages.thoughts import misplaced
+from lab.simulator import Simulator
+from lab.simulator.messages.thoughts import misplaced
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno
 from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn

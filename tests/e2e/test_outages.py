@@ -21,8 +21,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.chaos.cluster import Postgres
 from tests.databases import SMALL_POOL
 from tests.e2e import commands

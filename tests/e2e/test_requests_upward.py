@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import CHAT, Answer, connected, is_closed, post, read_answer, read_until, request_bytes, send

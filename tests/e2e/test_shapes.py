@@ -17,7 +17,7 @@ from app.proxy import intake
 from app.tokens.estimator import Prompt
 from app.wire.chat_completions import format as chat_completions
 from app.wire.reader import MessageReader
-from benchmarks.shapes import SHAPES, generated
+from lab.benchmarks.shapes import SHAPES, generated
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno

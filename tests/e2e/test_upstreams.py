@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from app.headers import credentials
-from app.replay.stage import stage
-from app.simulator import Fault, Model, Record, Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.replay.stage import stage
+from lab.simulator import Fault, Model, Record, Simulator
 from tests.e2e import commands
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns

@@ -21,7 +21,7 @@ import openai
 import pytest
 
 from app import __version__
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
 from tests.e2e.commands import Serving, until
 
 ROOT = Path(__file__).parents[2]
@@ -76,13 +76,13 @@ def finished(command: list[str], folder: Path, environment: dict[str, str] | Non
 
 
 def test_the_wheel_has_all_of_the_code_what_it_reads_and_the_licences(wheel: Path) -> None:
-    listed = finished(["git", "ls-files", "app", "alembic"], ROOT).split()
+    listed = finished(["git", "ls-files", "app", "lab", "alembic", ":!lab/benchmarks"], ROOT).split()
     wanted = {f"app/{name}" if name.startswith("alembic/") else name for name in listed}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = Parser().parsestr(archive.read(f"steno-{__version__}.dist-info/METADATA").decode())
     assert wanted | {"app/tokens/tables.txt"} <= names
-    assert {name for name in names if not name.startswith(("app/", "steno-"))} == set()
+    assert {name for name in names if not name.startswith(("app/", "lab/", "steno-"))} == set()
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
     assert {"LICENSE", "app/providers/data/NOTICE"} == set(metadata.get_all("License-File", []))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.summary.prompts import RULES_HEADING
-from app.simulator import Record
+from lab.simulator import Record
 from tests.histories.talks import PROTOCOLS, SENTENCES, Traits, without_halves
 from tests.histories.wires import Asked, Json, Said
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx2
 
-from app.simulator import Model, Record, ScriptedCall, Simulator
 from app.tokens.tokenizer import Tokenizer
+from lab.simulator import Model, Record, ScriptedCall, Simulator
 from tests.e2e.running import start
 from tests.histories.items import requests_of_items
 from tests.histories.judge import OVER_THE_WINDOW, Judge, Violation, leading

@@ -23,7 +23,7 @@ from app.core.reasons import Code
 from app.errors import StenoError
 from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.histories import chat, turns
 from tests.e2e.running import Steno
