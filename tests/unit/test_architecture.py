@@ -15,7 +15,6 @@ APP = Path(__file__).parents[2] / "app"
 FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", "byte_bound"}
 COUNT = "app.core.tokens.estimate.Count"
 COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_tokens"} | FORMULA
-"""Those of the simulator that count what it reads and says."""
 MAY_COUNT = {
     "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
     "core/tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
