@@ -243,7 +243,7 @@ lint: dev-env docs ## format, style, types, architecture, dependencies, spelling
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
-	$(VENV)/deptry app
+	$(VENV)/deptry app lab
 	$(VENV)/python scripts/check_lock.py
 	$(VENV)/typos
 	$(VENV)/yamllint --strict .
