@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -129,10 +128,6 @@ def advancing(begin: Begin, name: str, recordings: Sequence[Recording]) -> Advan
 
 def names(files: Sequence[Path]) -> str:
     return ", ".join(file.name for file in files)
-
-
-def print_json(value: Any) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value)))
 
 
 def print_grid(grid: Grid, form: Format) -> None:

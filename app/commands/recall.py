@@ -8,6 +8,7 @@ from typing import Any
 
 from app.commands import playing
 from app.commands.playing import Options, Variant
+from app.commands.terminal import print_json
 from app.replay.presets import chosen
 from app.replay.recall import Distribution, Reached, Recall, shares_by_kind
 from app.replay.recordings import UnreadableRecording, with_questions
@@ -50,7 +51,7 @@ def measure(
     note = REAL_SUMMARIES.format(model=options.model) if options.upstream else STRATEGIES_ONLY
     if options.format == "json":
         shown = [_as_json(*each) for each in found]
-        playing.print_json({"measures": note, "presets": shown})
+        print_json({"measures": note, "presets": shown})
     else:
         _print(found, f"{playing.names(files)}", note, options)
     return 1 if any(tally.violations for _, _, tally in found) else 0

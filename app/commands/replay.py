@@ -11,6 +11,7 @@ from rich.table import Table
 from app.commands import playing
 from app.commands.playing import Options, Variant
 from app.commands.progress import progress
+from app.commands.terminal import print_json
 from app.replay.presets import chosen
 from app.replay.tables import compared
 from app.replay.tally import Tally
@@ -27,7 +28,7 @@ def replay_files(files: Sequence[Path], length: int, limit: int | None, preset: 
             advance = playing.advancing(begin, file.name, recordings)
             tallies.append(player.play(recordings, variant.tally(file.name), advance))
     if options.format == "json":
-        playing.print_json([tally.as_json() for tally in tallies])
+        print_json([tally.as_json() for tally in tallies])
     else:
         for tally in tallies:
             _show(Console(), tally)
@@ -40,7 +41,7 @@ def compare_presets(files: Sequence[Path], length: int, limit: int | None, prese
     recordings = [recording for _, read in playing.read(files, length, limit, options) for recording in read]
     tallies = [(variant.name, playing.played(recordings, variant, options)) for variant in lines]
     if options.format == "json":
-        playing.print_json([{"preset": name, **tally.as_json()} for name, tally in tallies])
+        print_json([{"preset": name, **tally.as_json()} for name, tally in tallies])
     else:
         playing.print_grid(compared(tallies, options.windows, playing.names(files)), options.format)
         playing.show_violations(tallies)

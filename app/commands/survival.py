@@ -10,6 +10,7 @@ from rich.console import Console
 
 from app.commands import playing
 from app.commands.playing import Options, Variant
+from app.commands.terminal import print_json
 from app.replay.presets import chosen
 from app.replay.survival import Survival, Used, without_values
 from app.replay.tables import compared, values_lasting, values_used
@@ -36,7 +37,7 @@ def measure(
         tally = playing.played(recordings, variant, options, survival.see, survival.asides, without_values)
         found.append((variant, survival, tally))
     if options.format == "json":
-        playing.print_json([_as_json(*each) for each in found])
+        print_json([_as_json(*each) for each in found])
     else:
         _print(found, playing.names(files), options)
     return 1 if any(tally.violations for _, _, tally in found) else 0

@@ -296,6 +296,7 @@ def test_a_providers_key_is_in_no_answer_no_header_no_log_and_no_report(
     assert CLIENTS_KEY not in told
     report = commands.run(["doctor", "--upstream", f"{provider.url}/v1"], tmp_path, **variables)
     assert "problem  upstream gone http://127.0.0.1:1/v1: No connection" in report.stdout
+    assert report.stdout.count("Check") == 1, "what to do is said once"
     assert OWN_KEY not in report.stdout + report.stderr
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert OWN_KEY.encode() not in stored
