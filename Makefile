@@ -40,7 +40,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -266,10 +266,12 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 models: dev-env ## write models.json and prices.json in app/providers/data anew: what models hold and cost, from public tables
 	$(VENV)/python scripts/generate_models.py
 
-wheel: dev-env ## build dist/steno-*.whl, install it from the registry into a fresh environment, with pip and with uv, and try it
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_wheel.py -n 0
+wheel: dev-env ## build dist/steno-*.whl, to install Steno on another machine
 	$(VENV)/python -m hatchling build --target wheel --directory dist
+
+installs: dev-env ## each documented way to install Steno, with its packages from the registry, into fresh environments; and try it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_installs.py -n 0
 
 image: dev-env ## build the container image without Docker and try it: see scripts/build_image.sh; as root
 	sh scripts/build_image.sh

@@ -34,6 +34,8 @@ DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL,
 Written = Literal["messages", "responses"]
 Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+
 LEAST_WINDOW = 1_000
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
@@ -226,6 +228,7 @@ def doctor(
         str | None,
         typer.Option(metavar="MODEL", help="Send a short request to this model, through Steno. It is billed."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong.
 
@@ -234,9 +237,11 @@ def doctor(
     """
     settings = _settings(config, upstream={"base_url": upstream}, storage={"url": database_url})
     _keep_quiet()
-    from app.commands.doctor import examine
+    from app.commands import doctor as examining
 
-    if not asyncio.run(examine(settings, verbose=verbose, model=round_trip)):
+    found = asyncio.run(examining.examine(settings, round_trip))
+    (examining.show_json if as_json else examining.show)(found, settings if verbose else None)
+    if not examining.is_healthy(found):
         sys.exit(1)
 
 
@@ -245,13 +250,14 @@ def models(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="These; otherwise all known.")] = None,
     upstream: Upstream = None,
     config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """List context windows, and where each comes from."""
     settings = _settings(config, upstream={"base_url": upstream})
     _keep_quiet()
-    from app.commands.models import show, windows_of
+    from app.commands.models import show, show_json, windows_of
 
-    show(asyncio.run(windows_of(settings, names or ())))
+    (show_json if as_json else show)(asyncio.run(windows_of(settings, names or ())))
 
 
 @cli.command()
@@ -263,19 +269,24 @@ def plan(
     window: Window = None,
     upstream: Upstream = None,
     config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what Steno would do to a request. No provider gets it, and no stored summary is used."""
     settings = _settings(config, upstream={"base_url": upstream})
     _keep_quiet()
-    from app.commands.plan import UnusableRequest
-    from app.commands.plan import plan as planned
+    from app.commands import plan as planning
+    from app.commands.terminal import print_json
     from app.settings import ConfigurationError
 
     try:
-        for line in planned(settings, file.read(), written, window):
-            typer.echo(line)
-    except (UnusableRequest, ConfigurationError) as error:
+        planned = planning.plan(settings, file.read(), written, window)
+    except (planning.UnusableRequest, ConfigurationError) as error:
         _fail(str(error))
+    if as_json:
+        print_json(planned.answer)
+    else:
+        for line in planning.in_words(planned):
+            typer.echo(line)
 
 
 @cli.command()
@@ -321,21 +332,28 @@ def list_conversations(
     tenant: Tenant = "",
     config: Config = None,
     database_url: DatabaseURL = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the latest conversations."""
     from app.commands import conversations as stored
 
-    stored.show_list(_with_store(config, database_url, lambda store: stored.latest(store, limit, tenant)))
+    found = _with_store(config, database_url, lambda store: stored.latest(store, limit, tenant))
+    (stored.list_as_json if as_json else stored.show_list)(found)
 
 
 @conversations.command("show")
 def show_conversation(
-    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
+    conversation_id: ConversationId,
+    tenant: Tenant = "",
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a conversation and its summaries."""
     from app.commands import conversations as stored
 
-    stored.show_one(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
+    content = _with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant))
+    (stored.one_as_json if as_json else stored.show_one)(content)
 
 
 @conversations.command("export")

@@ -265,7 +265,7 @@ class HttpUpstream:
         try:
             return await self._client.send(request, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise UpstreamUnreachable(f"No connection to the provider at {self._base.host} could be made.") from error
+            raise UpstreamUnreachable(self._base.host) from error
         except httpx.TimeoutException as error:
             raise UpstreamTimedOut("The provider accepted the request and then sent nothing for too long.") from error
         except httpx.TransportError as error:

@@ -269,6 +269,7 @@ def test_provider_that_cannot_be_reached_is_a_502(steno: StartSteno) -> None:
         error = answered.json["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert error["code"] == "upstream_unreachable"
+        assert "Check that it is running, that its base_url in Steno's settings is right" in error["message"]
         assert "secret-path" not in error["message"]
         assert "Traceback" not in error["message"]
         assert answered.header("x-should-retry") is None

