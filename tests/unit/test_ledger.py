@@ -52,7 +52,9 @@ def call(**changes: Any) -> Call:
 
 def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
     store: Any = Kept()
-    ledger = Ledger(store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics.of_one())
+    ledger = Ledger(
+        store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics.of_one()
+    )
     for each in calls:
         ledger.record(**each)
     records: list[UsageRecord] = store.records
