@@ -58,6 +58,11 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "error": "a member of what tools answer, which is no format's",
     },
     "core/tokens/calibration.py": {"grok": "a family of models"},
+    "core/tokens/usage.py": {
+        "audio": "a row of a call's cost",
+        "search": "a row of a call's cost",
+        "provider": "where a cost is from",
+    },
     "core/tokens/estimate.py": {"image": COUNTING, "none": COUNTING, "parameters": COUNTING},
     "core/tokens/pictures.py": {"audio": COUNTING, "image": COUNTING, "low": COUNTING},
     "core/tokens/typescript.py": dict.fromkeys(
