@@ -29,14 +29,14 @@ LATE = ("output_tokens", "output_tokens_details", "server_tool_use", "iterations
 def whole(bill: Bill) -> Json:
     """The answer in one piece."""
     named = {"id": "x", **({"model": bill.answered} if bill.answered else {}), "usage": bill.usage}
-    said: Json = {
+    said: dict[str, Json] = {
         "chat_completions": {
             "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}]
         },
         "messages": {"type": "message", "content": [{"type": "text", "text": TEXT}], "stop_reason": "end_turn"},
         "responses": {"object": "response", "status": "completed", "output": []},
-    }[bill.format]
-    return {**said, **named, **bill.beside}
+    }
+    return {**said[bill.format], **named, **bill.beside}
 
 
 def frames(bill: Bill) -> Iterator[Json]:

@@ -58,17 +58,16 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         "error": "a member of what tools answer, which is no format's",
     },
     "core/tokens/calibration.py": {"grok": "a family of models"},
-    "core/tokens/usage.py": {
-        "audio": "a row of a call's cost",
-        "search": "a row of a call's cost",
-        "provider": "where a cost is from",
-    },
     "core/tokens/estimate.py": {"image": COUNTING, "none": COUNTING, "parameters": COUNTING},
     "core/tokens/pictures.py": {"audio": COUNTING, "image": COUNTING, "low": COUNTING},
     "core/tokens/typescript.py": dict.fromkeys(
         ("description", "format", "items", "null", "object", "title", "type"), COUNTING
     ),
-    "core/tokens/usage.py": {**dict.fromkeys(("background", "message", "summary"), PURPOSE), "prompt": "an amount"},
+    "core/tokens/usage.py": {
+        **dict.fromkeys(("background", "message", "summary"), PURPOSE),
+        **dict.fromkeys(("prompt", "audio", "search"), "an amount"),
+        "provider": "where a cost is from",
+    },
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
     "proxy/asgi.py": {"status": ASGI, "type": ASGI},
