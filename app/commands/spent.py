@@ -33,7 +33,7 @@ class Spent:
     unpriced: int = 0
     """Calls whose cost is not known."""
     in_dollars: bool = True
-    """All prices were public list prices; the operator's own are in a currency that nobody names."""
+    """No price was the operator's own, which is in a currency that nobody names."""
 
     def add(self, record: UsageRecord) -> None:
         if record.status != OK:
@@ -56,7 +56,7 @@ class Spent:
             self.summary_cost += record.cost
         if record.price is not None:
             self.avoided += record.saved * _rate(record, record.price) / MILLIONTHS
-            self.in_dollars &= record.price.source == "registry"
+        self.in_dollars &= record.price_source != "settings"
 
     def lines(self) -> Iterator[str]:
         """In words; each fits a terminal."""

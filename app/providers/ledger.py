@@ -9,7 +9,7 @@ from time import monotonic, time_ns
 import structlog
 
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens, cost, saved
+from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
 from app.metrics.metrics import Metrics
@@ -38,13 +38,14 @@ class Ledger:
     def __init__(
         self,
         store: Store,
-        price_of: Callable[[str], Price | None],
+        tariff_of: Callable[[str, str], Tariff | None],
         metrics: Metrics,
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        """`tariff_of`: what a model costs, by the name that was asked for and the one that answered, if it is known."""
         self._store = store
         self._metrics = metrics
-        self._price_of = lru_cache(PRICES_REMEMBERED)(price_of)
+        self._tariff_of = lru_cache(PRICES_REMEMBERED)(tariff_of)
         self._warm: BoundedMap[tuple[str, str, str], bool] = BoundedMap(
             MOST_REMEMBERED, seconds=CACHED_SECONDS, clock=clock
         )
@@ -52,9 +53,15 @@ class Ledger:
         self.heard: Callable[[UsageRecord], None] | None = None
         """Who else hears of each record, at once and in the server's own loop."""
 
+    def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
+        """What calls cost now: of the model that answered, where that is known, or of the one that was asked for; None
+        where nobody knows."""
+        return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
+
     def price_of(self, model: str) -> Price | None:
-        """What a call costs now; None where nobody knows."""
-        return self._price_of(model[:LONGEST_MODEL])
+        """The same of a call of usual size and tier."""
+        tariff = self.tariff_of(model)
+        return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
         """Whether the provider's cache holds most of what the conversation sent last. Where nobody said so, it does
@@ -70,9 +77,11 @@ class Ledger:
         turn: int,
         purpose: Purpose,
         upstream: str,
+        format_: str,
         model: str,
         status: int,
         tokens: Tokens = NOT_REPORTED,
+        bill: Bill = UNBILLED,
         estimated: int | None = None,
         forwarded: int | None = None,
         context_status: str | None = None,
@@ -86,7 +95,7 @@ class Ledger:
             if purpose == "message":
                 self._note((tenant, conversation_id, model), tokens)
             model = model[:LONGEST_MODEL]
-            price = self._price_of(model)
+            charged = charge(tokens, bill, self.tariff_of(model, bill.model))
             record = UsageRecord(
                 tenant=tenant,
                 id=self._next_id(),
@@ -95,13 +104,18 @@ class Ledger:
                 turn=turn,
                 purpose=purpose,
                 upstream=upstream,
+                format=format_,
                 model=model,
                 estimated=estimated,
                 forwarded=forwarded,
                 saved=saved(estimated, forwarded, status),
                 tokens=tokens,
-                price=price,
-                cost=cost(tokens, price),
+                searches=bill.searches,
+                tier=bill.tier or None,
+                price=charged.price,
+                price_source=charged.source,
+                priced_model=charged.model,
+                cost=charged.cost,
                 status=status,
                 context_status=context_status,
                 values_kept=values_kept,

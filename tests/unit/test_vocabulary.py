@@ -63,7 +63,11 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/tokens/typescript.py": dict.fromkeys(
         ("description", "format", "items", "null", "object", "title", "type"), COUNTING
     ),
-    "core/tokens/usage.py": {**dict.fromkeys(("background", "message", "summary"), PURPOSE), "prompt": "an amount"},
+    "core/tokens/usage.py": {
+        **dict.fromkeys(("background", "message", "summary"), PURPOSE),
+        **dict.fromkeys(("prompt", "audio", "search"), "an amount"),
+        "provider": "where a cost is from",
+    },
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
     "proxy/asgi.py": {"status": ASGI, "type": ASGI},
