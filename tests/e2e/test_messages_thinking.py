@@ -209,6 +209,16 @@ def test_thoughts_of_which_nothing_is_known_any_more_are_dropped_once_they_were_
     assert taken["thinking"] == {**THINKING, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
 
 
+def test_what_thoughts_cost_that_the_provider_may_have_left_out_is_not_learnt_from(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.window = WIDE
+    url, body = thought_elsewhere(steno)
+    answered = ask(url, body)
+    assert answered.header("x-context-actions") == "thinking_dropped", answered.body
+    assert json.loads(get(url, "/context/calibration").body)["data"] == []
+
+
 @pytest.mark.parametrize("model", READINGS)
 def test_what_was_refused_once_is_asked_to_be_dropped_at_once_until_the_next_compaction(
     simulator: Simulator, steno: StartSteno, postgres_url: str, model: str
