@@ -19,7 +19,7 @@ import pytest
 
 from app.simulator import Simulator
 from app.simulator.messages.thoughts import misplaced
-from tests.e2e.raw import Answer, request_bytes, send
+from tests.e2e.raw import Answer, get, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno
 from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn
 from tests.faults.proxy import Fault, FaultProxy
@@ -216,7 +216,7 @@ def test_what_thoughts_cost_that_the_provider_may_have_left_out_is_not_learnt_fr
     url, body = thought_elsewhere(steno)
     answered = ask(url, body)
     assert answered.header("x-context-actions") == "thinking_dropped", answered.body
-    assert json.loads(get(url, "/context/calibration").body)["data"] == []
+    assert json.loads(get(url, "/context/calibration", b"x-api-key: sk-test").body)["data"] == []
 
 
 @pytest.mark.parametrize("model", READINGS)

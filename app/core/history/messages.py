@@ -187,7 +187,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     def grown(self, new: Sequence[Message]) -> History:
         """This one with what came after it."""
         new = _in_turn(new, self)
-        longer = tuple.__new__(History, (*self, *new))
+        longer: History = tuple.__new__(History, (*self, *new))
         if self.instructions:
             if self._rest:
                 longer.instructions = self.instructions
@@ -354,8 +354,8 @@ class Transcript:
     """The messages after the leading instructions, and where they may be cut.
 
     A turn is a user message and everything until the next one that begins a turn. A unit is an assistant message with
-    its tool results, and what is bound to them. A cut at position p puts the first p messages on one side; it never falls
-    inside a unit.
+    its tool results, and what is bound to them. A cut at position p puts the first p messages on one side; it never
+    falls inside a unit.
     """
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
