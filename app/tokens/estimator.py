@@ -285,7 +285,7 @@ class Prompt:
     def _question(self) -> int | None:
         """What the last user message costs without its results, where it holds any."""
         rest = self.history.rest
-        message = rest[rest.turn_starts[-1]] if rest.turn_starts else None
+        message = rest[rest.user_places[-1]] if rest.user_places else None
         return self.cost(message.without_results) if message is not None and message.result_places else None
 
     def _keep(self, tokens: Tokens, beside: Tokens) -> None:

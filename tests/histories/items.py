@@ -23,7 +23,8 @@ def requests_of_items(seed: int) -> Iterator[Asked]:
     legal = [items[:end] for end in ends if refusal_of({"model": "gpt-x", "input": items[:end]}) is None]
     for sent in legal[-MOST_REQUESTS:]:
         questions = [text for item in sent if item.get("role") == "user" for text in _texts(item)]
-        yield Asked(tuple(Said(item, _marks(item)) for item in sent), questions[-1] if questions else "", (), 0)
+        latest = questions[-1] if questions else ""
+        yield Asked(tuple(Said(item, _marks(item)) for item in sent), latest, latest, (), 0)
 
 
 def _texts(item: Json) -> list[str]:

@@ -235,7 +235,7 @@ class _Recaller:
     def notes(self) -> dict[int, Recalled]:
         """By the user message that each stands before."""
         transcript = self._transcript
-        starts = transcript.turn_starts
+        starts = transcript.messages.user_places
         turns = starts[max(0, bisect_left(starts, self._origin) - 1) :] or starts[-1:]
         notes: dict[int, Recalled] = {}
         left = KEPT_ROOMS * self._room
