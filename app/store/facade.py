@@ -12,11 +12,13 @@ import structlog
 from app.store.calls import REST_SECONDS
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
+from app.store.guard import REMEDY as UNREADABLE
 from app.store.learning_calls import LearningCalls
 from app.store.lease_calls import LeaseCalls
 from app.store.request_calls import RequestCalls
 from app.store.rest_calls import RestCalls
 from app.store.tidying import Tidying
+from app.store.write_behind import REMEDY as UNWRITABLE
 
 log = structlog.get_logger("steno.store")
 
@@ -91,13 +93,25 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
 
     @property
     def state(self) -> Literal["ok", "degraded"]:
-        """Degraded: a request goes on without what is stored."""
+        """Degraded: a request goes on without what is stored. Whether something can be stored is `not_written`."""
         return "ok" if self.reason is None else "degraded"
 
     @property
     def reason(self) -> str | None:
         """Why the store is degraded; None while it is well."""
         return self._readiness.reason or self._guard.reason
+
+    @property
+    def not_written(self) -> str | None:
+        """Why nothing can be stored, whether it can be read or not; None while it can be, as far as is known."""
+        return self._writes.reason
+
+    @property
+    def remedy(self) -> str | None:
+        """What the operator can do; None while the store is well."""
+        if self.reason is not None:
+            return UNREADABLE
+        return None if self.not_written is None else UNWRITABLE
 
     @property
     def place(self) -> str:

@@ -231,6 +231,16 @@ def test_a_full_disk_costs_no_request_and_what_was_made_meanwhile_is_stored_late
     assert told(ask(process.url, hard(3))) == (["summarized"], "storage")
     assert ask(process.url, soft(1)).header("x-context-status") == "summarized"
     calls = len(simulator.summaries)
+    until(lambda: get(process.url, "/readyz").json["status"] == "degraded")
+    ready = get(process.url, "/readyz")
+    assert (ready.status, ready.json["db"]) == (200, "not_written")
+    assert ready.json["reason"]
+    assert "its disk has room" in ready.json["remedy"]
+    told_by_metrics = get(process.url, "/metrics").body.decode()
+    assert 'steno_database_up{worker="0"} 1.0' in told_by_metrics
+    assert 'steno_database_writable{worker="0"} 0.0' in told_by_metrics
+    assert 'steno_records_waiting{kind="requests",worker="0"} 0.0' not in told_by_metrics
+    assert 'steno_payload_reasons_total{reason="storage"} 2.0' in told_by_metrics
     resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (most, most))
     until(lambda: get(process.url, "/readyz").json["status"] == "ok")
     until(lambda: _conversations(process.url) == 3)
