@@ -22,6 +22,14 @@ from app.store.write_behind import REMEDY as UNWRITABLE
 
 log = structlog.get_logger("steno.store")
 
+LOOK_SECONDS = 5.0
+"""How often it is looked whether a SQLite file is still the one of that name."""
+REPLACED = "the database file was deleted or replaced, and is opened anew"
+REPLACED_REMEDY = (
+    "Steno goes on with the file that is there now, or with a new one; what was in the old one alone is lost. "
+    "To put a backup in its place, stop Steno, restore it with its secret, and start Steno again."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -47,6 +55,7 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
     """
 
     _tidying: asyncio.Task[None] | None = None
+    _watching: asyncio.Task[None] | None = None
 
     @classmethod
     def open(
@@ -75,15 +84,18 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
         await self._readiness.start()
         self._writes.start(self._readiness.ready)
         self._tidying = asyncio.ensure_future(self._tidy())
+        if self._database.address.kind == "file":
+            self._watching = asyncio.ensure_future(self._watch_file())
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
+        for task in (self._watching, self._tidying):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
         await self._readiness.stop()
         await self._writes.stop()
         await self._waiters.stop()
-        if self._tidying is not None:
-            self._tidying.cancel()
-            await asyncio.wait({self._tidying})
         if self._writes.waiting:
             await self._flush_last()
         await self._guard.close()
@@ -146,6 +158,23 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
             why = migrations.translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
             return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
         return Check(place, True, revision, head, None)
+
+    async def _watch_file(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if await asyncio.to_thread(self._database.is_replaced):
+                await self._reopen()
+
+    async def _reopen(self) -> None:
+        """Go on with the file that has the name now, or with a new one."""
+        await self._readiness.stop()
+        self._readiness.lose(REPLACED)
+        log.warning("database file deleted or replaced", path=self.place, remedy=REPLACED_REMEDY)
+        await self._waiters.stop()
+        await self._writes.pause()
+        await self._database.let_go()
+        self._is_indexed = False
+        self._readiness.regain()
 
     async def _flush_last(self) -> None:
         try:

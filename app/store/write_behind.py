@@ -40,14 +40,14 @@ BATCH = 500
 QUEUE_RECORDS = 20_000
 """Usage records, about 1 kB each."""
 REMEDY = (
-    "See that the database runs, that its disk has room, and that Steno may write to it: no read-only volume or file, no "
-    "standby. Meanwhile stored summaries are used and no new ones are made; what waits is stored once it can be."
+    "See that the database runs, that its disk has room, and that Steno may write to it: no read-only volume or file, "
+    "no standby. Meanwhile stored summaries are used and no new ones are made; what waits is stored once it can be."
 )
 _TRIALS = {
     # A page of the file, so that a full disk is noticed, too.
     "file": text("UPDATE alembic_version SET version_num = version_num"),
-    # Changes nothing, and is refused where nothing may be changed. Not the table above: the role that serves may have no
-    # right to it, where another one migrates.
+    # Changes nothing, and is refused where nothing may be changed. Not the table above: the role that serves may have
+    # no right to it, where another one migrates.
     "postgresql": text("DELETE FROM leases WHERE tenant = ''"),
 }
 
@@ -76,6 +76,7 @@ class WriteBehind:
         """Whether some records that wait may be stored already: a flush failed, perhaps after its last word."""
         self._archive = Archive()
         self._writing = asyncio.Lock()
+        self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []
         self._repeats = Repeats()
@@ -162,6 +163,7 @@ class WriteBehind:
 
     def start(self, ready: asyncio.Event) -> None:
         """Flush in the background from when the tables are there."""
+        self._ready = ready
         self._task = asyncio.ensure_future(self._run(ready))
 
     async def stop(self) -> None:
@@ -175,6 +177,8 @@ class WriteBehind:
         reached, it raises and keeps the rest."""
         self.catch_up()
         async with self._writing:
+            if self._ready is not None and not self._ready.is_set():
+                raise StoreUnavailable("the database is not ready")
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
             strands = self._archive.waiting  # Those that come meanwhile may be of conversations that are not stored.
@@ -185,6 +189,11 @@ class WriteBehind:
                 await self._archive.flush(self._write_messages, strands)
             finally:
                 self._put_back()
+
+    async def pause(self) -> None:
+        """Wait until no flush is in flight. None begins before the database is ready, which it must not be now."""
+        async with self._writing:
+            pass
 
     async def flush_all(self) -> None:
         """Likewise, until nothing waits any more."""
@@ -248,8 +257,8 @@ class WriteBehind:
                 if not isinstance(error, Contended):
                     self.reason = error.reason
                 if (times := self._repeats.again("flush")) is not None:
-                    told = {"waiting": self.requests, "remedy": REMEDY, "times": times}
-                    log.warning("database not written", reason=error.reason, **told)
+                    reason, waiting = error.reason, self.requests
+                    log.warning("database not written", reason=reason, waiting=waiting, remedy=REMEDY, times=times)
             except Exception:  # Whatever it was, what waits must not wait for ever.
                 if (times := self._repeats.again("flush")) is not None:
                     log.exception("database not written", times=times)
