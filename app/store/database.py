@@ -213,8 +213,8 @@ class Database:
             connection.terminate()  # What is closed is made anew before it is used.
 
     def is_replaced(self) -> bool:
-        """Whether the file that the connections lead to is no longer the one of that name. SQLite does not notice: what it
-        writes goes to a file that nobody finds."""
+        """Whether the file that the connections lead to is no longer the one of that name. SQLite does not notice, and
+        writes to a file that nobody finds."""
         path = self.address.path
         if path is None or self._file is None:
             return False

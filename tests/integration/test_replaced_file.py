@@ -126,7 +126,7 @@ async def test_readiness_says_so_until_the_new_file_is_migrated(
 async def test_a_connection_to_another_file_is_refused_before_it_is_noticed(
     open_store: OpenStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections to the old file and to the new one would share what lies beside them. No empty file is left either."""
+    """Connections to the old file and to the new one would share what lies beside them. Nor is an empty file made."""
     monkeypatch.setattr("app.store.facade.LOOK_SECONDS", 60.0)
     store = open_store(sqlite_url)
     await store.start()
