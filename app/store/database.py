@@ -197,7 +197,7 @@ class Database:
     async def migrating(self) -> AsyncIterator[AsyncConnection]:
         """One transaction that may wait for another process's migrations, and may rewrite a large table."""
         if self.address.kind != "postgresql":
-            async with self.writing() as connection:
+            async with self.writing(patient=True) as connection:
                 yield connection
             return
         engine = self._postgresql(MIGRATION_SECONDS, poolclass=NullPool)
