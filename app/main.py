@@ -32,7 +32,15 @@ from app.inspector.visits import Inspector
 from app.memory import heap
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
-from app.metrics.families import CACHE_BYTES, DATABASE_UP, IN_FLIGHT, PAUSED
+from app.metrics.families import (
+    CACHE_BYTES,
+    DATABASE_UP,
+    DATABASE_WRITABLE,
+    IN_FLIGHT,
+    PAUSED,
+    RECORDS_DROPPED,
+    RECORDS_WAITING,
+)
 from app.metrics.metrics import Metrics
 from app.metrics.sampling import Gauges, Sampler
 from app.providers.calibrations import Calibrations
@@ -235,6 +243,13 @@ def _gauges(
     }
     return {
         (DATABASE_UP, ()): lambda: store.state == "ok",
+        (DATABASE_WRITABLE, ()): lambda: store.state == "ok" and store.not_written is None,
+        (RECORDS_WAITING, ("requests",)): lambda: store.waiting,
+        (RECORDS_WAITING, ("usage",)): lambda: store.waiting_records,
+        (RECORDS_WAITING, ("messages",)): lambda: store.waiting_messages,
+        (RECORDS_DROPPED, ("requests",)): lambda: store.dropped,
+        (RECORDS_DROPPED, ("usage",)): lambda: store.dropped_records,
+        (RECORDS_DROPPED, ("messages",)): lambda: store.dropped_messages,
         (PAUSED, ()): lambda: summariser.paused,
         (IN_FLIGHT, ()): lambda: in_flight.held_bytes,
         **{(CACHE_BYTES, (name,)): held for name, held in caches.items()},

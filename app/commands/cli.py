@@ -196,12 +196,19 @@ def run(
 
 
 @cli.command()
-def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
-    """Bring the database to the newest schema."""
+def migrate(
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    if_reachable: Annotated[
+        bool,
+        typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there."),
+    ] = False,
+) -> None:
+    """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""
     settings = _settings(config, storage={"url": database_url})
     _silence_log()
     from app.main import open_store
-    from app.store import StoreError
+    from app.store import StoreError, StoreUnavailable
 
     async def run() -> tuple[str | None, str]:
         store = open_store(settings)
@@ -213,6 +220,11 @@ def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
 
     try:
         before, after = asyncio.run(run())
+    except StoreUnavailable as error:
+        if not if_reachable:
+            _fail(str(error))
+        typer.echo(f"Not migrated: {error}. Steno does it once the database is there.")
+        return
     except StoreError as error:
         _fail(str(error))
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")

@@ -102,6 +102,11 @@ class Archive:
         """Strands of which something is not stored."""
         return len(self._parts)
 
+    @property
+    def messages(self) -> int:
+        """Messages that are not stored."""
+        return sum(part.left for part in self._parts)
+
     def record(self, strand: Strand) -> None:
         """Dropped and counted where the queue is full."""
         start = self._known_to(strand)
