@@ -31,10 +31,6 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def print_json(value: Any) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value)))
-
-
 def may_be_coloured(file: TextIO) -> bool:
     """https://no-color.org"""
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
