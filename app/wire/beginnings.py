@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 from app.core.values import value
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.wire.envelopes import SHORT, Envelopes
 from app.wire.members import LengthenedObject, RawObject, count_marks
 
@@ -27,7 +26,6 @@ LAST_BYTES = 64
 """By which a beginning is found, together with its length."""
 JOINED = 128
 """Elements that are compared at once: all in one piece would need fresh memory for all of it."""
-MOST_BYTES = 16 << 20
 PLACE_BYTES = 16
 """What an element's place takes."""
 
@@ -63,22 +61,16 @@ class Beginning:
 class Beginnings:
     """The latest ones. Safe to use from several threads."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._kept: BoundedMap[Place, Beginning] = BoundedMap(
-            most_bytes=most_bytes,
-            size=lambda beginning: beginning.weight,
-            pushed_out=lambda place, _: self._unlist(place),
+    def __init__(self, caches: Caches | None = None) -> None:
+        caches = caches or Caches()
+        self._kept: Cache[Place, Beginning] = caches.cache(
+            "bodies", lambda _, beginning: beginning.weight, lambda place, _: self._unlist(place)
         )
         self._stops: list[int] = []
         """Ascending."""
-        self._lock = Lock()
-        self.envelopes: Envelopes[Any] = Envelopes()
+        self._lock = caches.lock
+        self.envelopes: Envelopes[Any] = Envelopes(caches)
         """Of shorter bodies, which are read where the event loop runs."""
-
-    @property
-    def held_bytes(self) -> int:
-        """That are held."""
-        return self._kept.held_bytes + self.envelopes.held_bytes
 
     def find(self, body: bytes) -> Beginning | None:
         """The longest one that the body goes on from."""
