@@ -136,6 +136,17 @@ def test_a_beginning_of_many_short_messages_is_found() -> None:
     assert known.find(body) is not None
 
 
+def test_a_beginning_is_found_among_hundreds_that_are_as_long() -> None:
+    """What is not found is kept a second time when it has grown."""
+    known = Beginnings()
+    first = [{"role": "user", "content": f"{number:03}"} for number in range(200)]
+    bodies = [written({}, [message], {}, spaced=False) for message in first]
+    for body in bodies:
+        read_request(body, beginnings=known)
+    longer = [written({}, [message, {"role": "user", "content": "go on"}], {}, spaced=False) for message in first]
+    assert all(known.find(body) is not None for body in longer)
+
+
 def test_a_body_that_is_written_otherwise_is_read_each_time() -> None:
     known = Beginnings()
     body = json.dumps({"model": "m", "messages": [{}, {}]}, indent=1).encode()
@@ -151,6 +162,19 @@ def test_one_history_may_go_on_in_several_ways() -> None:
         longer = written({}, [*messages, {"role": "user", "content": answer}], {}, spaced=False)
         assert known.find(longer) is not None
         read_request(longer, beginnings=known)
+
+
+def test_a_beginning_of_long_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are compared one by one."""
+    monkeypatch.setattr(beginnings_module, "LONGEST_JOINED", 50)
+    known = Beginnings()
+    said = [{"role": "user", "content": f"{number}" * 100} for number in range(3)]
+    read_request(written({}, said, {}, spaced=True), beginnings=known)
+    longer = written({}, [*said, {"role": "user", "content": "go on"}], {}, spaced=True)
+    assert known.find(longer) is not None
+    for number in range(3):
+        assert known.find(longer.replace(b"%d" % number * 100, b"%d" % number * 99 + b"x")) is None
+    assert known.find(longer.replace(b", ", b",  ")) is None
 
 
 def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:

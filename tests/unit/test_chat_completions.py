@@ -100,8 +100,9 @@ def test_the_model_of_a_body_is_found_without_reading_the_rest(body: bytes, mode
     assert model_in(body) == model
 
 
-def test_arguments_with_too_many_values_count_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "MOST_ARGUMENT_VALUES", 10)
+@pytest.mark.parametrize(("bound", "most"), [("MOST_ARGUMENT_VALUES", 10), ("LONGEST_MEANT", 30)])
+def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
+    monkeypatch.setattr(objects, bound, most)
 
     def digested(arguments: str) -> bytes:
         return canonical({"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": arguments}}]})
