@@ -36,7 +36,7 @@ from tests.e2e.commands import Serving, serve
 CLIENTS = 8
 CONVERSATIONS = 6
 """Names that each client has for its conversations. It deletes what it held under one before it uses it again."""
-CACHE_BYTES = 24_000_000
+CACHE_MEGABYTES = 24
 TURNS = 14
 FAULTS = 0.01
 ASK_SECONDS = 60.0
@@ -166,13 +166,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cache-megabytes", type=int, default=CACHE_MEGABYTES, help="limits.cache_bytes")
     chosen = parser.parse_args()
     chance = random.Random(chosen.seed)
     simulator = Simulator(models="any", window=1_000_000, log_limit=200, log_bodies=False, count=lambda t: len(t) // 4)
     for way in WAYS:
         simulator.when(_now_and_then(chance), way)
     with tempfile.TemporaryDirectory() as folder, simulator.serve() as provider:
-        steno = serve(["--config", _config(Path(folder), provider.url)], Path(folder))
+        steno = serve(["--config", _config(Path(folder), provider.url, chosen.cache_megabytes)], Path(folder))
         try:
             load = Load(steno.url, chosen.seed)
             samples = asyncio.run(_soak(load, steno, 3_600 * chosen.hours))
@@ -188,12 +189,12 @@ def _now_and_then(chance: random.Random) -> Callable[[Record], bool]:
     return lambda _: chance.random() < FAULTS / len(WAYS)
 
 
-def _config(folder: Path, provider: str) -> str:
+def _config(folder: Path, provider: str, cache_megabytes: int) -> str:
     path = folder / "steno.json"
     settings = {
         "upstream": {"base_url": f"{provider}/v1"},
         "models": [{"match": "*", "context_window": 8_000}],
-        "limits": {"cache_bytes": CACHE_BYTES},
+        "limits": {"cache_bytes": cache_megabytes * 1_000_000},
         "storage": {"url": f"sqlite:///{folder}/steno.db"},
     }
     path.write_bytes(msgspec.json.encode(settings))

@@ -162,5 +162,5 @@ def _grown(source: RawObject, elements: tuple[bytes, ...], before: Beginning) ->
 
 
 def _place(beginning: Beginning) -> Place:
-    last = beginning.head + beginning.separator.join(beginning.elements[-LAST_BYTES:])
-    return beginning.stop, last[-LAST_BYTES:]
+    ends = [element[-LAST_BYTES:] for element in beginning.elements[-LAST_BYTES:]]
+    return beginning.stop, (beginning.head[-LAST_BYTES:] + beginning.separator.join(ends))[-LAST_BYTES:]

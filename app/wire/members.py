@@ -184,11 +184,10 @@ def _decoded(raw: bytes | msgspec.Raw) -> object:
 def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
     """Whether it is written without a space: then there is room for one of each and nothing else, so that no key
     stands twice. That the length is right proves it, as nothing in JSON can be written shorter."""
-    names = len("".join(values))
     if len(text) <= BLOCK:  # To count them one by one costs more than to copy them.
-        raws = len(b"".join(values.values()))
+        names, raws = len("".join(values)), len(b"".join(values.values()))
     else:
-        raws = sum([len(memoryview(raw)) for raw in values.values()])
+        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
     return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY - BESIDE_KEY
 
 
