@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time_ns
 
 import structlog
 
+from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.tokens.savings import Sent, saved_cost, seen, sent_whole
 from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens, cost, saved
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
@@ -23,8 +26,21 @@ PRICES_REMEMBERED = 1_000
 NOT_REPORTED = Tokens()
 CACHED_SECONDS = 300.0
 """How long providers usually keep a prompt that nobody asks for again."""
-WARM_SHARE = 0.5
-"""Of a prompt that was read from the cache or written to it: from there on the next one finds most of itself there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """The latest answered request of a conversation."""
+
+    sent: Sent
+    end: bytes
+    """Digest of its history."""
+    messages: int
+    at: float
+
+    def begins(self, chain: Chain) -> bool:
+        """Whether its history is the beginning of that one, or all of it."""
+        return self.messages < len(chain.digests) and chain[self.messages] == self.end
 
 
 def new_request_id() -> str:
@@ -45,9 +61,8 @@ class Ledger:
         self._store = store
         self._metrics = metrics
         self._price_of = lru_cache(PRICES_REMEMBERED)(price_of)
-        self._warm: BoundedMap[tuple[str, str, str], bool] = BoundedMap(
-            MOST_REMEMBERED, seconds=CACHED_SECONDS, clock=clock
-        )
+        self._clock = clock
+        self._sent: BoundedMap[tuple[str, str, str], _Latest] = BoundedMap(MOST_REMEMBERED)
         self._latest = 0
         self.heard: Callable[[UsageRecord], None] | None = None
         """Who else hears of each record, at once and in the server's own loop."""
@@ -59,7 +74,8 @@ class Ledger:
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
         """Whether the provider's cache holds most of what the conversation sent last. Where nobody said so, it does
         not; nor where only another replica knows."""
-        return bool(self._warm.get((tenant, conversation_id, model)))
+        latest = self._sent.get((tenant, conversation_id, model))
+        return latest is not None and latest.sent.caches and self._is_recent(latest)
 
     def record(
         self,
@@ -79,12 +95,20 @@ class Ledger:
         values_kept: float | None = None,
         decided: Decided | None = None,
         made: Made | None = None,
+        chain: Chain | None = None,
+        taken: int = 0,
     ) -> None:
         """A call that a provider answered, with what `UsageRecord` says of it. Stored within about 0.2 s. Whatever goes
-        wrong, no request fails for it."""
+        wrong, no request fails for it.
+
+        `chain` is that of a message's history, and `taken` what was taken out of it, in tokens of our estimate.
+        """
         try:
+            spared, whole = saved(estimated, forwarded, status), None
             if purpose == "message":
-                self._note((tenant, conversation_id, model), tokens)
+                whole = tokens
+                if chain is not None and status == 200:
+                    whole = self._sent_whole((tenant, conversation_id, model), tokens, spared, chain, taken)
             model = model[:LONGEST_MODEL]
             price = self._price_of(model)
             record = UsageRecord(
@@ -98,10 +122,11 @@ class Ledger:
                 model=model,
                 estimated=estimated,
                 forwarded=forwarded,
-                saved=saved(estimated, forwarded, status),
+                saved=spared,
                 tokens=tokens,
                 price=price,
                 cost=cost(tokens, price),
+                saved_cost=saved_cost(tokens, whole, price),
                 status=status,
                 context_status=context_status,
                 values_kept=values_kept,
@@ -117,11 +142,19 @@ class Ledger:
         except Exception:
             log.exception("a call was not recorded", request_id=request_id)
 
-    def _note(self, of: tuple[str, str, str], tokens: Tokens) -> None:
-        """What the answer says about the provider's cache."""
-        prompt, cached, written = tokens.prompt, tokens.cached, tokens.written
-        if prompt and (cached is not None or written is not None):
-            self._warm.keep(of, (cached or 0) + (written or 0) >= WARM_SHARE * prompt)
+    def _sent_whole(self, of: tuple[str, str, str], tokens: Tokens, spared: int, chain: Chain, taken: int) -> Tokens:
+        """What the client's own request would have taken. What the answer says of the cache is kept for the next."""
+        latest = self._sent.get(of)
+        if latest is not None and not latest.begins(chain):
+            latest = None  # Another branch, or edited.
+        before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
+        whole = sent_whole(tokens, spared, taken, before, recent=recent)
+        if (sent := seen(tokens, whole, taken, before)) is not None:
+            self._sent.keep(of, _Latest(sent, chain.digests[-1], len(chain.digests) - 1, self._clock()))
+        return whole
+
+    def _is_recent(self, latest: _Latest) -> bool:
+        return self._clock() - latest.at <= CACHED_SECONDS
 
     def _next_id(self) -> str:
         """Each greater than the one before: many records are stored in the same millisecond."""

@@ -240,6 +240,8 @@ class Observation:
             forwarded=forwarded,
             context_status=decision.status,
             decided=decided,
+            chain=job.conversation.chain,
+            taken=job.conversation.tokens - facts.forwarded(decision),
         )
 
     def _remember(self, seen: StreamedUsage) -> None:
