@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+import structlog
 
 from app.replay.converting import converted
 from app.replay.formats.known import CHAT_COMPLETIONS, MESSAGES
@@ -211,6 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--windows", default=",".join(map(str, WINDOWS)))
     parser.add_argument("--billing", default=",".join(billing.name for billing in BILLINGS))
     options = parser.parse_args(arguments)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     billings = [billing for billing in BILLINGS if billing.name in options.billing.split(",")]
     print(f"| {' | '.join(HEADER)} |")
     print(f"|---|{'---:|' * (len(HEADER) - 1)}")

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from app.inspector.charts import Stacked, stacked
-from app.inspector.formats import short, whole, words
+from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
 from app.metrics.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
@@ -49,8 +49,12 @@ class Totals:
 
     @property
     def net(self) -> float | None:
-        """Money: what the saved tokens would have cost, less what the summaries did."""
-        return self.answers.saved_cost - self.summaries.cost if self.priced else None
+        """Money that was saved, negative where more was paid than without Steno."""
+        return self.answers.saved_cost + self.summaries.saved_cost if self.priced else None
+
+    @property
+    def paid(self) -> float:
+        return self.answers.cost + self.summaries.cost
 
     @property
     def priced(self) -> int:
@@ -59,7 +63,7 @@ class Totals:
     @property
     def currency(self) -> str:
         """List prices are in US dollars; what the operator's are in is the operator's to know."""
-        return "USD" if self.answers.list_priced + self.summaries.list_priced == self.priced else ""
+        return DOLLARS if self.answers.list_priced + self.summaries.list_priced == self.priced else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import structlog
 
 from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.savings import Sent, saved_cost, seen, sent_whole
+from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
 from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens, cost, saved
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
@@ -96,19 +96,17 @@ class Ledger:
         decided: Decided | None = None,
         made: Made | None = None,
         chain: Chain | None = None,
-        taken: int = 0,
+        sizes: Estimated | None = None,
     ) -> None:
         """A call that a provider answered, with what `UsageRecord` says of it. Stored within about 0.2 s. Whatever goes
         wrong, no request fails for it.
 
-        `chain` is that of a message's history, and `taken` what was taken out of it, in tokens of our estimate.
+        `chain` is that of a message's history, and `sizes` are what it and its payload are estimated at.
         """
         try:
-            spared, whole = saved(estimated, forwarded, status), None
-            if purpose == "message":
-                whole = tokens
-                if chain is not None and status == 200:
-                    whole = self._sent_whole((tenant, conversation_id, model), tokens, spared, chain, taken)
+            whole = tokens if purpose == "message" else None
+            if chain is not None and sizes is not None and status == 200:
+                whole = self._sent_whole((tenant, conversation_id, model), tokens, chain, sizes)
             model = model[:LONGEST_MODEL]
             price = self._price_of(model)
             record = UsageRecord(
@@ -122,7 +120,7 @@ class Ledger:
                 model=model,
                 estimated=estimated,
                 forwarded=forwarded,
-                saved=spared,
+                saved=saved(estimated, forwarded, status),
                 tokens=tokens,
                 price=price,
                 cost=cost(tokens, price),
@@ -142,14 +140,14 @@ class Ledger:
         except Exception:
             log.exception("a call was not recorded", request_id=request_id)
 
-    def _sent_whole(self, of: tuple[str, str, str], tokens: Tokens, spared: int, chain: Chain, taken: int) -> Tokens:
+    def _sent_whole(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: Estimated) -> Tokens:
         """What the client's own request would have taken. What the answer says of the cache is kept for the next."""
         latest = self._sent.get(of)
         if latest is not None and not latest.begins(chain):
             latest = None  # Another branch, or edited.
         before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
-        whole = sent_whole(tokens, spared, taken, before, recent=recent)
-        if (sent := seen(tokens, whole, taken, before)) is not None:
+        whole = sent_whole(tokens, sizes, before, recent=recent)
+        if (sent := seen(tokens, whole, sizes, before)) is not None:
             self._sent.keep(of, _Latest(sent, chain.digests[-1], len(chain.digests) - 1, self._clock()))
         return whole
 

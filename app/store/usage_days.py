@@ -78,6 +78,8 @@ class ModelUsage:
 
     model: str
     sums: DaySums
+    saved_cost: float | None
+    """Of its answers and of the summaries that it made; None where no cost is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +121,19 @@ async def read_days(connection: AsyncConnection, tenant: str, days: int) -> Usag
         .group_by(of.day, of.purpose, of.context_status)
         .order_by(of.day, of.purpose, of.context_status)
     )
+    answers = of.purpose == "message"
+    of_answers = [func.coalesce(func.sum(of[name]).filter(answers), 0).label(name) for name in SUMS]
+    saved = func.sum(of.saved_cost).filter(of.priced > 0).label("saved_by_all")
     by_model = await connection.execute(
-        select(of.model, *sums)
-        .where(*within, of.purpose == "message")
+        select(of.model, saved, *of_answers)
+        .where(*within)
         .group_by(of.model)
-        .order_by(func.sum(of.prompt).desc(), of.model)
+        .order_by(func.sum(of.prompt).filter(answers).desc().nulls_last(), of.model)
         .limit(MOST_MODELS)
     )
     return UsageDays(
         [DayUsage(moment(row.day).date(), row.purpose, row.context_status or None, _read(row)) for row in by_day],
-        [ModelUsage(row.model, _read(row)) for row in by_model],
+        [ModelUsage(row.model, _read(row), row.saved_by_all) for row in by_model],
     )
 
 

@@ -1,22 +1,24 @@
 """Savings: what a call would have cost had the client's own request been sent whole, less what it did cost.
 
-Theory. The provider says what it read of the prompt that it was sent, and how much of that its cache had. The client's
-own request differs from that prompt by what Steno took out, and that is known as an estimate. What is not known is
-whether the provider's cache would have had it. A client's history only grows, so the cache would have had what the
-request before was, sent whole. It follows what is seen of the prompts that were sent:
+Theory. The provider says what it read of the prompt that it was sent, and how much of that its cache had. Neither is
+known of the client's own request, where something was taken out of that. But a client's history only grows: its request
+is the one before, and what was added since. So its size follows from that of the one before, and so does what the
+provider's cache would have had of it.
 
-- Steno did to this prompt what it did to the one before. Then one extends the other, and how much of the earlier one
-  the cache had is reported. What was taken out stands within that part, and would have been read with it.
-- Steno did something else. Then the cache had only what stands before the change, which says nothing. The client's own
-  prompt would have extended the one before all the same: if the provider keeps prompts at all, and that one was sent a
-  short time ago, it would have been read, but for the few tokens at its end that were never found again so far.
+- Steno did to this prompt what it did to the one before. Then one extends the other, as the client's own do. They grew
+  by as much, and how much of the earlier one the cache had is reported; what was taken out stands within that part, and
+  would have been read with it.
+- Steno did something else. Then what was added since is known as an estimate, and the cache had only what stands before
+  the change, which says nothing. The client's own prompt would have extended the one before all the same: if the
+  provider keeps prompts at all, and that one was sent a short time ago, it would have been read, but for the few tokens
+  at its end that were never found again so far.
 
 Where nothing was taken out, now or before, what was paid is what it would have cost. Completions are the same in both.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.core.tokens.usage import Price, Tokens, cost
 from app.core.values import value
@@ -26,54 +28,65 @@ WARM_SHARE = 0.5
 there."""
 
 
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A request in tokens of our estimate."""
+
+    came: int
+    sent: int
+    ratio: float = 1.0
+    """The provider's tokens for one of them."""
+
+    @property
+    def taken(self) -> int:
+        """What was taken out; negative where more was added."""
+        return self.came - self.sent
+
+
 @value
 class Sent:
-    """An answered request, as the next one of its conversation looks back on it."""
+    """An answered request, as the next one of its conversation looks back on it. Tokens are the provider's."""
 
-    whole: int
-    """Tokens of the client's own prompt, sent whole."""
+    estimated: Estimated
     prompt: int
-    """Tokens of what was sent, as reported."""
-    taken: int
-    """Tokens of our estimate that were taken out; negative where more was added."""
+    """As it was sent."""
+    whole: int
+    """As it came."""
     caches: bool = False
     """Whether the provider keeps such prompts."""
     lag: int = 0
     """Tokens at the end of a prompt that are not in the cache when the next one comes."""
 
 
-def sent_whole(tokens: Tokens, spared: int, taken: int, before: Sent | None, *, recent: bool) -> Tokens:
+def sent_whole(tokens: Tokens, estimated: Estimated, before: Sent | None, *, recent: bool) -> Tokens:
     """What the provider would have reported of the client's own request.
 
-    `spared`: tokens that were taken out of it, as the provider counts them. `before` is None where nothing is known of
-    a request that this one extends. `recent`: so short a time ago that a cache still holds it.
+    `before` is None where nothing is known of a request that this one extends. `recent`: that was sent so short a time
+    ago that a cache still holds it.
     """
-    if tokens.prompt is None or not (spared or (before is not None and before.taken)):
+    if tokens.prompt is None or not (estimated.taken or (before is not None and before.estimated.taken)):
         return tokens
-    whole = max(1, tokens.prompt + spared)
+    whole = max(1, _whole(tokens.prompt, estimated, before))
     if tokens.cached is None and tokens.written is None:
         return replace(tokens, prompt=whole)
-    cached = min(whole, max(0, _cached(tokens, spared, taken, before, recent=recent)))
+    cached = min(whole, max(0, _cached(tokens, whole - tokens.prompt, estimated, before, recent=recent)))
     return replace(tokens, prompt=whole, cached=cached, written=_written(tokens, whole - cached))
 
 
-def seen(tokens: Tokens, whole: Tokens, taken: int, before: Sent | None) -> Sent | None:
+def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | None) -> Sent | None:
     """What is to be known of the request when the next one comes; None where the provider told nothing of it."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
-    lag = before.lag if before else 0
-    extends = before is not None and before.taken == taken
-    if tokens.cached is None and tokens.written is None:
-        caches = before is not None and before.caches
-    elif before is None or extends:
-        least = WARM_SHARE * min(tokens.prompt, before.prompt if before else tokens.prompt)
-        caches = read + written >= least
-        if before is not None and read >= least:
-            lag = max(0, before.prompt - read)
-    else:
-        caches = before.caches or read + written >= WARM_SHARE * tokens.prompt
-    return Sent(whole.prompt, tokens.prompt, taken, caches, lag)
+    caches, lag = (before.caches, before.lag) if before else (False, 0)
+    if tokens.cached is not None or tokens.written is not None:
+        if before is None or not _extends(estimated, before):
+            caches = caches or read + written >= WARM_SHARE * tokens.prompt
+        else:
+            least = WARM_SHARE * min(tokens.prompt, before.prompt)
+            caches = read + written >= least
+            lag = max(0, before.prompt - read) if read >= least else lag
+    return Sent(estimated, tokens.prompt, whole.prompt, caches, lag)
 
 
 def saved_cost(tokens: Tokens, whole: Tokens | None, price: Price | None) -> float | None:
@@ -85,13 +98,28 @@ def saved_cost(tokens: Tokens, whole: Tokens | None, price: Price | None) -> flo
     return None if paid is None or instead is None else instead - paid
 
 
-def _cached(tokens: Tokens, spared: int, taken: int, before: Sent | None, *, recent: bool) -> int:
-    """Tokens of the client's own prompt that would have come from the cache."""
-    read = tokens.cached or 0
+def _extends(estimated: Estimated, before: Sent) -> bool:
+    """Whether the same was done to both."""
+    return estimated.taken == before.estimated.taken
+
+
+def _whole(prompt: int, estimated: Estimated, before: Sent | None) -> int:
+    """Tokens of the client's own prompt."""
     if before is None:
-        return read + spared if read >= WARM_SHARE * (tokens.prompt or 0) else read
-    if before.taken == taken:
-        return read + before.whole - before.prompt if read >= WARM_SHARE * before.prompt else read
+        return prompt + round(estimated.ratio * estimated.taken)
+    if _extends(estimated, before):
+        return before.whole + prompt - before.prompt
+    # What the conversation was seen to take so far says more of it than what all of the model's did.
+    ratio = before.whole / max(1, before.estimated.came)
+    return before.whole + round(ratio * (estimated.came - before.estimated.came))
+
+
+def _cached(tokens: Tokens, more: int, estimated: Estimated, before: Sent | None, *, recent: bool) -> int:
+    """Tokens of the client's own prompt that would have come from the cache; `more` of them were not sent."""
+    read = tokens.cached or 0
+    if before is None or _extends(estimated, before):
+        known = (tokens.prompt if before is None else before.prompt) or 0
+        return read + more if read >= WARM_SHARE * known else read
     return max(read, before.whole - before.lag) if before.caches and recent else read
 
 
