@@ -23,7 +23,7 @@ from app.compaction.references import References
 from app.compaction.room import BackgroundLimits, BackgroundRoom
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
-from app.core.tokens.usage import Price
+from app.core.tokens.usage import Tariff
 from app.headers.hops import new_instance
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS
@@ -46,7 +46,7 @@ from app.providers.providers import (
     StreamedUsage,
     Unspoken,
 )
-from app.providers.registry import price as list_price
+from app.providers.registry import tariff as list_tariff
 from app.providers.upstream import HttpUpstream
 from app.providers.windows import Windows
 from app.proxy.asking import Asking, AskingAtPath
@@ -174,7 +174,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     store = open_store(settings, metrics.asked_database)
     providers = open_providers(settings, store, instance)
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.waited_for_thread)
-    ledger = Ledger(store, prices_of(settings), metrics)
+    ledger = Ledger(store, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
@@ -252,11 +252,11 @@ def policies_of(settings: Settings) -> Policies:
         raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error)}.") from error
 
 
-def prices_of(settings: Settings) -> Callable[[str], Price | None]:
+def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
     """The operator's prices, or the public ones: never both, whose currencies may differ."""
     if settings.prices or not settings.list_prices:
-        return settings.price_of
-    return lambda model: list_price(settings.base_model(model))
+        return settings.tariff_of
+    return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
 
 
 def open_tracer(settings: Settings) -> Tracer | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from app.core.tokens.economy import Change, Rates, rates_of
 from app.core.tokens.usage import Price, Tokens, cost
-from app.providers.registry import price as list_price
+from app.providers.registry import tariff
 from app.replay.player import Played, Player
 from app.replay.recordings import Recording, read_recordings
 from app.replay.stage import stage
@@ -69,10 +69,10 @@ def _requests(rates: Rates, calls: float) -> int:
 
 
 def _price(model: str) -> Price:
-    found = list_price(model)
+    found = tariff(model)
     if found is None:
         raise ValueError(f"{model} has no list price")
-    return found
+    return found.base
 
 
 # Recorded conversations

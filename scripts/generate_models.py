@@ -27,18 +27,18 @@ prompt may have where that is less, and what an answer may have. The sources mea
    are gpt-4o (app/providers/registry.py). A longer name, with a host before it, needs a difference of more than 7 %,
    and a smaller window than the vendor's.
 
-Up to four numbers for each name in prices.json, in US dollars for a million tokens: prompt, completion, and the part of
-the prompt that comes from the provider's cache, or is written to it. There the rules are others, because every host
-asks what it likes, and a wrong price is worse than none:
+Four numbers for each name in prices.json, in US dollars for a million tokens, and what has a price of its own beside
+them (`Beside` in app/providers/registry.py). There the rules are others, because every host asks what it likes, and a
+wrong price is worse than none:
 
 1. Of the models of rule 1. What both tables call 0, or do not know, has no price.
 2. A name has the price that LiteLLM's table has for this name; for a bare name that it has only with the vendor before
    it, that of the vendor. A host's price is never that of a bare name.
-3. genai-prices, with the vendor's own prices only, adds the names that LiteLLM lacks, and the prices of the cache where
-   prompt and completion agree. Where they do not, LiteLLM's stand; how many these are is told.
-4. What a prompt beyond some length costs more, and what batches, priority or an hour in the cache cost, is left out: it
-   is the base price of a call.
-5. A name is kept only if looking it up without it would give another price.
+3. genai-prices, with the vendor's own prices only, adds the names that LiteLLM lacks, and what LiteLLM leaves open
+   where prompt and completion agree. Where they do not, LiteLLM's stand; how many these are is told.
+4. A price by the size of the prompt or by the service tier has as many numbers as the usual one: one that neither table
+   has differs from the usual one as the price of the prompt does, and where both size and tier matter by both.
+5. A name is kept only if looking it up without it would give another price, or less of it.
 """
 
 import argparse
@@ -55,12 +55,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from app.providers.registry import (  # noqa: E402 - what drops a name is what looks it up
     DATA,
     PRICES,
+    Beside,
     BundledModel,
     ListPrice,
     look_up,
@@ -73,13 +76,39 @@ NOTICES = DATA.with_name("NOTICE")
 LITELLM = "litellm/model_prices_and_context_window_backup.json"
 GENAI_PRICES = "genai_prices/data.py"
 
-LITELLM_PRICES = (
-    "input_cost_per_token",
-    "output_cost_per_token",
-    "cache_read_input_token_cost",
-    "cache_creation_input_token_cost",
+RATES = ("prompt", "completion", "cached", "written", "written_hour", "audio", "speech")
+"""As `Price` has them, in its order."""
+LITELLM_RATES = dict(
+    zip(
+        (
+            *("input_cost_per_token", "output_cost_per_token"),
+            *("cache_read_input_token_cost", "cache_creation_input_token_cost"),
+            "cache_creation_input_token_cost_above_1hr",
+            *("input_cost_per_audio_token", "output_cost_per_audio_token"),
+        ),
+        RATES,
+        strict=True,
+    )
 )
-GENAI_PRICES_MEMBERS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
+LITELLM_RATE = re.compile(
+    rf"({'|'.join(sorted(LITELLM_RATES, key=len, reverse=True))})(?:_above_(\d+)k_tokens)?(?:_([a-z]+))?"
+)
+GENAI_PRICES_RATES = dict(
+    zip(
+        (
+            *("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"),
+            *("cache_write_1h_mtok", "input_audio_mtok", "output_audio_mtok"),
+        ),
+        RATES,
+        strict=True,
+    )
+)
+TIERS = {"batches": "batch"}
+"""What answers call a tier that LiteLLM calls otherwise."""
+VARIANTS = frozenset(
+    {("service_tier", "flex"), ("service_tier", "priority"), ("speed", "fast"), ("processing", "batch")}
+)
+"""Of genai-prices, those that an answer says."""
 MOST_A_TOKEN = 0.001
 """US dollars; what is more is for something else than a token."""
 
@@ -355,7 +384,7 @@ def adds(name: str, numbers: BundledModel, models: dict[str, BundledModel], vend
 
 
 def written(rows: Mapping[str, tuple[Any, ...]], kind: str, about: str, sources: list[dict[str, str]]) -> str:
-    lines = (f"{json.dumps(name)}:{json.dumps(list(rows[name]), separators=(',', ':'))}" for name in sorted(rows))
+    lines = (f"{json.dumps(name)}:{msgspec.json.encode(list(rows[name])).decode()}" for name in sorted(rows))
     head = {"about": about, "date": date_of(sources), "sources": sources}
     return json.dumps(head)[:-1] + f', "{kind}": {{\n' + ",\n".join(lines) + "\n}}\n"
 
@@ -370,64 +399,185 @@ def per_million(value: object) -> float | None:
     return float(f"{value * 1_000_000:.6g}")
 
 
-def price_of(prompt: float | None, completion: float | None, *others: float | None) -> ListPrice | None:
-    return ListPrice(prompt, completion, *others) if prompt and completion else None
+Rates = dict[str, float]
+"""Of a million tokens, by the names of `RATES`."""
 
 
-def read_litellm_prices(table: dict[str, Any]) -> dict[str, ListPrice]:
+class Priced(NamedTuple):
+    """What one source says of the price of one name."""
+
+    rates: dict[tuple[str, int], Rates]
+    """By service tier, the usual one without a name, and by the tokens over which the prompt has them."""
+    search: float | None = None
+    """For a million searches."""
+    regions: Mapping[str, float] = {}
+
+    @property
+    def base(self) -> Rates:
+        return self.rates.get(("", 0), {})
+
+    def price(self) -> ListPrice | None:
+        base = self.base
+        if not base.get("prompt") or not base.get("completion"):
+            return None
+        beside = Beside(
+            base.get("written_hour"),
+            base.get("audio"),
+            base.get("speech"),
+            self.search,
+            dict(sorted(self.regions.items())),
+            self._steps(),
+        )
+        return ListPrice(base["prompt"], base["completion"], base.get("cached"), base.get("written"), beside)
+
+    def _steps(self) -> dict[str, list[list[float | None]]]:
+        whole = [variant for variant, rates in self.rates.items() if {"prompt", "completion"} <= rates.keys()]
+        tiers = sorted({tier for tier, above in whole if not above})
+        steps = sorted({above for tier, above in whole if not tier})
+        return {
+            tier: [_trimmed([float(above), *self._filled(tier, above)]) for above in steps if tier or above]
+            for tier in tiers
+            if tier or len(steps) > 1
+        }
+
+    def _filled(self, tier: str, above: int) -> list[float | None]:
+        base, known = self.base, self.rates.get((tier, above), {})
+        if tier and above:
+            parts = [dict(zip(RATES, self._filled(*of), strict=True)) for of in ((tier, 0), ("", above))]
+            usual = {name: (parts[0][name] or 0.0) * (parts[1][name] or 0.0) / rate for name, rate in base.items()}
+        else:
+            factor = known.get("prompt", base["prompt"]) / base["prompt"]
+            usual = {name: rate * factor for name, rate in base.items()}
+        return [rounded(known.get(name, usual[name])) if name in base else None for name in RATES]
+
+
+def rounded(number: float) -> float:
+    return float(f"{number:.6g}")
+
+
+def _trimmed(numbers: list[float | None]) -> list[float | None]:
+    while numbers[-1] is None:
+        numbers.pop()
+    return numbers
+
+
+def read_litellm_prices(table: dict[str, Any]) -> dict[str, Priced]:
     """By name; a bare one, too, where its vendor stands before it."""
-    found: dict[str, ListPrice] = {}
-    of_vendors: dict[str, ListPrice] = {}
+    found: dict[str, Priced] = {}
+    of_vendors: dict[str, Priced] = {}
     for key, entry in table.items():
         name, provider = spelled(key), str(entry.get("litellm_provider"))
-        price = price_of(*(per_million(entry.get(member)) for member in LITELLM_PRICES))
-        if entry.get("mode") in MODES and provider not in NO_HOSTS and NAME.fullmatch(name) and price:
-            found[name] = price
+        priced = litellm_price(entry)
+        if entry.get("mode") in MODES and provider not in NO_HOSTS and NAME.fullmatch(name) and priced.price():
+            found[name] = priced
             if is_vendor(provider, name):
-                of_vendors.setdefault(name.rsplit("/", 1)[-1], price)
+                of_vendors.setdefault(name.rsplit("/", 1)[-1], priced)
     return of_vendors | found
 
 
-def read_vendors_prices(source: str) -> dict[str, ListPrice]:
+def litellm_price(entry: dict[str, Any]) -> Priced:
+    rates: dict[tuple[str, int], Rates] = defaultdict(dict)
+    by_size = [(int(step["range"][0]), step) for step in entry.get("tiered_pricing") or () if "range" in step]
+    for above, members in ((0, entry), *by_size):
+        for member, cost in members.items():
+            if (of := LITELLM_RATE.fullmatch(member)) and (rate := per_million(cost)):
+                tier, over = TIERS.get(of[3], of[3] or ""), above or 1_000 * int(of[2] or 0)
+                rates[tier, over].setdefault(LITELLM_RATES[of[1]], rate)
+    told = entry.get("provider_specific_entry") or {}
+    regions = {name: float(factor) for name, factor in told.items() if isinstance(factor, int | float)}
+    if fast := regions.pop("fast", None):
+        rates["fast", 0] = {name: rounded(rate * fast) for name, rate in rates["", 0].items()}
+    search = (entry.get("search_context_cost_per_query") or {}).get("search_context_size_medium")
+    return Priced(dict(rates), rounded(search * 1_000_000) if search else None, regions)
+
+
+def read_vendors_prices(source: str) -> dict[str, Priced]:
     """Those of genai-prices, of vendors that have one price at all times."""
-    found: dict[str, ListPrice] = {}
+    found: dict[str, Priced] = {}
     for provider in providers_in(source):
         about = arguments(provider)
         for model in getattr(about.get("models"), "elts", ()):
             known = arguments(model)
-            told = arguments(known["prices"])
-            price = price_of(*(per_million(mtok(told.get(member))) for member in GENAI_PRICES_MEMBERS))
-            if price is None:
+            priced = genai_price(known)
+            if priced.price() is None:
                 continue
             for name in {spelled(constant(known["id"])), *map(spelled, equal_names(known["match"]))}:
                 if NAME.fullmatch(name) and not NO_CHAT.search(name) and is_vendor(constant(about["id"]), name):
-                    found[name] = price
+                    found[name] = priced
     return found
 
 
-def mtok(node: ast.expr | None) -> float | None:
-    """A price for a token: `Decimal('3')` for a million, or the base of several that depend on length."""
+def genai_price(known: dict[str, ast.expr]) -> Priced:
+    told, rates = arguments(known["prices"]), dict[tuple[str, int], Rates]()
+    variants = [("", told)]
+    for variant in getattr(known.get("price_variants"), "elts", ()):
+        members = arguments(variant)
+        when = ast.literal_eval(members["when"])
+        # Prices at some hours of the day are nobody's to know afterwards.
+        if len(when) == 1 and {*when.items()} <= VARIANTS and "Time" not in ast.dump(variant):
+            variants.append((next(iter(when.values())), arguments(members["prices"])))
+    for tier, members in variants:
+        for member, name in GENAI_PRICES_RATES.items():
+            for above, cost in mtok(members.get(member)):
+                if rate := per_million(cost):
+                    rates.setdefault((tier, above), {})[name] = rate
+    searches = [cost for _, cost in mtok(told.get("web_searches_kcount"))]
+    return Priced(rates, rounded(searches[0] * 1_000_000_000) if searches else None)
+
+
+def mtok(node: ast.expr | None) -> Iterator[tuple[int, float]]:
+    """The prices for one: `Decimal('3')` for a million, or several that depend on the size of the prompt."""
     if isinstance(node, ast.Call):
-        base = arguments(node).get("base")
-        return mtok(base) if base else float(constant(node.args[0])) / 1_000_000
-    return None
+        known = arguments(node)
+        if "base" not in known:
+            yield 0, float(constant(node.args[0])) / 1_000_000
+            return
+        yield from mtok(known["base"])
+        for tier in getattr(known.get("tiers"), "elts", ()):
+            of = arguments(tier)
+            yield from ((int(constant(of["start"])), cost) for _, cost in mtok(of["price"]))
 
 
-def collect_prices(first: dict[str, ListPrice], second: dict[str, ListPrice]) -> tuple[dict[str, ListPrice], int]:
+def collect_prices(first: dict[str, Priced], second: dict[str, Priced]) -> tuple[dict[str, ListPrice], int]:
     """Prices by name, shorter ones first, and on how many names the two do not agree."""
     prices: dict[str, ListPrice] = {}
     differ = 0
     for name in sorted({*first, *second}, key=lambda name: (name.count("/"), len(name), name)):
-        price, other = first.get(name), second.get(name)
-        if price and other:
-            if close(price.prompt, other.prompt) and close(price.completion, other.completion):
-                price = price._replace(cached=price.cached or other.cached, written=price.written or other.written)
-            else:
-                differ += 1
-        price = price or other
-        if price is not None and look_up_price(name, prices) != price:
+        priced, other = first.get(name), second.get(name)
+        if priced and other:
+            agree = all(close(priced.base[rate], other.base[rate]) for rate in RATES[:2])
+            priced, differ = (merged(priced, other), differ) if agree else (priced, differ + 1)
+        price = (priced or other or Priced({})).price()
+        if price is not None and is_news(price, look_up_price(name, prices)):
             prices[name] = price
     return prices, differ
+
+
+def merged(first: Priced, second: Priced) -> Priced:
+    """What one has, with what it leaves open: of usual rates each, of steps and tiers those that it lacks wholly."""
+    steps = any(above for tier, above in first.rates if not tier)
+    tiers = {tier for tier, _ in first.rates}
+    more = {of: rates for of, rates in second.rates.items() if not (of[0] in tiers if of[0] else steps or not of[1])}
+    rates = {**more, **first.rates, ("", 0): {**second.base, **first.base}}
+    return Priced(rates, first.search or second.search, first.regions or second.regions)
+
+
+def is_news(price: ListPrice, found: tuple[str, ListPrice] | None) -> bool:
+    """Whether a name has another price than the one that is found for it.
+
+    A table that lists a release, or a host, often leaves out what its model has beside the usual four numbers.
+    """
+    if found is None or price[:4] != found[1][:4]:
+        return True
+    own, there = price.beside, found[1].beside
+    members = ("written_hour", "audio", "speech", "search")
+    if any(getattr(own, name) not in (None, getattr(there, name)) for name in members):
+        return True
+    return not (own.regions.items() <= there.regions.items() and _each_step(own) <= _each_step(there))
+
+
+def _each_step(of: Beside) -> set[tuple[str | float | None, ...]]:
+    return {(tier, *numbers) for tier, steps in of.steps.items() for numbers in steps}
 
 
 def generate(folder: Path) -> tuple[int, int, int]:
@@ -451,8 +601,9 @@ def generate(folder: Path) -> tuple[int, int, int]:
             for about, wheel in zip(sources, (litellm, prices), strict=True)
         )
         windows = written(models, "models", "windows in tokens: context, max_input, max_output", sources)
-        costs = "US dollars for a million tokens: prompt, completion, cached, written"
-        PRICES.write_text(written(list_prices, "prices", costs, sources))
+        costs = "US dollars for a million tokens: prompt, completion, cached, written, and what else has a price"
+        rows = {name: price[: 4 if price.beside == Beside() else 5] for name, price in list_prices.items()}
+        PRICES.write_text(written(rows, "prices", costs, sources))
         DATA.write_text(windows)
         NOTICES.write_text(f"{notices}\n")
     return len(models), len(list_prices), differ

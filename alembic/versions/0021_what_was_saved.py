@@ -4,7 +4,7 @@ from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, text
 
 revision = "0021"
-down_revision = "0019"
+down_revision = "0020"
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 

@@ -37,7 +37,7 @@ class Spent:
     unpriced: int = 0
     """Calls whose cost is not known."""
     in_dollars: bool = True
-    """All prices were public list prices; the operator's own are in a currency that nobody names."""
+    """No price was the operator's own, which is in a currency that nobody names."""
 
     def add(self, record: UsageRecord) -> None:
         if record.status != OK:
@@ -58,8 +58,7 @@ class Spent:
         self.cost += record.cost
         if record.purpose != "message":
             self.summary_cost += record.cost
-        if record.price is not None:
-            self.in_dollars &= record.price.source == "registry"
+        self.in_dollars &= record.price_source != "settings"
         self.saved_cost += record.saved_cost or 0.0
         if record.is_too_large:
             self.too_large += 1

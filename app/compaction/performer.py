@@ -165,9 +165,11 @@ class _Answered:
             turn=len(job.conversation.transcript.turn_starts),
             purpose=job.purpose,
             upstream=answer.upstream,
+            format_=answer.format,
             model=answer.model,
             status=200,
             tokens=answer.usage,
+            bill=answer.bill,
             values_kept=kept_share(self.asked.values, visible_text(answer.text)),
             made=Made(
                 seconds=round(self.seconds, 3),

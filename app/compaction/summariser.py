@@ -197,7 +197,7 @@ class Summariser:
             if isinstance(reply, SummaryAnswer):
                 self._answered.add(call.tenant)
                 self._works(call)
-                return replace(reply, model=call.route.model, upstream=call.route.name)
+                return replace(reply, model=call.route.model, upstream=call.route.name, format=dialect.name)
             if call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
                 call.lessons -= 1
                 self._keep(call, manners, taught)

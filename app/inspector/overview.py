@@ -62,8 +62,9 @@ class Totals:
 
     @property
     def currency(self) -> str:
-        """List prices are in US dollars; what the operator's are in is the operator's to know."""
-        return DOLLARS if self.answers.list_priced + self.summaries.list_priced == self.priced else ""
+        """List prices and providers' bills are in US dollars; what the operator's are in is the operator's to know."""
+        in_dollars = sum(of.list_priced + of.billed for of in (self.answers, self.summaries))
+        return DOLLARS if in_dollars == self.priced else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import product
 from math import inf, prod
 from typing import Literal, get_args
 
 from app.core.reasons import Code
 from app.core.summary.flow import Outcome
-from app.core.tokens.usage import Purpose, Tokens
+from app.core.tokens.usage import Purpose
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
 
 ESTIMATED, FORWARDED, SAVED = "estimated", "forwarded", "saved"
@@ -112,11 +112,13 @@ PAYLOAD_REASONS = Family(
     "Chat payloads for which something due was not done, by the first reason.",
     {"reason": _REASONS},
 )
+REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
+"""What is counted of the tokens that providers report."""
 TOKENS = Family(
     "counter",
     "steno_tokens",
     "Tokens of answered calls, as providers reported them, and by Steno's estimate.",
-    {"purpose": get_args(Purpose), "kind": (*(each.name for each in fields(Tokens)), ESTIMATED, FORWARDED, SAVED)},
+    {"purpose": get_args(Purpose), "kind": (*REPORTED, ESTIMATED, FORWARDED, SAVED)},
 )
 RECALLED = Family("counter", "steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
 COST = Family(

@@ -12,7 +12,7 @@ import structlog
 from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
-from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens, cost, saved
+from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
 from app.metrics.metrics import Metrics
@@ -24,8 +24,8 @@ PRICES_REMEMBERED = 1_000
 """Models: comparing a name with every glob takes longer than all the rest."""
 
 NOT_REPORTED = Tokens()
-CACHED_SECONDS = 300.0
-"""How long providers usually keep a prompt that nobody asks for again."""
+CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
+"""How long providers usually keep a prompt that nobody asks for again, and what they are paid to keep longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,29 @@ class Ledger:
     def __init__(
         self,
         store: Store,
-        price_of: Callable[[str], Price | None],
+        tariff_of: Callable[[str, str], Tariff | None],
         metrics: Metrics,
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        """`tariff_of`: what a model costs, by the name that was asked for and the one that answered, if it is known."""
         self._store = store
         self._metrics = metrics
-        self._price_of = lru_cache(PRICES_REMEMBERED)(price_of)
+        self._tariff_of = lru_cache(PRICES_REMEMBERED)(tariff_of)
         self._clock = clock
         self._sent: BoundedMap[tuple[str, str, str], _Latest] = BoundedMap(MOST_REMEMBERED)
         self._latest = 0
         self.heard: Callable[[UsageRecord], None] | None = None
         """Who else hears of each record, at once and in the server's own loop."""
 
+    def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
+        """What calls cost now: of the model that answered, where that is known, or of the one that was asked for; None
+        where nobody knows."""
+        return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
+
     def price_of(self, model: str) -> Price | None:
-        """What a call costs now; None where nobody knows."""
-        return self._price_of(model[:LONGEST_MODEL])
+        """The same of a call of usual size and tier."""
+        tariff = self.tariff_of(model)
+        return None if tariff is None else tariff.base
 
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
         """Whether the provider's cache holds most of what the conversation sent last. Where nobody said so, it does
@@ -86,9 +93,11 @@ class Ledger:
         turn: int,
         purpose: Purpose,
         upstream: str,
+        format_: str,
         model: str,
         status: int,
         tokens: Tokens = NOT_REPORTED,
+        bill: Bill = UNBILLED,
         estimated: int | None = None,
         forwarded: int | None = None,
         context_status: str | None = None,
@@ -108,7 +117,8 @@ class Ledger:
             if chain is not None and sizes is not None and status == 200:
                 whole = self._sent_whole((tenant, conversation_id, model), tokens, chain, sizes)
             model = model[:LONGEST_MODEL]
-            price = self._price_of(model)
+            tariff = self.tariff_of(model, bill.model)
+            charged = charge(tokens, bill, tariff)
             record = UsageRecord(
                 tenant=tenant,
                 id=self._next_id(),
@@ -117,14 +127,19 @@ class Ledger:
                 turn=turn,
                 purpose=purpose,
                 upstream=upstream,
+                format=format_,
                 model=model,
                 estimated=estimated,
                 forwarded=forwarded,
                 saved=saved(estimated, forwarded, status),
                 tokens=tokens,
-                price=price,
-                cost=cost(tokens, price),
-                saved_cost=saved_cost(tokens, whole, price),
+                searches=bill.searches,
+                tier=bill.tier or None,
+                price=charged.price,
+                price_source=charged.source,
+                priced_model=charged.model,
+                cost=charged.cost,
+                saved_cost=saved_cost(tokens, whole, bill, charged, tariff),
                 status=status,
                 context_status=context_status,
                 values_kept=values_kept,
@@ -152,7 +167,7 @@ class Ledger:
         return whole
 
     def _is_recent(self, latest: _Latest) -> bool:
-        return self._clock() - latest.at <= CACHED_SECONDS
+        return self._clock() - latest.at <= (CACHED_LONG_SECONDS if latest.sent.long else CACHED_SECONDS)
 
     def _next_id(self) -> str:
         """Each greater than the one before: many records are stored in the same millisecond."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import Price
+from app.core.tokens.usage import Price, Steps, Tariff
 
 DATA = Path(__file__).parent / "data" / "models.json"
 PRICES = DATA.with_name("prices.json")
@@ -23,6 +24,8 @@ _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", 
 _SEPARATORS = re.compile(r"[-@:/.]")
 _RELEASE = re.compile(r"(?:[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{6}|\d{3,4}|latest))?(?:-v\d+)?(?::\w+)?$")
 """A date, a tag or a version at the end of a name: another release of the same model, at the same price."""
+_TUNED = re.compile(r"ft:(?P<base>[^:]+)(?::.*)?", re.IGNORECASE)
+"""OpenAI's names of models that somebody tuned."""
 _VENDOR = re.compile(r"[a-z]+(?:-[a-z]+)*\.")
 """Bedrock's regions and vendors: `us.anthropic.claude-...`."""
 
@@ -37,6 +40,24 @@ class BundledModel(NamedTuple):
     max_output: int | None
 
 
+class Beside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a model's price has beside the usual four numbers; rates are in US dollars for a million."""
+
+    written_hour: float | None = None
+    audio: float | None = None
+    speech: float | None = None
+    search: float | None = None
+    """For a million searches of the web."""
+    regions: dict[str, float] = {}
+    """Factors, by the region an answer names."""
+    steps: dict[str, list[list[float | None]]] = {}
+    """By service tier, the usual one first and without a name: for prompts over so many tokens the rates of `Price`, as
+    far as the model has them, but for searches."""
+
+
+NOTHING = Beside()
+
+
 class ListPrice(NamedTuple):
     """What a model's vendor, or the host in its name, asks for a million tokens, in US dollars."""
 
@@ -44,6 +65,21 @@ class ListPrice(NamedTuple):
     completion: float
     cached: float | None
     written: float | None
+    beside: Beside = NOTHING
+
+    def tariff(self, model: str) -> Tariff:
+        """`model`: whose it is called."""
+        of = self.beside
+        base = Price(*self[:4], of.written_hour, of.audio, of.speech, of.search)
+        tiers = {tier: tuple(_step(each, of.search) for each in steps) for tier, steps in of.steps.items()}
+        usual: Steps = ((0, base), *tiers.pop("", ()))
+        return Tariff(model, "registry", usual, tiers, of.regions)
+
+
+def _step(numbers: list[float | None], search: float | None) -> tuple[int, Price]:
+    above, prompt, completion, *others = numbers
+    price = Price(prompt or 0.0, completion or 0.0, *others)
+    return int(above or 0), replace(price, search=search)
 
 
 Models = Mapping[str, BundledModel]
@@ -64,10 +100,34 @@ def list_prices() -> ListPrices:
     return msgspec.json.decode(PRICES.read_bytes(), type=_PriceTable).prices
 
 
-def price(model: str) -> Price | None:
-    """The list price of a model, if it has one under this name."""
-    found = look_up_price(model, list_prices())
-    return None if found is None else Price(*found, source="registry")
+def tariff(asked: str, answered: str = "") -> Tariff | None:
+    """The list prices of the model that answered, where they are known, or else of the one that was asked for.
+
+    An answer does not name the host that was asked: where that has prices of its own for the same model, they hold.
+    """
+    by_asked, by_answered = _priced(asked), _priced(answered)
+    if by_answered is None or (by_asked and _is_of_host(by_asked[1]) and _bare(asked) == _bare(answered)):
+        return by_asked and by_asked[2].tariff(by_asked[0])
+    return by_answered[2].tariff(by_answered[0])
+
+
+def _priced(model: str) -> tuple[str, str, ListPrice] | None:
+    """Whose price it is, its name in the table, and the price: of a model that was tuned and has none of its own, that
+    of its base."""
+    tuned = _TUNED.fullmatch(model)
+    names = (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"])
+    found = ((name, look_up_price(name, list_prices())) for name in names)
+    return next(((name, *there) for name, there in found if there is not None), None)
+
+
+def _is_of_host(name: str) -> bool:
+    return "/" in name or _VENDOR.match(name) is not None
+
+
+def _bare(model: str) -> str:
+    """The name without host, vendor, date and tag."""
+    *_, name = _without_prefixes(model[:LONGEST_MODEL].strip().lower())
+    return _RELEASE.sub("", spelled(name))
 
 
 @cache
@@ -81,8 +141,8 @@ def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:
     return next(((name, models[name]) for name in names_of(model) if name in models), None)
 
 
-def look_up_price(model: str, prices: ListPrices) -> ListPrice | None:
-    """That of the name, without provider and vendor, or without its date or tag, too.
+def look_up_price(model: str, prices: ListPrices) -> tuple[str, ListPrice] | None:
+    """That of the name, without provider and vendor, or without its date or tag, too; with the entry's own name.
 
     Nothing else is taken from it: a `-pro` or a `-mini` has another price, and so has a model that was tuned.
     """
@@ -91,7 +151,7 @@ def look_up_price(model: str, prices: ListPrices) -> ListPrice | None:
         return None
     whole = [spelled(each) for each in _without_prefixes(name)]
     names = (*whole, *(_RELEASE.sub("", each) for each in whole))
-    return next((prices[each] for each in names if each in prices), None)
+    return next(((each, prices[each]) for each in names if each in prices), None)
 
 
 def names_of(model: str) -> Iterator[str]:

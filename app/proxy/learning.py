@@ -13,7 +13,7 @@ from app.core.limits.recovery import LEAST_ROOM, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.savings import Estimated
-from app.core.tokens.usage import Tokens
+from app.core.tokens.usage import UNBILLED, Tokens
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import StreamedUsage
@@ -234,9 +234,11 @@ class Observation:
             turn=len(job.conversation.transcript.turn_starts),
             purpose="message",
             upstream=facts.measure.provider.name,
+            format_=facts.format.name,
             model=job.model,
             status=answered.status,
             tokens=answered.usage.tokens if answered.usage else NOT_REPORTED,
+            bill=answered.usage.bill if answered.usage else UNBILLED,
             estimated=estimated,
             forwarded=forwarded,
             context_status=decision.status,

@@ -35,14 +35,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
 _NOTHING_DECIDED = {**dict.fromkeys(field.name for field in fields(Decided)), "actions": ()}
 _NOTHING_MADE = dict.fromkeys(field.name for field in fields(Made))
-_OF_BOTH = ("unreported", "unpriced", "list_priced")
+_OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
 """Counts that are given for messages and summaries together."""
 
 
 class SpendOut(BaseModel):
     kind: Kind
-    amount: int = Field(description="Tokens, negative: they are spent.")
-    rate: float | None = Field(description="Price of a million tokens, where one is set.")
+    amount: int = Field(description="Tokens, or searches of the web, negative: they are spent.")
+    rate: float | None = Field(description="Price of a million of them, where it is known and is what the cost is by.")
     value: float | None = Field(description="Amount times rate: millionths of the prices' currency unit.")
 
 
@@ -55,6 +55,9 @@ class TokensOut(BaseModel):
     cached: int | None = Field(description="Of the prompt, from the provider's cache.")
     written: int | None = Field(description="Of the prompt, written to the provider's cache.")
     reasoning: int | None = Field(description="Of the completion, for reasoning.")
+    written_hour: int | None = Field(description="Of those written, what is kept for an hour.")
+    audio: int | None = Field(description="Of the prompt, sound that came from no cache.")
+    speech: int | None = Field(description="Of the completion, sound.")
     window: int | None = Field(description="The model's, for this request; null for a summary, likewise the next two.")
     limit: int | None = Field(description="What its prompt might use of the window.")
     trigger: int | None = Field(description="Over so many tokens a compaction was due.")
@@ -71,7 +74,8 @@ class UsageOut(BaseModel):
     turn: int = Field(description="User messages in the request's history.")
     purpose: Purpose
     upstream: str
-    model: str
+    format: str | None = Field(description="Of the call; null in a record of an earlier release.")
+    model: str = Field(description="The one that was asked for.")
     status: int
     context_status: str | None
     actions: list[str] = Field(description="What was done to the request's history; empty for a summary.")
@@ -90,8 +94,11 @@ class UsageOut(BaseModel):
     )
     values_kept: float | None = Field(description="Of a summary: the share of its exact values that its text holds.")
     price_source: PriceSource | None = Field(
-        description="settings: the operator's price. registry: the public list price, in US dollars."
+        description="provider: what it says it charged, in US dollars. settings: the operator's price."
+        " registry: the public list price, in US dollars."
     )
+    priced_model: str | None = Field(description="Whose price it is: of the model that answered, where it is known.")
+    tier: str | None = Field(description="The service tier, as the answer says it.")
     created_at: datetime
 
 
@@ -128,6 +135,7 @@ class TotalsOut(BaseModel):
     unpriced: int = Field(description="Answers whose cost is not known: they count as 0 in the cost.")
     cost: float | None = Field(description="Of all calls, in the prices' currency unit; null if none is known.")
     list_priced: int = Field(description="Calls whose cost is by public list prices, in US dollars.")
+    billed: int = Field(description="Calls whose cost is what their provider says it charged, in US dollars.")
     saved_cost: float | None = Field(
         description="What the client's own requests would have cost, sent whole, less the cost of all calls: negative"
         " where that is more. Calls of which one of them is not known are left out; null if that is all of them."
@@ -224,7 +232,8 @@ def _record(stored: StoredUsage) -> UsageOut:
     members = asdict(record)
     decided, made = members.pop("decided") or _NOTHING_DECIDED, members.pop("made") or _NOTHING_MADE
     sizes = {name: members[name] for name in ("estimated", "forwarded", "saved")}
-    rows = ({**asdict(spend), "value": _rounded(spend.value)} for spend in spends(record.tokens, record.price))
+    price = None if record.price_source == "provider" else record.price
+    rows = spends(record.tokens, price, record.searches)
     shown = {
         "tokens": {
             **(sizes | members["tokens"]),
@@ -233,10 +242,9 @@ def _record(stored: StoredUsage) -> UsageOut:
         },
         **{name: decided[name] for name in ("actions", "reason", "waited_seconds")},
         **{name: made[name] for name in ("seconds", "summary_id")},
-        "rows": list(rows),
+        "rows": [{**asdict(row), "value": _rounded(row.value)} for row in rows],
         "cost": _rounded(record.cost),
         "saved_cost": _rounded(record.saved_cost),
-        "price_source": record.price and record.price.source,
     }
     return UsageOut.model_validate({**members, **shown, "created_at": stored.created_at})
 

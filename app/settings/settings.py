@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from app.core.tokens.usage import Price
+from app.core.tokens.usage import Tariff
 from app.settings.addresses import leads_to
 from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
@@ -118,9 +118,14 @@ class Settings(BaseSettings):
         """The entry of `models` that decides about a model."""
         return entry_of(model, self.models)
 
-    def price_of(self, model: str) -> Price | None:
-        """The first entry of `prices` that fits."""
-        return next((entry.price for entry in self.prices if entry.fits(model)), None)
+    def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
+        """The first entry of `prices` that fits the model that answered, or else the one that was asked for. What fits
+        every name says nothing about one that only an answer has."""
+        for name in filter(None, (answered, asked)):
+            entry = next((entry for entry in self.prices if entry.fits(name)), None)
+            if entry is not None and (name == asked or entry.match != "*"):
+                return Tariff(name, "settings", ((0, entry.price),))
+        return None
 
     def base_model(self, model: str) -> str:
         """The model that it is counted and sized as."""

@@ -41,6 +41,8 @@ class DaySums:
     """Calls whose cost is known."""
     list_priced: int = 0
     """Of those, the ones whose cost is by the public list prices, in US dollars."""
+    billed: int = 0
+    """Of those, the ones whose cost is what their provider says it charged, also in US dollars."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
@@ -153,6 +155,7 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
         "failed": counted(~answered),
         "priced": counted(of.cost.is_not(None)),
         "list_priced": counted(of.cost.is_not(None), of.price_source == "registry"),
+        "billed": counted(of.cost.is_not(None), of.price_source == "provider"),
         **{name: sign * func.coalesce(func.sum(of[f"{name}_tokens"]), 0) for name in _TOKENS},
         "cost": sign * func.coalesce(func.sum(of.cost), 0.0),
         "saved_cost": sign * func.coalesce(func.sum(of.saved_cost), 0.0),

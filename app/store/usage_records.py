@@ -11,7 +11,7 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Row, Select, distinct, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens
+from app.core.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
 from app.core.values import value
 from app.store.batches import has_key, written
 from app.store.clock import moment, now_ms
@@ -23,8 +23,8 @@ from app.store.usage_days import count_records
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = tuple(field.name for field in fields(Tokens))
-_RATES = ("prompt", "completion", "cached", "written")
-_COUNTS = ("calls", "unreported", "unpriced", "list_priced", "too_large", "too_large_tokens", *_SUMS)
+_RATES = tuple(field.name for field in fields(Price))
+_COUNTS = ("calls", "unreported", "unpriced", "list_priced", "billed", "too_large", "too_large_tokens", *_SUMS)
 _COSTS = ("cost", "saved_cost", "too_large_saved_cost")
 
 MOST_GROUPS = 400
@@ -56,11 +56,21 @@ class UsageRecord:
     tokens: Tokens
     """As reported."""
     price: Price | None
-    """As it was then."""
+    """As it was then, of the table: also where the provider's own bill is the cost."""
     cost: float | None
     status: int
     context_status: str | None
     """Of the request, None for a summary."""
+    format: str | None = None
+    """The wire format's name; None in a record of an earlier release, likewise the next three."""
+    tier: str | None = None
+    """The service tier as the answer says it."""
+    searches: int = 0
+    """Of the web, that the provider charges for."""
+    price_source: PriceSource | None = None
+    """Where the cost is from."""
+    priced_model: str | None = None
+    """Whose price it is."""
     values_kept: float | None = None
     """Of a summary: the share of the exact values beside it that its text holds; None without any."""
     decided: Decided | None = None
@@ -97,6 +107,8 @@ class UsageSum:
     """Calls with status 200 of which the cost is not known."""
     list_priced: int = 0
     """Calls whose cost is by the public list prices."""
+    billed: int = 0
+    """Calls whose cost is what their provider says it charged."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
@@ -278,6 +290,7 @@ def _sums() -> Select[Any]:
         func.count().filter(answered, table.prompt_tokens.is_(None)).label("unreported"),
         func.count().filter(answered, table.cost.is_(None)).label("unpriced"),
         func.count().filter(table.cost.is_not(None), table.price_source == "registry").label("list_priced"),
+        func.count().filter(table.cost.is_not(None), table.price_source == "provider").label("billed"),
         *(func.coalesce(func.sum(table[column]), 0).label(name) for name, column in _SUMS.items()),
         func.count().filter(*too_large).label("too_large"),
         func.coalesce(func.sum(table.estimated_tokens).filter(*too_large), 0).label("too_large_tokens"),
@@ -308,12 +321,12 @@ def _named(key: str | int) -> str:
 
 
 _of_call = attrgetter(
-    *("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "model"),
+    *("tenant", "id", "conversation_id", "request_id", "turn", "purpose", "upstream", "format", "model"),
     *("estimated", "forwarded", "saved"),
 )
-_of_tokens = attrgetter("prompt", "completion", "cached", "reasoning", "written")
-_of_price = attrgetter(*_RATES, "source")
-_NO_PRICE = (None,) * (len(_RATES) + 1)
+_of_tokens = attrgetter(*_REPORTED)
+_of_price = attrgetter(*_RATES)
+_NO_PRICE = (None,) * len(_RATES)
 _of_decided = attrgetter("window", "limit", "trigger", "reason", "waited_seconds")
 _NOTHING_DECIDED = (None,) * 5
 _of_made = attrgetter("replaced", "summary", "seconds", "summary_id")
@@ -329,8 +342,10 @@ def _row(record: UsageRecord) -> tuple[Any, ...]:
         *_of_call(record),
         *(window, limit, trigger, replaced, summary),
         *_of_tokens(record.tokens),
+        *(record.searches or None, record.tier),
         *(_NO_PRICE if price is None else _of_price(price)),
-        *(record.cost, record.saved_cost, record.status, record.context_status),
+        *(record.price_source, record.priced_model, record.cost, record.saved_cost),
+        *(record.status, record.context_status),
         *(None if decided is None else ",".join(decided.actions), reason, waited),
         *(seconds, summary_id, record.values_kept),
     )
@@ -346,15 +361,18 @@ def _stored(row: Row[Any]) -> StoredUsage:
         turn=row.turn,
         purpose=row.purpose,
         upstream=row.upstream,
+        format=row.format,
         model=row.model,
         estimated=row.estimated_tokens,
         forwarded=row.forwarded_tokens,
         saved=row.saved_tokens,
         tokens=Tokens(**{name: getattr(row, f"{name}_tokens") for name in _REPORTED}),
+        searches=row.searches or 0,
+        tier=row.tier,
+        price=Price(**{name: getattr(row, f"{name}_rate") for name in _RATES}) if priced else None,
         # Before there was a choice, all prices were the operator's.
-        price=Price(**{name: getattr(row, f"{name}_rate") for name in _RATES}, source=row.price_source or "settings")
-        if priced
-        else None,
+        price_source=row.price_source or ("settings" if priced else None),
+        priced_model=row.priced_model,
         cost=row.cost,
         status=row.status,
         context_status=row.context_status,

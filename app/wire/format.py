@@ -330,6 +330,10 @@ class SummaryDialect(Protocol):
     """How a summary is asked for in a format, and what a refusal teaches about how to ask."""
 
     @property
+    def name(self) -> str:
+        """The format's."""
+
+    @property
     def target(self) -> bytes:
         """Where the call is posted; `/v1` stands for the path of the upstream's base URL."""
 

@@ -18,7 +18,7 @@ from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 
 _NUMBERS = count(1)
-PRICE = Price(prompt=2.5, completion=10.0, cached=1.25, written=3.0, source="registry")
+PRICE = Price(prompt=2.5, completion=10.0, cached=1.25, written=3.0)
 
 
 def record(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any) -> UsageRecord:
@@ -58,14 +58,27 @@ async def stored(store: Store) -> int:
 async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
     decided = Decided(8_000, 7_600, 5_320, ("masked", "summarized"), "storage", 1.25)
     whole = record(
-        decided=decided, price=PRICE, cost=0.25, upstream="azure", context_status="summarized", saved=40, turn=7
+        decided=decided,
+        price=replace(PRICE, written_hour=4.0, audio=32.0, speech=64.0, search=10_000.0),
+        price_source="registry",
+        priced_model="gpt-4o-2024-11-20",
+        tier="flex",
+        searches=2,
+        format="responses",
+        tokens=Tokens(100, 10, 20, 5, 6, 4, 7, 3),
+        cost=0.25,
+        upstream="azure",
+        context_status="summarized",
+        saved=40,
+        turn=7,
     )
     bare = record(
         purpose="summary",
         estimated=None,
         forwarded=None,
         tokens=Tokens(),
-        price=replace(PRICE, cached=None, written=None, source="settings"),
+        price=replace(PRICE, cached=None, written=None),
+        price_source="settings",
         status=500,
         made=Made(0.5, 5_000),
     )
@@ -157,10 +170,10 @@ async def test_writing_a_record_twice_is_writing_it_once(store: Store) -> None:
 async def test_sums_are_those_of_the_records(store: Store) -> None:
     reported = [Tokens(100, 10, 40, 5, 30), Tokens(200, 20, None, None), Tokens()]
     for tokens in reported:
-        store.record_usage(
-            record(tokens=tokens, saved=7, request_id="r1", price=PRICE, cost=0.5 if tokens.prompt else None)
-        )
-    store.record_usage(record(purpose="summary", tokens=Tokens(1_000, 50, 0, 0), request_id="r1", cost=0.125))
+        price: dict[str, Any] = {"price": PRICE, "price_source": "registry", "cost": 0.5 if tokens.prompt else None}
+        store.record_usage(record(tokens=tokens, saved=7, request_id="r1", **price))
+    billed: dict[str, Any] = {"price_source": "provider", "cost": 0.125}
+    store.record_usage(record(purpose="summary", tokens=Tokens(1_000, 50, 0, 0), request_id="r1", **billed))
     store.record_usage(record(status=429, tokens=Tokens()))
     sums = (await usage(store)).sums
     assert sums.messages == UsageSum(
@@ -177,7 +190,7 @@ async def test_sums_are_those_of_the_records(store: Store) -> None:
         saved=21,
         cost=1.0,
     )
-    assert sums.summaries == UsageSum(requests=1, calls=1, prompt=1_000, completion=50, cost=0.125)
+    assert sums.summaries == UsageSum(requests=1, calls=1, billed=1, prompt=1_000, completion=50, cost=0.125)
 
 
 async def test_every_purpose_but_a_message_is_counted_with_the_summaries(store: Store) -> None:

@@ -33,7 +33,7 @@ async def report(store: Store, since: int = NOON, until: int = NOON + DAY, **opt
 
 
 async def test_a_report_adds_up_all_conversations_of_the_period(store: Store) -> None:
-    await put(store, NOON, tokens=Tokens(100, 10, 40, 5, 30), cost=0.5, price=PRICE, saved=7)
+    await put(store, NOON, tokens=Tokens(100, 10, 40, 5, 30), cost=0.5, price=PRICE, price_source="registry", saved=7)
     await put(store, NOON + DAY - 1, conversation_id="c2", tokens=Tokens(200, 20), cost=0.25)
     await put(store, NOON, purpose="summary", tokens=Tokens(1_000, 50, 900))
     await put(store, NOON - 1, tokens=Tokens(7, 7))

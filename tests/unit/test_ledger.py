@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.tokens.usage import Price, Spend, Tokens, cost, saved, spends
+from app.core.tokens.usage import Price, Spend, Tariff, Tokens, cost, saved, spends
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger, new_request_id
 from app.settings import load
@@ -39,6 +39,7 @@ def call(**changes: Any) -> Call:
         "turn": 3,
         "purpose": "message",
         "upstream": "default",
+        "format_": "chat_completions",
         "model": "gpt-4o",
         "status": 200,
         "tokens": Tokens(2_761, 100),
@@ -51,7 +52,7 @@ def call(**changes: Any) -> Call:
 
 def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
     store: Any = Kept()
-    ledger = Ledger(store, lambda _: price, Metrics.of_one())
+    ledger = Ledger(store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics.of_one())
     for each in calls:
         ledger.record(**each)
     records: list[UsageRecord] = store.records
@@ -170,7 +171,7 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
 
     store: Any = Broken()
     with capture_logs() as logs:
-        Ledger(store, lambda _: None, Metrics.of_one()).record(**call())
+        Ledger(store, lambda *_: None, Metrics.of_one()).record(**call())
     assert [entry["event"] for entry in logs] == ["a call was not recorded"]
 
 
@@ -184,9 +185,10 @@ def test_the_first_price_that_matches_holds() -> None:
             {"match": "gpt-4o*", "prompt": 2.5, "completion": 10},
         ]
     )
-    assert settings.price_of("openai/gpt-4o-mini") == Price(0.15, 0.6, 0.075)
-    assert settings.price_of("gpt-4o-2024-11-20") == Price(2.5, 10)
-    assert settings.price_of("o3") is None
+    mini, usual = Price(0.15, 0.6, 0.075), Price(2.5, 10)
+    assert settings.tariff_of("openai/gpt-4o-mini") == Tariff("openai/gpt-4o-mini", "settings", ((0, mini),))
+    assert settings.tariff_of("gpt-4o-2024-11-20") == Tariff("gpt-4o-2024-11-20", "settings", ((0, usual),))
+    assert settings.tariff_of("o3") is None
 
 
 # The provider's cache
@@ -196,7 +198,7 @@ def warmth(*calls: Call, passed: float = 0.0) -> bool:
     """Whether the conversation of `call` is warm so many seconds after these."""
     now = [0.0]
     store: Any = Kept()
-    ledger = Ledger(store, lambda _: None, Metrics.of_one(), lambda: now[0])
+    ledger = Ledger(store, lambda *_: None, Metrics.of_one(), lambda: now[0])
     for each in calls:
         ledger.record(**each)
     now[0] = passed

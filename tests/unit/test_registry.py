@@ -8,7 +8,7 @@ import re
 import pytest
 
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import Price
+from app.core.tokens.usage import Price, Tariff
 from app.main import prices_of
 from app.providers.registry import (
     DATA,

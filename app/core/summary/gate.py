@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from app.core.quoting import word
 from app.core.reasons import Code, Reason, Reasons
-from app.core.tokens.usage import Tokens
+from app.core.tokens.usage import UNBILLED, Bill, Tokens
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
@@ -54,11 +54,14 @@ class SummaryAnswer:
     word: str = ""
     """The reason to end, for people: as the provider calls it, or as its like is usually called."""
     usage: Tokens = field(default_factory=Tokens)
-    """What the call cost."""
+    """What the call took."""
+    bill: Bill = UNBILLED
     model: str = ""
     """The model that answered, which may be the one asked last."""
     upstream: str = ""
     """What the settings call the upstream that answered."""
+    format: str = ""
+    """The name of the wire format in which it did."""
 
 
 def visible_text(text: str) -> str:

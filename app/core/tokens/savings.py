@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from app.core.tokens.usage import Price, Tokens, cost
+from app.core.tokens.usage import Bill, Charge, Tariff, Tokens, charge, cost
 from app.core.values import value
 
 WARM_SHARE = 0.5
@@ -56,6 +56,8 @@ class Sent:
     """Whether the provider keeps such prompts."""
     lag: int = 0
     """Tokens at the end of a prompt that are not in the cache when the next one comes."""
+    long: bool = False
+    """Whether the provider is paid to keep them for an hour."""
 
 
 def sent_whole(tokens: Tokens, estimated: Estimated, before: Sent | None, *, recent: bool) -> Tokens:
@@ -70,7 +72,10 @@ def sent_whole(tokens: Tokens, estimated: Estimated, before: Sent | None, *, rec
     if tokens.cached is None and tokens.written is None:
         return replace(tokens, prompt=whole)
     cached = min(whole, max(0, _cached(tokens, whole - tokens.prompt, estimated, before, recent=recent)))
-    return replace(tokens, prompt=whole, cached=cached, written=_written(tokens, whole - cached))
+    # Of the tokens that would not have come from the cache, as large a share is written to it.
+    share = (whole - cached) / max(1, tokens.prompt - (tokens.cached or 0))
+    written, hour = (count and round(share * count) for count in (tokens.written, tokens.written_hour))
+    return replace(tokens, prompt=whole, cached=cached, written=written, written_hour=hour)
 
 
 def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | None) -> Sent | None:
@@ -86,15 +91,26 @@ def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | Non
             least = WARM_SHARE * min(tokens.prompt, before.prompt)
             caches = read + written >= least
             lag = max(0, before.prompt - read) if read >= least else lag
-    return Sent(estimated, tokens.prompt, whole.prompt, caches, lag)
+    long = bool(tokens.written_hour) or (not written and before is not None and before.long)
+    return Sent(estimated, tokens.prompt, whole.prompt, caches, lag, long)
 
 
-def saved_cost(tokens: Tokens, whole: Tokens | None, price: Price | None) -> float | None:
+def saved_cost(
+    tokens: Tokens, whole: Tokens | None, bill: Bill, charged: Charge, tariff: Tariff | None
+) -> float | None:
     """In currency units, negative where more was paid; None where the price or the tokens are not known.
 
-    `whole` is None for a call that the client did not make: all of it is paid more.
+    `whole` is None for a call that the client did not make: all of it is paid more. Both are taken from the table, also
+    where the provider billed: it does not say what another prompt would have cost.
     """
-    paid, instead = cost(tokens, price), 0.0 if whole is None else cost(whole, price)
+    if charged.cost is None:
+        return None
+    if whole is None:
+        return -charged.cost
+    if whole == tokens:
+        return 0.0
+    paid = cost(tokens, charged.price, bill.searches)
+    instead = charge(whole, replace(bill, cost=None), tariff).cost
     return None if paid is None or instead is None else instead - paid
 
 
@@ -121,10 +137,3 @@ def _cached(tokens: Tokens, more: int, estimated: Estimated, before: Sent | None
         known = (tokens.prompt if before is None else before.prompt) or 0
         return read + more if read >= WARM_SHARE * known else read
     return max(read, before.whole - before.lag) if before.caches and recent else read
-
-
-def _written(tokens: Tokens, rest: int) -> int | None:
-    """Of the tokens that would not have come from the cache, the share that was written to it."""
-    if not tokens.written:
-        return tokens.written
-    return round(tokens.written * rest / ((tokens.prompt or 0) - (tokens.cached or 0)))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from app.core.values import value
 
 Purpose = Literal["message", "summary", "background"]
 """`background`: for a summary, too, but after a request's answer, for those to come."""
-Kind = Literal["prompt", "cached", "written", "completion"]
-PriceSource = Literal["settings", "registry"]
-"""Whether a price is the operator's own, or the public list price, which is in US dollars."""
+Kind = Literal["prompt", "cached", "written", "written_hour", "audio", "completion", "speech", "search"]
+PriceSource = Literal["provider", "settings", "registry"]
+"""Whether a cost is the provider's own bill, or by the operator's price, or by the public list price. The first and the
+last are in US dollars."""
 
 MILLIONTHS = 1_000_000
 """Of the currency unit in one unit, and tokens that a price is for: so a token costs its price in millionths."""
@@ -29,6 +31,31 @@ class Tokens:
     reasoning: int | None = None
     written: int | None = None
     """Of the prompt, put into the provider's cache for later calls."""
+    written_hour: int | None = None
+    """Of those, what is kept for an hour."""
+    audio: int | None = None
+    """Of the prompt, sound that came from no cache."""
+    speech: int | None = None
+    """Of the completion, sound."""
+
+
+@value
+class Bill:
+    """What an answer says of its price, beside its tokens; empty or None where it does not say."""
+
+    model: str = ""
+    """The model that answered."""
+    tier: str = ""
+    """The service tier that it is charged by, as the provider calls it."""
+    region: str = ""
+    """Where it was computed, where that is charged for."""
+    searches: int = 0
+    """Of the web, each charged for."""
+    cost: float | None = None
+    """What the provider charged, in US dollars."""
+
+
+UNBILLED = Bill()
 
 
 @value
@@ -63,15 +90,79 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a model costs: currency units for a million tokens."""
+    """What one call costs: currency units for a million tokens."""
 
     prompt: float
     completion: float
     cached: float | None = None
-    """For prompt tokens from the provider's cache, where they have a price of their own."""
+    """For prompt tokens from the provider's cache, where they have a price of their own; likewise the others."""
     written: float | None = None
-    """For prompt tokens that are written to it, likewise."""
-    source: PriceSource = "settings"
+    """For prompt tokens that are written to it."""
+    written_hour: float | None = None
+    """For those that it keeps for an hour."""
+    audio: float | None = None
+    """For sound in the prompt."""
+    speech: float | None = None
+    """For sound in the completion."""
+    search: float | None = None
+    """For a million searches of the web."""
+
+    def times(self, factor: float) -> Price:
+        """What is computed where tokens cost more, or less. A search costs the same."""
+        return Price(
+            self.prompt * factor,
+            self.completion * factor,
+            cached=_times(self.cached, factor),
+            written=_times(self.written, factor),
+            written_hour=_times(self.written_hour, factor),
+            audio=_times(self.audio, factor),
+            speech=_times(self.speech, factor),
+            search=self.search,
+        )
+
+
+Steps = tuple[tuple[int, Price], ...]
+"""Prices by the size of the prompt: each holds for prompts of more tokens than its number, the first for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """What a model costs, by what its answers say."""
+
+    model: str
+    """Whose prices they are."""
+    source: PriceSource
+    steps: Steps
+    tiers: Mapping[str, Steps] = field(default_factory=dict)
+    """By the service tiers that have prices of their own."""
+    regions: Mapping[str, float] = field(default_factory=dict)
+    """What tokens cost more by the region they are computed in, as a factor."""
+
+    @property
+    def base(self) -> Price:
+        """That of a call of usual size and tier."""
+        return self.steps[0][1]
+
+    def price(self, prompt: int, bill: Bill = UNBILLED) -> Price:
+        """That of a call whose prompt has so many tokens."""
+        steps = self.tiers.get(bill.tier, self.steps)
+        price = next(price for above, price in reversed(steps) if prompt > above or not above)
+        factor = self.regions.get(bill.region)
+        return price if factor is None else price.times(factor)
+
+
+@value
+class Charge:
+    """What a call is booked at."""
+
+    cost: float | None = None
+    """In currency units, None where nobody knows."""
+    price: Price | None = None
+    """That of the table, where it knows one, also where the provider's own bill is the cost."""
+    source: PriceSource | None = None
+    """Where the cost is from; None without a price or a bill."""
+    model: str | None = None
+    """Whose price it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +171,36 @@ class Spend:
 
     kind: Kind
     amount: int
-    """Tokens."""
+    """Tokens, or searches."""
     rate: float | None
     value: float | None
     """Amount times rate: millionths of the currency unit."""
 
 
-def spends(tokens: Tokens, price: Price | None) -> tuple[Spend, ...]:
-    """The rows of one call. Their amounts are the tokens reported: cached and written ones leave the prompt's row only
-    for their own."""
+def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spend, ...]:
+    """The rows of one call. Their amounts are the tokens reported: those with a price of their own leave the row of the
+    prompt, or of the completion, for one of theirs."""
     return tuple(
         Spend(kind, -amount, rate, None if rate is None else -amount * rate)
-        for kind, amount, rate in _amounts(tokens, price)
+        for kind, amount, rate in _amounts(tokens, price, searches)
     )
 
 
-def cost(tokens: Tokens, price: Price | None) -> float | None:
+def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None:
     """What a call cost in currency units; None unless price, prompt and completion are known."""
     if price is None or tokens.prompt is None or tokens.completion is None:
         return None
-    return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price)]) / MILLIONTHS
+    return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price, searches)]) / MILLIONTHS
+
+
+def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
+    """What a call is booked at: the provider's own bill, or else what its tokens cost."""
+    if tariff is None:
+        return Charge() if bill.cost is None else Charge(bill.cost, source="provider")
+    price = tariff.price(tokens.prompt or 0, bill)
+    if bill.cost is not None:
+        return Charge(bill.cost, price, "provider", tariff.model)
+    return Charge(cost(tokens, price, bill.searches), price, tariff.source, tariff.model)
 
 
 def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
@@ -107,17 +208,43 @@ def saved(estimated: int | None, forwarded: int | None, status: int) -> int:
     return 0 if estimated is None or forwarded is None or status != 200 else estimated - forwarded
 
 
-def _amounts(tokens: Tokens, price: Price | None) -> list[tuple[Kind, int, float | None]]:
+_Amount = tuple[Kind, int, float | None]
+
+
+def _amounts(tokens: Tokens, price: Price | None, searches: int) -> list[_Amount]:
     """What each row counts, and the price of a million of it."""
-    amounts: list[tuple[Kind, int, float | None]] = []
+    amounts: list[_Amount] = []
     if tokens.prompt is not None:
-        cached = tokens.cached or 0 if price and price.cached is not None else 0
-        written = tokens.written or 0 if price and price.written is not None else 0
-        amounts.append(("prompt", tokens.prompt - cached - written, price.prompt if price else None))
-        if cached:
-            amounts.append(("cached", cached, price.cached if price else None))
-        if written:
-            amounts.append(("written", written, price.written if price else None))
+        amounts += _split(("prompt", tokens.prompt, price.prompt if price else None), _of_prompt(tokens, price))
     if tokens.completion is not None:
-        amounts.append(("completion", tokens.completion, price.completion if price else None))
+        whole: _Amount = ("completion", tokens.completion, price.completion if price else None)
+        amounts += _split(whole, [("speech", tokens.speech, price.speech if price else None)])
+    if searches:
+        amounts.append(("search", searches, price.search if price else None))
     return amounts
+
+
+def _times(rate: float | None, factor: float) -> float | None:
+    return None if rate is None else rate * factor
+
+
+_Part = tuple[Kind, int | None, float | None]
+
+
+def _of_prompt(tokens: Tokens, price: Price | None) -> list[_Part]:
+    if price is None:
+        return []
+    hour = tokens.written_hour or 0 if price.written_hour is not None else 0
+    return [
+        ("cached", tokens.cached, price.cached),
+        ("written", (tokens.written or 0) - hour, price.written),
+        ("written_hour", hour, price.written_hour),
+        ("audio", tokens.audio, price.audio),
+    ]
+
+
+def _split(whole: _Amount, parts: Iterable[_Part]) -> list[_Amount]:
+    """The whole without the parts that have a price of their own, and those parts."""
+    apart = [(kind, amount, rate) for kind, amount, rate in parts if amount and rate is not None]
+    kind, amount, rate = whole
+    return [(kind, amount - sum(part for _, part, _ in apart), rate), *apart]

@@ -20,7 +20,7 @@ from app.wire.chat_completions.early import ChunkHead
 from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 from app.wire.sse import MOST_VALUES, data_of, last_end
 from app.wire.streamed import MOST_RAW
-from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
+from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
@@ -30,6 +30,8 @@ _NOTABLE = ((b'"finish_reason"', _FINISH), (b'"usage"', _USAGE), (b'"error"', No
 _TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 """Possessive, because what it would go back to takes 500 MB for a frame of escapes."""
 USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
+_SEARCHES = re.compile(r"-search-(?:preview|api)")
+"""Models that search the web once for each answer, and charge for it."""
 LONGEST_TEXT = 1 << 20
 """Bytes of a frame whose text is counted; a longer one holds a picture."""
 SAMPLE = 2_048
@@ -54,6 +56,9 @@ class CompletionEditor:
     """The client did not ask for the usage, we did: it is taken out again, because many clients break on it."""
     usage_said: object = None
     """What the answer said of the tokens it cost, as received."""
+    model: str = ""
+    """What it called the model, beside that; likewise the tier."""
+    tier: str = ""
     window_full: bool = False
     """It ended because the model's window was full."""
     text_bytes: int = 0
@@ -81,7 +86,7 @@ class CompletionEditor:
 
     @property
     def usage(self) -> Usage | None:
-        return usage_of(self.usage_said)
+        return usage_of(self.usage_said, self.model, self.tier, int(_SEARCHES.search(self.model) is not None))
 
     def whole(self, body: bytes) -> bytes:
         if holds_more_values(body, MOST_RAW):
@@ -91,7 +96,7 @@ class CompletionEditor:
         except Unreadable:
             return body
         self.done, self.text_bytes = True, len(body)
-        self.usage_said = completion.value("usage") if len(completion.raw("usage") or b"") <= LONGEST_USAGE else None
+        self._take_usage(completion)
         self.window_full = window_was_full(completion.raw("choices"))
         return completion.with_status(self.finish_members)
 
@@ -128,7 +133,7 @@ class CompletionEditor:
             self.failed = True
             self.refusal = b"" if self.begun else text
             return frame
-        self.usage_said = chunk.value("usage") or self.usage_said
+        self._take_usage(chunk)
         self.window_full = self.window_full or window_was_full(chunk.raw("choices"))
         hides = self.hides_usage and "usage" in chunk
         if hides and not chunk.value("choices"):
@@ -139,6 +144,13 @@ class CompletionEditor:
             chunk = RawObject(chunk.spliced(replaced, ("usage",) if hides else (), added))
         edited = chunk.with_status(members) if members else chunk.text
         return frame if edited == text else frame[:start] + edited + frame[stop:]
+
+    def _take_usage(self, said: RawObject) -> None:
+        usage = said.value("usage") if len(said.raw("usage") or b"") <= LONGEST_USAGE else None
+        if usage:
+            self.usage_said = usage
+            self.model = text_of(said, "model") or self.model
+            self.tier = text_of(said, "service_tier") or self.tier
 
     def _count_text(self, frames: bytes, start: int, stop: int) -> None:
         """Of frames that pass unseen."""

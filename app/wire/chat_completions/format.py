@@ -16,7 +16,7 @@ from app.wire.chat_completions.early import ChunkHead, CompactionEvents
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import PATH, read_request
+from app.wire.chat_completions.request import NAME, PATH, read_request
 from app.wire.chat_completions.streamed import as_stream
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.format import (
@@ -38,7 +38,7 @@ _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 
 
 class ChatCompletions:
-    name = "chat_completions"
+    name = NAME
     path = PATH
     opens_early = False
     summaries: SummaryDialect = ChatSummaries()

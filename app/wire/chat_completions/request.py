@@ -22,6 +22,7 @@ from app.wire.options import read_focus, read_names, read_options, read_pins
 
 Json = Mapping[str, Any]
 
+NAME = "chat_completions"
 PATH = b"/v1/chat/completions"
 OWN_MEMBERS = ("context", "context_management", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""

@@ -11,10 +11,10 @@ import msgspec
 
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
-from app.wire.chat_completions.request import PATH
+from app.wire.chat_completions.request import NAME, PATH
 from app.wire.format import Headers, Manners
 from app.wire.summary_reader import STRING_BYTES, WORD, SummaryReader, member_named
-from app.wire.usage import read_usage, says_window_full
+from app.wire.usage import bill_of, read_usage, says_window_full, text_in
 
 Json = Mapping[str, Any]
 
@@ -41,6 +41,7 @@ ENDINGS = {
 class ChatSummaries:
     """The dialect: asked with `messages`, answered with the first of `choices`."""
 
+    name = NAME
     target = PATH
     headers: Headers = ()
     own_members = MEMBERS
@@ -124,6 +125,7 @@ class _Message:
         self._refused = False
         self._closed = False
         self._usage: Json | None = None
+        self._named: tuple[str, str] = ("", "")
 
     @property
     def ended(self) -> bool:
@@ -145,6 +147,7 @@ class _Message:
         self.begun = True
         if isinstance(usage := chunk.get("usage"), dict):
             self._usage = usage
+            self._named = text_in(chunk, "model"), text_in(chunk, "service_tier")
         choices = chunk.get("choices")
         first = next((choice for choice in choices if _is_first(choice)), None) if isinstance(choices, list) else None
         said = (first.get("delta") or first.get("message")) if first else None
@@ -165,7 +168,8 @@ class _Message:
         word = "length" if says_window_full(word) else word
         ending = Ending.CALLED if self._calls else ENDINGS.get(word, Ending.OTHER)
         word = "" if ending is Ending.FINISHED else word
-        return SummaryAnswer("".join(self._texts), ending, word, read_usage(self._usage))
+        usage, named = self._usage, self._named
+        return SummaryAnswer("".join(self._texts), ending, word, read_usage(usage, named[0]), bill_of(usage, *named))
 
 
 def _is_first(choice: object) -> bool:

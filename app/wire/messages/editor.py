@@ -19,7 +19,7 @@ import msgspec
 from app.wire.members import RawObject, Unreadable, holds_more_values
 from app.wire.sse import MOST_VALUES, data_of, last_end
 from app.wire.streamed import MOST_RAW
-from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
+from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 _NOTABLE = re.compile(rb'"(?:message_(?:start|delta|stop)|error)"')
 """A frame without any of these says nothing new of itself."""
@@ -43,6 +43,8 @@ class MessageEditor:
     """A `message_start` of ours was sent before the provider's."""
     usage_said: dict[str, Any] = field(default_factory=dict)
     """What the answer said of the tokens it cost: a stream says it twice, and the second time counts."""
+    model: str = ""
+    """What it called the model."""
     window_full: bool = False
     """It ended because the model's window was full."""
     text_bytes: int = 0
@@ -64,7 +66,7 @@ class MessageEditor:
 
     @property
     def usage(self) -> Usage | None:
-        return usage_of(self.usage_said)
+        return usage_of(self.usage_said, self.model)
 
     def whole(self, body: bytes) -> bytes:
         if holds_more_values(body, MOST_RAW):
@@ -160,6 +162,7 @@ class MessageEditor:
         return given.spliced({"context": context})[1:-1]
 
     def _take_usage(self, given: RawObject) -> None:
+        self.model = text_of(given, "model") or self.model
         usage = given.value("usage") if len(given.raw("usage") or b"") <= LONGEST_USAGE else None
         if isinstance(usage, dict):
             self.usage_said.update((name, said) for name, said in usage.items() if said is not None)

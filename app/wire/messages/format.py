@@ -32,7 +32,7 @@ from app.wire.messages.errors import own_error, own_error_frame, refusal_frame
 from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
-from app.wire.messages.request import PATH, MessagesRequest, dropping, read_request, refuses_ties, window_asked
+from app.wire.messages.request import NAME, PATH, MessagesRequest, dropping, read_request, refuses_ties, window_asked
 from app.wire.messages.streamed import as_stream
 from app.wire.messages.summaries import MessagesSummaries
 from app.wire.messages.tokens import token_rules
@@ -41,7 +41,7 @@ from app.wire.native import NativeCompaction
 
 
 class Messages:
-    name = "messages"
+    name = NAME
     path = PATH
     opens_early = False
     summaries: SummaryDialect = MessagesSummaries()

@@ -34,6 +34,7 @@ from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
 
+NAME = "messages"
 PATH = b"/v1/messages"
 OWN_MEMBERS = ("context", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""

@@ -14,9 +14,9 @@ from app.core.summary.prompts import SummaryRequest
 from app.wire.format import Headers, Manners
 from app.wire.messages.content import blocks_of
 from app.wire.messages.messages import SYSTEM, is_beside
-from app.wire.messages.request import PATH
+from app.wire.messages.request import NAME, PATH
 from app.wire.summary_reader import STRING_BYTES, WORD, SummaryReader, member_named
-from app.wire.usage import read_usage, says_window_full
+from app.wire.usage import bill_of, read_usage, says_window_full, text_in
 
 Json = Mapping[str, Any]
 
@@ -39,6 +39,7 @@ ENDINGS = {
 class MessagesSummaries:
     """The dialect: asked with `messages`, answered with the texts of one message."""
 
+    name = NAME
     target = PATH
     own_members = MEMBERS
     optional = OPTIONAL
@@ -91,6 +92,7 @@ class _Answer:
         self._calls = False
         self._reason = ""
         self._usage: dict[str, Any] = {}
+        self._model = ""
 
     @property
     def ended(self) -> bool:
@@ -141,6 +143,7 @@ class _Answer:
             self._reason = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
 
     def _take_usage(self, said: Json) -> None:
+        self._model = text_in(said, "model") or self._model
         if isinstance(usage := said.get("usage"), dict):
             self._usage.update((name, value) for name, value in usage.items() if value is not None)
 
@@ -148,4 +151,5 @@ class _Answer:
         word = "max_tokens" if says_window_full(self._reason) else self._reason
         ending = Ending.CALLED if self._calls else ENDINGS.get(word, Ending.OTHER)
         word = "" if ending is Ending.FINISHED else word
-        return SummaryAnswer("".join(self._texts), ending, word, read_usage(self._usage))
+        usage, model = self._usage, self._model
+        return SummaryAnswer("".join(self._texts), ending, word, read_usage(usage, model), bill_of(usage, model))

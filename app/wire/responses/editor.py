@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from app.wire.members import RawObject, Unreadable, holds_more_values
+from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
 from app.wire.responses.early import CompactionEvents
 from app.wire.sse import MOST_VALUES, data_of, last_end
 from app.wire.streamed import MOST_RAW
-from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, usage_of
+from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 COUNTLESS = frozenset({*BEGINNINGS, "keepalive", "ping"})
@@ -49,6 +49,11 @@ class ResponsesEditor:
     """What was sent before the provider's frames."""
     usage_said: object = None
     """What the answer said of the tokens it cost, as received."""
+    model: str = ""
+    """What it called the model, beside that; likewise the tier."""
+    tier: str = ""
+    searches: int = 0
+    """Of the web, that it made."""
     window_full: bool = False
     text_bytes: int = 0
     begun: bool = False
@@ -68,7 +73,7 @@ class ResponsesEditor:
 
     @property
     def usage(self) -> Usage | None:
-        return usage_of(self.usage_said)
+        return usage_of(self.usage_said, self.model, self.tier, self.searches)
 
     @property
     def _continues(self) -> bool:
@@ -160,6 +165,8 @@ class ResponsesEditor:
         """What a response says of itself, where it is over."""
         if len(response.raw("usage") or b"") <= LONGEST_USAGE:
             self.usage_said = response.value("usage")
+        self.model, self.tier = text_of(response, "model"), text_of(response, "service_tier")
+        self.searches = searches_in(response.raw("output"))
         details = response.value("incomplete_details")
         self.window_full = isinstance(details, dict) and says_window_full(details.get("reason"))
 
@@ -181,3 +188,15 @@ class ResponsesEditor:
                 if id_ != self._id:
                     replaced["response"] = known.spliced({"id": msgspec.json.encode(self._id)})
         return replaced
+
+
+def searches_in(output: bytes | None) -> int:
+    """How many searches of the web an output holds. To open a page that one found costs nothing."""
+    if output is None or b"web_search_call" not in output:
+        return 0
+    try:
+        items = [RawObject(raw) for raw in split_array(output)]
+    except Unreadable:
+        return 0
+    actions = [item.value("action") for item in items if item.value("type") == "web_search_call"]
+    return sum(not isinstance(action, dict) or action.get("type", "search") == "search" for action in actions)

@@ -34,14 +34,14 @@ from app.wire.responses.frames import error_frames
 from app.wire.responses.items import INSTRUCTIONS, read_item, stands_beside
 from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
-from app.wire.responses.request import PATH, ResponsesRequest, as_item, read_request
+from app.wire.responses.request import NAME, PATH, ResponsesRequest, as_item, read_request
 from app.wire.responses.streamed import as_stream
 from app.wire.responses.summaries import ResponsesSummaries
 from app.wire.responses.tokens import token_rules
 
 
 class Responses:
-    name = "responses"
+    name = NAME
     path = PATH
     opens_early = True
     summaries: SummaryDialect = ResponsesSummaries()

@@ -29,6 +29,7 @@ from app.wire.responses.items import INSTRUCTIONS, compacted_upto, is_reference,
 
 Json = Mapping[str, Any]
 
+NAME = "responses"
 PATH = b"/v1/responses"
 OWN_MEMBERS = ("context", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""

@@ -13,9 +13,9 @@ from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.wire.format import Headers, Manners
 from app.wire.responses.items import INSTRUCTIONS
-from app.wire.responses.request import PATH, as_item
+from app.wire.responses.request import NAME, PATH, as_item
 from app.wire.summary_reader import STRING_BYTES, WORD, SummaryReader, member_named
-from app.wire.usage import read_usage, says_window_full
+from app.wire.usage import bill_of, read_usage, says_window_full, text_in
 
 Json = Mapping[str, Any]
 
@@ -44,6 +44,7 @@ CALL = re.compile(r"_call$")
 class ResponsesSummaries:
     """The dialect: asked with `input`, answered with the messages of `output`."""
 
+    name = NAME
     target = PATH
     own_members = MEMBERS
     optional = OPTIONAL
@@ -102,6 +103,7 @@ class _Answer:
         self._calls = False
         self._refused = False
         self._usage: object = None
+        self._named: tuple[str, str] = ("", "")
 
     def take(self, said: Json) -> None:
         type_ = said.get("type")
@@ -149,12 +151,13 @@ class _Answer:
         word = details.get("reason") if isinstance(details, dict) and status != "completed" else status
         self._word = word if isinstance(word, str) and WORD.fullmatch(word) else "other"
         self._usage = response.get("usage")
+        self._named = text_in(response, "model"), text_in(response, "service_tier")
         self.begun = self.ended = True
 
     def answer(self) -> SummaryAnswer:
         word = "refusal" if self._refused else self._word
         word = "max_output_tokens" if says_window_full(word) else word
         ending = Ending.CALLED if self._calls else ENDINGS.get(word, Ending.OTHER)
-        return SummaryAnswer(
-            "".join(self._texts), ending, "" if ending is Ending.FINISHED else word, read_usage(self._usage)
-        )
+        word = "" if ending is Ending.FINISHED else word
+        usage, named = self._usage, self._named
+        return SummaryAnswer("".join(self._texts), ending, word, read_usage(usage, named[0]), bill_of(usage, *named))
