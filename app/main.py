@@ -197,6 +197,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         compactor=compactor,
         background=Background(compactor, paces, room, tasks),
         ledger=ledger,
+        has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity),
         tasks=tasks,
         tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
@@ -252,9 +253,14 @@ def policies_of(settings: Settings) -> Policies:
         raise ConfigurationError(f"Steno cannot use these settings: {problems_in(error)}.") from error
 
 
+def has_list_prices(settings: Settings) -> bool:
+    """Whether calls are charged by the public prices."""
+    return settings.list_prices and not settings.prices
+
+
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
     """The operator's prices, or the public ones: never both, whose currencies may differ."""
-    if settings.prices or not settings.list_prices:
+    if not has_list_prices(settings):
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
 

@@ -18,10 +18,11 @@ from app.commands.models import ask_for_models
 from app.commands.setting_lines import setting_lines
 from app.commands.terminal import say
 from app.headers.hops import new_instance
-from app.main import open_providers, open_store
+from app.main import has_list_prices, open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix
 from app.providers.discovery import ModelListing
 from app.providers.providers import Provider
+from app.providers.registry import day_of_list_prices, days_since
 from app.settings import ConfigurationError, Settings
 from app.settings.checks import Finding, check_settings
 from app.store import Check, Store, StoreError, StoreUnavailable
@@ -44,7 +45,12 @@ async def examine(settings: Settings, *, verbose: bool = False, model: str | Non
     """
     found = check_settings(settings, Tokenizer(settings.tokenizer.folder).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
-    found = [*await check_services(settings, no_database=no_database), *found, check_port(settings)]
+    found = [
+        *await check_services(settings, no_database=no_database),
+        *found,
+        *check_prices(settings),
+        check_port(settings),
+    ]
     if model is not None:
         found.append(await asyncio.to_thread(round_trip, settings, model))
     healthy = not any(_STATES[finding.state] == "problem" for finding in found)
@@ -60,6 +66,13 @@ async def examine(settings: Settings, *, verbose: bool = False, model: str | Non
         for line in setting_lines(settings):
             say(line)
     return healthy
+
+
+def check_prices(settings: Settings) -> Iterator[Finding]:
+    """How old the public prices are, where calls are charged by them."""
+    if has_list_prices(settings):
+        day = day_of_list_prices()
+        yield Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old")
 
 
 def check_port(settings: Settings) -> Finding:

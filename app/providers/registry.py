@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -91,13 +92,23 @@ class _Table(msgspec.Struct):
 
 
 class _PriceTable(msgspec.Struct):
+    date: date
     prices: dict[str, ListPrice]
 
 
 @cache
-def list_prices() -> ListPrices:
+def _price_table() -> _PriceTable:
     """The table of prices, read once, at the first look-up."""
-    return msgspec.json.decode(PRICES.read_bytes(), type=_PriceTable).prices
+    return msgspec.json.decode(PRICES.read_bytes(), type=_PriceTable)
+
+
+def list_prices() -> ListPrices:
+    return _price_table().prices
+
+
+def day_of_list_prices() -> date:
+    """When the public tables were as they are here."""
+    return _price_table().date
 
 
 def tariff(asked: str, answered: str = "") -> Tariff | None:
@@ -128,6 +139,11 @@ def _bare(model: str) -> str:
     """The name without host, vendor, date and tag."""
     *_, name = _without_prefixes(model[:LONGEST_MODEL].strip().lower())
     return _RELEASE.sub("", spelled(name))
+
+
+def days_since(day: date) -> int:
+    """How old something of that day is, in UTC."""
+    return max(0, (datetime.now(UTC).date() - day).days)
 
 
 @cache

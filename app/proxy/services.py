@@ -45,6 +45,8 @@ class Services:
     compactor: Compactor
     background: Background
     ledger: Ledger
+    has_list_prices: bool
+    """Whether calls are charged by the public prices."""
     conversations: Conversations
     tasks: OwnedTasks
     tenants: Tenants

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import date
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from app.errors import InvalidRequest
 from app.providers.providers import Provider
+from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
 from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices
 from app.store import Page, StoreUnavailable
@@ -29,6 +31,19 @@ class ModelOut(BaseModel):
     listed: bool = Field(description="Whether the provider lists it.")
 
 
+class ListPricesOut(BaseModel):
+    """The public list prices that calls are charged by."""
+
+    as_of: date = Field(description="When the public tables were as they are here.")
+    days_old: int
+
+
+class ModelListing(Listing[ModelOut]):
+    list_prices: ListPricesOut | None = Field(
+        description="null where the operator's own prices hold, or calls are charged by no table."
+    )
+
+
 router = APIRouter(prefix="/context", tags=["models"])
 
 
@@ -40,7 +55,7 @@ async def list_models(
     limit: Limit = 20,
     after: After = None,
     order: Order = "asc",
-) -> Listing[ModelOut]:
+) -> ModelListing:
     """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
     that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
     A model that several upstreams list is there once for each, and counts once."""
@@ -51,7 +66,9 @@ async def list_models(
     await services.providers.default.windows.show(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
     page = _page(list(providers), limit, after, order)
-    return Listing(
+    day = day_of_list_prices() if services.has_list_prices else None
+    return ModelListing(
+        list_prices=day and ListPricesOut(as_of=day, days_old=days_since(day)),
         data=[_model(services, provider, name, tenant) for name in page.data for provider in providers[name]],
         first_id=page.first_id,
         last_id=page.last_id,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.tokens.usage import Price, Spend, Tariff, Tokens, cost, saved, spends
+from app.core.tokens.usage import Bill, Price, Spend, Tariff, Tokens, cost, saved, spends
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger, new_request_id
 from app.settings import load
@@ -52,7 +52,9 @@ def call(**changes: Any) -> Call:
 
 def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
     store: Any = Kept()
-    ledger = Ledger(store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics.of_one())
+    ledger = Ledger(
+        store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics.of_one()
+    )
     for each in calls:
         ledger.record(**each)
     records: list[UsageRecord] = store.records
@@ -189,6 +191,38 @@ def test_the_first_price_that_matches_holds() -> None:
     assert settings.tariff_of("openai/gpt-4o-mini") == Tariff("openai/gpt-4o-mini", "settings", ((0, mini),))
     assert settings.tariff_of("gpt-4o-2024-11-20") == Tariff("gpt-4o-2024-11-20", "settings", ((0, usual),))
     assert settings.tariff_of("o3") is None
+
+
+def test_a_call_is_charged_by_the_model_that_answered() -> None:
+    store: Any = Kept()
+    tariffs = {name: Tariff(name, "registry", ((0, price),)) for name, price in (("a", PRICE), ("b", CACHING))}
+    ledger = Ledger(store, lambda asked, answered: tariffs.get(answered) or tariffs.get(asked), Metrics.of_one())
+    for answered in ("b", "a", "", "unknown"):
+        ledger.record(**call(model="a", bill=Bill(answered, "flex", searches=2)))
+    assert [record.priced_model for record in store.records] == ["b", "a", "a", "a"]
+    first = store.records[0]
+    assert (first.model, first.price, first.price_source) == ("a", CACHING, "registry")
+    assert (first.tier, first.searches, first.format) == ("flex", 2, "chat_completions")
+    assert (ledger.price_of("a"), ledger.price_of("unknown")) == (PRICE, None)
+
+
+def test_what_a_provider_charged_is_the_cost_whatever_the_price() -> None:
+    billed, unknown = recorded(call(bill=Bill(cost=0.5)), price=PRICE)[0], recorded(call(bill=Bill(cost=0.25)))[0]
+    assert (billed.cost, billed.price_source, billed.price, billed.priced_model) == (0.5, "provider", PRICE, "gpt-4o")
+    assert (unknown.cost, unknown.price_source, unknown.price, unknown.priced_model) == (0.25, "provider", None, None)
+    assert recorded(call(tokens=Tokens(), bill=Bill(cost=0.125)))[0].cost == 0.125
+
+
+def test_a_tier_without_prices_of_its_own_costs_the_usual_price() -> None:
+    long, flex = Price(30, 150), Price(7.5, 37.5)
+    tariff = Tariff("m", "registry", ((0, PRICE), (1_000, long)), {"flex": ((0, flex),)}, {"us": 2.0})
+    assert tariff.price(1_000) is PRICE
+    assert tariff.price(1_001) is long
+    assert tariff.price(0) is PRICE
+    assert tariff.price(5_000, Bill(tier="flex")) is flex
+    assert tariff.price(1_001, Bill(tier="scale")) is long
+    assert tariff.price(5_000, Bill(tier="flex", region="us")) == Price(15, 75)
+    assert tariff.price(1_000, Bill(region="eu")) is PRICE
 
 
 # The provider's cache

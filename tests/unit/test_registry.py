@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from dataclasses import astuple
+from datetime import date
 
 import pytest
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Tariff
-from app.main import prices_of
+from app.main import tariffs_of
 from app.providers.registry import (
     DATA,
     PRICES,
     BundledModel,
     ListPrice,
     bundled,
+    day_of_list_prices,
+    days_since,
     list_prices,
     look_up,
     look_up_price,
     names_of,
-    price,
+    tariff,
 )
 from app.settings import load
 
@@ -175,6 +180,11 @@ def test_a_known_name_may_stand_behind_many_words() -> None:
 
 # Prices
 
+
+def rates(price: Price) -> tuple[float | None, ...]:
+    return astuple(price)
+
+
 LISTED = {"gpt-4o": ListPrice(2.5, 10.0, 1.25, None), "bedrock.claude-9-v1": ListPrice(3.3, 16.5, 0.33, 4.125)}
 
 
@@ -198,20 +208,22 @@ def test_the_prices_are_in_a_file_like_that_of_the_windows() -> None:
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        ("gpt-4o-mini", Price(0.15, 0.6, 0.075, None, "registry")),
-        ("GPT-4o", Price(2.5, 10.0, 1.25, None, "registry")),
-        ("gpt-4o-2024-05-13", Price(5.0, 15.0, None, None, "registry")),
-        ("openai/gpt-5", Price(1.25, 10.0, 0.125, None, "registry")),
-        ("claude-sonnet-4.5", Price(3.0, 15.0, 0.3, 3.75, "registry")),
-        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", Price(3.3, 16.5, 0.33, 4.125, "registry")),
-        ("gemini-2.5-pro", Price(1.25, 10.0, 0.125, None, "registry")),
+        ("gpt-4o-mini", (0.15, 0.6, 0.075, None)),
+        ("GPT-4o", (2.5, 10.0, 1.25, None)),
+        ("gpt-4o-2024-05-13", (5.0, 15.0, None, None)),
+        ("openai/gpt-5", (1.25, 10.0, 0.125, None)),
+        ("claude-sonnet-4.5", (3.0, 15.0, 0.3, 3.75)),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", (3.3, 16.5, 0.33, 4.125)),
+        ("gemini-2.5-pro", (1.25, 10.0, 0.125, None)),
         ("llama-3.1-8b-instruct", None),
         ("a-model-nobody-knows", None),
         ("", None),
     ],
 )
-def test_list_prices_are_those_of_the_name(model: str, expected: Price | None) -> None:
-    assert price(model) == expected
+def test_list_prices_are_those_of_the_name(model: str, expected: tuple[float | None, ...] | None) -> None:
+    found = tariff(model)
+    assert (found and rates(found.base)[:4]) == expected
+    assert found is None or (found.model, found.source) == (model, "registry")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +239,7 @@ def test_list_prices_are_those_of_the_name(model: str, expected: Price | None) -
     ],
 )
 def test_another_release_has_the_same_price(model: str) -> None:
-    assert look_up_price(model, LISTED) == LISTED["gpt-4o"]
+    assert look_up_price(model, LISTED) == ("gpt-4o", LISTED["gpt-4o"])
 
 
 @pytest.mark.parametrize(
@@ -237,13 +249,90 @@ def test_another_model_has_none_of_it(model: str) -> None:
     assert look_up_price(model, LISTED) is None
 
 
+def test_the_model_that_answered_has_its_price_where_it_is_known() -> None:
+    for asked, answered, whose in (
+        ("gpt-4o", "gpt-4o-mini-2024-07-18", "gpt-4o-mini-2024-07-18"),
+        ("gpt-4o", "gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
+        ("gpt-4o", "chat-prod", "gpt-4o"),
+        ("gpt-4o", "", "gpt-4o"),
+        ("auto", "gpt-5", "gpt-5"),
+    ):
+        found = tariff(asked, answered)
+        assert found is not None
+        assert found.model == whose
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ("azure/us/gpt-5.4", "gpt-5.4-2026-03-05"),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-sonnet-4-5-20250929"),
+    ],
+)
+def test_the_host_that_was_asked_has_its_own_price_of_the_model_that_answered(asked: str, answered: str) -> None:
+    found, vendors = tariff(asked, answered), tariff(answered)
+    assert found == tariff(asked)
+    assert found is not None
+    assert vendors is not None
+    assert found.base.prompt > vendors.base.prompt
+    other = tariff(asked, "gpt-4o-mini")
+    assert other is not None
+    assert other.model == "gpt-4o-mini"
+
+
+def test_a_tuned_model_has_its_own_price_or_else_that_of_its_base_which_is_named() -> None:
+    own, of_base = tariff("ft:gpt-4o-2024-08-06:acme::abc"), tariff("FT:gpt-5-mini:acme::abc")
+    assert own is not None
+    assert of_base is not None
+    assert (own.model, own.base.prompt) == ("ft:gpt-4o-2024-08-06", 3.75)
+    assert (of_base.model, of_base.base.prompt) == ("gpt-5-mini", 0.25)
+    assert tariff("ft:nobody-knows:acme::abc") is None
+
+
+def test_every_tier_and_step_has_prices_like_the_usual_ones() -> None:
+    """A factor of ten would be a slip of the tables, or of what reads them."""
+    seen = Counter[str]()
+    for name, listed in list_prices().items():
+        known = listed.tariff(name)
+        for tier, steps in {"": known.steps, **known.tiers}.items():
+            assert [above for above, _ in steps] == sorted({above for above, _ in steps}), name
+            assert steps[0][0] == 0, name
+            for _, price in steps:
+                seen[tier] += 1
+                for usual, rate in zip(rates(known.base), rates(price), strict=True):
+                    assert (usual is None) == (rate is None), (name, tier)
+                    assert usual is None or rate is None or usual / 10 <= rate <= usual * 12, (name, tier)
+    assert seen.keys() >= {"", "batch", "flex", "priority", "fast"}
+    assert seen["batch"] > 300
+
+
+def test_an_operators_price_of_everything_is_not_that_of_a_model_that_only_an_answer_names() -> None:
+    prices = [{"match": "chat-*", "prompt": 1, "completion": 2}, {"match": "*", "prompt": 3, "completion": 4}]
+    settings = load(prices=prices)
+    for asked, answered, whose, rate in (
+        ("chat-prod", "gpt-4o", "chat-prod", 1.0),
+        ("gpt-5", "gpt-4o", "gpt-5", 3.0),
+        ("gpt-5", "chat-9", "chat-9", 1.0),
+    ):
+        found = settings.tariff_of(asked, answered)
+        assert found is not None
+        assert (found.model, found.base.prompt) == (whose, rate)
+
+
+def test_the_day_of_the_prices_is_told_with_their_age() -> None:
+    assert day_of_list_prices().isoformat() == json.loads(PRICES.read_text())["date"]
+    assert days_since(day_of_list_prices()) >= 0
+    assert days_since(date.max) == 0
+
+
 def test_the_operators_prices_leave_no_room_for_others() -> None:
     """Which may be in another currency."""
     own = {"prices": [{"match": "my-*", "prompt": 1, "completion": 2, "cached": 0.5, "written": 1.5}]}
     named = {"models": [{"match": "chat-prod", "base_model": "gpt-5"}]}
     bare = {"storage": {"url": "memory"}}
-    assert prices_of(load(**bare))("gpt-5") == Price(1.25, 10.0, 0.125, None, "registry")
-    assert prices_of(load(**bare, **named))("chat-prod") == Price(1.25, 10.0, 0.125, None, "registry")
-    assert prices_of(load(**bare, **own))("gpt-5") is None
-    assert prices_of(load(**bare, **own))("my-model") == Price(1.0, 2.0, 0.5, 1.5, "settings")
-    assert prices_of(load(**bare, list_prices=False))("gpt-5") is None
+    assert tariffs_of(load(**bare))("gpt-5", "") == tariff("gpt-5")
+    assert tariffs_of(load(**bare, **named))("chat-prod", "chat-prod") == tariff("gpt-5")
+    assert tariffs_of(load(**bare, **own))("gpt-5", "gpt-5") is None
+    mine = Tariff("my-model", "settings", ((0, Price(1.0, 2.0, 0.5, 1.5)),))
+    assert tariffs_of(load(**bare, **own))("my-model", "gpt-5") == mine
+    assert tariffs_of(load(**bare, list_prices=False))("gpt-5", "") is None

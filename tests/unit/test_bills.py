@@ -1,0 +1,156 @@
+"""What a call cost, to a billionth of a dollar: see `bills`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from app.core.tokens.usage import Bill as Told
+from app.core.tokens.usage import Tokens, spends
+from app.main import tariffs_of
+from app.metrics.metrics import Metrics
+from app.providers.ledger import Ledger
+from app.settings import load
+from app.store import UsageRecord
+from app.wire.format import AnswerEditor, read_answer
+from app.wire.formats import FORMATS
+from tests.unit.bills import BILLS, Bill, Json
+
+BY_NAME = {each.name: each for each in FORMATS}
+TEXT = "A summary of what was said before, which is long enough to be one."
+LATE = ("output_tokens", "output_tokens_details", "server_tool_use", "iterations", "cost", "cost_details", "is_byok")
+"""What Anthropic's streams say of their usage in the end."""
+
+
+def whole(bill: Bill) -> Json:
+    """The answer in one piece."""
+    named = {"id": "x", **({"model": bill.answered} if bill.answered else {}), "usage": bill.usage}
+    said: Json = {
+        "chat_completions": {
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}]
+        },
+        "messages": {"type": "message", "content": [{"type": "text", "text": TEXT}], "stop_reason": "end_turn"},
+        "responses": {"object": "response", "status": "completed", "output": []},
+    }[bill.format]
+    return {**said, **named, **bill.beside}
+
+
+def frames(bill: Bill) -> Iterator[Json]:
+    """The same as a stream."""
+    answer = whole(bill)
+    match bill.format:
+        case "chat_completions":
+            head = {name: value for name, value in answer.items() if name not in ("choices", "usage")}
+            for delta, finish in (({"role": "assistant", "content": TEXT}, None), ({}, "stop")):
+                yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": None}
+            yield {**head, "choices": [], "usage": bill.usage}
+        case "messages":
+            early = {name: value for name, value in bill.usage.items() if name not in LATE}
+            late = {name: value for name, value in bill.usage.items() if name in LATE}
+            start = {**answer, "content": [], "stop_reason": None, "usage": {**early, "output_tokens": 1}}
+            yield {"type": "message_start", "message": start}
+            yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+            yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": TEXT}}
+            yield {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": late}
+            yield {"type": "message_stop"}
+        case _:
+            yield {"type": "response.created", "response": {**answer, "output": [], "usage": None}}
+            yield {"type": "response.output_text.delta", "delta": TEXT}
+            end = "incomplete" if answer["status"] == "incomplete" else "completed"
+            yield {"type": f"response.{end}", "response": answer}
+
+
+def read_whole(bill: Bill) -> tuple[Tokens, Told]:
+    editor = BY_NAME[bill.format].editor()
+    editor.whole(json.dumps(whole(bill)).encode())
+    return told(editor)
+
+
+def read_stream(bill: Bill) -> tuple[Tokens, Told]:
+    editor = BY_NAME[bill.format].editor()
+    for frame in frames(bill):
+        editor.edit(b"data: " + json.dumps(frame).encode() + b"\n\n")
+    return told(editor)
+
+
+def read_summary(bill: Bill) -> tuple[Tokens, Told]:
+    """By the reader of Steno's own calls."""
+    answer = read_answer(BY_NAME[bill.format].summaries, json.dumps(whole(bill)).encode())
+    assert answer is not None
+    return answer.usage, answer.bill
+
+
+def told(editor: AnswerEditor) -> tuple[Tokens, Told]:
+    usage = editor.usage
+    assert usage is not None
+    return usage.tokens, usage.bill
+
+
+def booked(bill: Bill, tokens: Tokens, said: Told) -> UsageRecord:
+    kept: list[UsageRecord] = []
+
+    class Kept:
+        def record_usage(self, record: UsageRecord) -> None:
+            kept.append(record)
+
+    store: Any = Kept()
+    Ledger(store, tariffs_of(load(storage={"url": "memory"})), Metrics.of_one()).record(
+        tenant="t",
+        conversation_id="c",
+        request_id="r",
+        turn=1,
+        purpose="message",
+        upstream="default",
+        format_=bill.format,
+        model=bill.asked,
+        status=200,
+        tokens=tokens,
+        bill=said,
+    )
+    return kept[0]
+
+
+@pytest.mark.parametrize("read", [read_whole, read_stream], ids=["whole", "streamed"])
+@pytest.mark.parametrize("bill", BILLS, ids=str)
+def test_a_call_is_booked_at_what_its_provider_charges(bill: Bill, read: Callable[[Bill], tuple[Tokens, Told]]) -> None:
+    record = booked(bill, *read(bill))
+    assert record.cost == pytest.approx(bill.cost, rel=0, abs=1e-9)
+    assert record.price_source == bill.source
+    assert record.priced_model == {"": bill.answered, "-": None}.get(bill.priced, bill.priced)
+
+
+SEARCHES = ("output", "-search-", "iterations")
+"""What Steno's own calls have no use for: tools, and a provider's compaction."""
+
+
+@pytest.mark.parametrize(
+    "bill", [bill for bill in BILLS if not any(sign in repr(bill) for sign in ("web_search", *SEARCHES[1:]))], ids=str
+)
+def test_a_summary_is_booked_likewise(bill: Bill) -> None:
+    assert booked(bill, *read_summary(bill)).cost == pytest.approx(bill.cost, rel=0, abs=1e-9)
+
+
+@pytest.mark.parametrize("bill", [bill for bill in BILLS if bill.source != "provider"], ids=str)
+def test_the_rows_add_up_to_the_cost_and_their_tokens_to_those_reported(bill: Bill) -> None:
+    record = booked(bill, *read_whole(bill))
+    rows = spends(record.tokens, record.price, record.searches)
+    amounts = Counter[str]()
+    for row in rows:
+        of_prompt = row.kind in ("prompt", "cached", "written", "written_hour", "audio")
+        amounts["search" if row.kind == "search" else "prompt" if of_prompt else "completion"] -= row.amount
+    assert amounts["prompt"] == record.tokens.prompt
+    assert amounts["completion"] == record.tokens.completion
+    assert amounts["search"] == record.searches
+    assert record.cost == pytest.approx(-sum(row.value or 0 for row in rows) / 1e6, rel=0, abs=1e-12)
+
+
+def test_there_are_bills_of_every_format_and_enough_of_them() -> None:
+    formats = Counter(bill.format for bill in BILLS)
+    assert formats.keys() == BY_NAME.keys()
+    assert min(formats.values()) >= 30
+    assert len(BILLS) >= 120
+    assert len({repr(bill) for bill in BILLS}) == len(BILLS)
