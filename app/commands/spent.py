@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.core.tokens.usage import MILLIONTHS, Price
+from app.inspector.formats import DOLLARS, gain
 from app.store import UsageRecord
 
 COMPACTED = ("summarized", "trimmed")
@@ -28,8 +28,12 @@ class Spent:
     saved: int = 0
     cost: float = 0.0
     summary_cost: float = 0.0
-    avoided: float = 0.0
-    """What the saved tokens would have cost."""
+    saved_cost: float = 0.0
+    """What the command's own requests would have cost beyond this; negative where less."""
+    too_large: int = 0
+    """Requests that came larger than the model's window leaves room for."""
+    too_large_saved_cost: float = 0.0
+    """What was saved on those."""
     unpriced: int = 0
     """Calls whose cost is not known."""
     in_dollars: bool = True
@@ -54,9 +58,11 @@ class Spent:
         self.cost += record.cost
         if record.purpose != "message":
             self.summary_cost += record.cost
-        if record.price is not None:
-            self.avoided += record.saved * _rate(record, record.price) / MILLIONTHS
         self.in_dollars &= record.price_source != "settings"
+        self.saved_cost += record.saved_cost or 0.0
+        if record.is_too_large:
+            self.too_large += 1
+            self.too_large_saved_cost += record.saved_cost or 0.0
 
     def lines(self) -> Iterator[str]:
         """In words; each fits a terminal."""
@@ -73,17 +79,15 @@ class Spent:
             unit = " US dollars at list prices" if self.in_dollars else ""
             summaries = f", {self.summary_cost:.4f} of it for summaries" if self.summaries else ""
             yield f"cost {self.cost:.4f}{unit}{summaries}"
-            if self.saved:
-                yield f"the saved tokens would have cost {self.avoided:.4f} more"
+            currency = DOLLARS if self.in_dollars else ""
+            yield gain(self.saved_cost, currency)
+            if self.too_large:
+                yield (
+                    f"{_counted(self.too_large, 'request')} were too large for the window, priced as if it held them:"
+                    f" {gain(self.too_large_saved_cost, currency).lower()}"
+                )
             if self.unpriced:
                 yield f"without {_counted(self.unpriced, 'call')} whose cost is not known"
-
-
-def _rate(record: UsageRecord, price: Price) -> float:
-    """What a saved token would have cost: as a cached one where most of the prompt came from the provider's cache."""
-    tokens = record.tokens
-    mostly_cached = tokens.prompt and tokens.cached and 2 * tokens.cached >= tokens.prompt
-    return price.cached if mostly_cached and price.cached is not None else price.prompt
 
 
 def _counted(number: int, one: str, many: str | None = None) -> str:

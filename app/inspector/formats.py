@@ -10,6 +10,8 @@ DASH = "\N{EN DASH}"
 _UNITS = ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k"))
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _SHOWN_OF_A_DIGEST = 8
+DOLLARS = "USD"
+_DECIMALS = 6
 
 
 def short(number: float | None) -> str:
@@ -36,6 +38,13 @@ def money(amount: float | None) -> str:
     size = abs(amount)
     digits = 0 if size >= 1_000 else 2 if size >= 1 or size == 0 else 3 if size >= 0.1 else 4
     return f"{amount:,.{digits}f}"
+
+
+def gain(saved: float, currency: str = "") -> str:
+    """What is saved or lost, in words. Of two amounts that are the same but for their rounding, nothing is."""
+    sign = "$" if currency == DOLLARS else ""
+    amount = round(saved, _DECIMALS)
+    return f"Cost {sign}{money(-amount)} more than without Steno" if amount < 0 else f"Saved {sign}{money(amount)}"
 
 
 def percent(share: float | None) -> str:
@@ -79,4 +88,6 @@ def coded(text: str) -> Markup:
     return Markup("".join(f"<code>{each}</code>" if place % 2 else each for place, each in enumerate(pieces)))  # noqa: S704 - escaped
 
 
-FILTERS = {each.__name__: each for each in (short, whole, money, percent, ago, exactly, machine, digest, words, coded)}
+FILTERS = {
+    each.__name__: each for each in (short, whole, money, gain, percent, ago, exactly, machine, digest, words, coded)
+}

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from app.inspector.charts import Stacked, stacked
-from app.inspector.formats import short, whole, words
+from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
 from app.metrics.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
@@ -49,8 +49,12 @@ class Totals:
 
     @property
     def net(self) -> float | None:
-        """Money: what the saved tokens would have cost, less what the summaries did."""
-        return self.answers.saved_cost - self.summaries.cost if self.priced else None
+        """Money that was saved, negative where more was paid than without Steno."""
+        return self.answers.saved_cost + self.summaries.saved_cost if self.priced else None
+
+    @property
+    def paid(self) -> float:
+        return self.answers.cost + self.summaries.cost
 
     @property
     def priced(self) -> int:
@@ -60,7 +64,7 @@ class Totals:
     def currency(self) -> str:
         """List prices and providers' bills are in US dollars; what the operator's are in is the operator's to know."""
         in_dollars = sum(of.list_priced + of.billed for of in (self.answers, self.summaries))
-        return "USD" if in_dollars == self.priced else ""
+        return DOLLARS if in_dollars == self.priced else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time_ns
 
 import structlog
 
+from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
+from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
 from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
@@ -21,10 +24,23 @@ PRICES_REMEMBERED = 1_000
 """Models: comparing a name with every glob takes longer than all the rest."""
 
 NOT_REPORTED = Tokens()
-CACHED_SECONDS = 300.0
-"""How long providers usually keep a prompt that nobody asks for again."""
-WARM_SHARE = 0.5
-"""Of a prompt that was read from the cache or written to it: from there on the next one finds most of itself there."""
+CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
+"""How long providers usually keep a prompt that nobody asks for again, and what they are paid to keep longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """The latest answered request of a conversation."""
+
+    sent: Sent
+    end: bytes
+    """Digest of its history."""
+    messages: int
+    at: float
+
+    def begins(self, chain: Chain) -> bool:
+        """Whether its history is the beginning of that one, or all of it."""
+        return self.messages < len(chain.digests) and chain[self.messages] == self.end
 
 
 def new_request_id() -> str:
@@ -46,9 +62,8 @@ class Ledger:
         self._store = store
         self._metrics = metrics
         self._tariff_of = lru_cache(PRICES_REMEMBERED)(tariff_of)
-        self._warm: BoundedMap[tuple[str, str, str], bool] = BoundedMap(
-            MOST_REMEMBERED, seconds=CACHED_SECONDS, clock=clock
-        )
+        self._clock = clock
+        self._sent: BoundedMap[tuple[str, str, str], _Latest] = BoundedMap(MOST_REMEMBERED)
         self._latest = 0
         self.heard: Callable[[UsageRecord], None] | None = None
         """Who else hears of each record, at once and in the server's own loop."""
@@ -66,7 +81,8 @@ class Ledger:
     def is_warm(self, tenant: str, conversation_id: str, model: str) -> bool:
         """Whether the provider's cache holds most of what the conversation sent last. Where nobody said so, it does
         not; nor where only another replica knows."""
-        return bool(self._warm.get((tenant, conversation_id, model)))
+        latest = self._sent.get((tenant, conversation_id, model))
+        return latest is not None and latest.sent.caches and self._is_recent(latest)
 
     def record(
         self,
@@ -88,14 +104,21 @@ class Ledger:
         values_kept: float | None = None,
         decided: Decided | None = None,
         made: Made | None = None,
+        chain: Chain | None = None,
+        sizes: Estimated | None = None,
     ) -> None:
         """A call that a provider answered, with what `UsageRecord` says of it. Stored within about 0.2 s. Whatever goes
-        wrong, no request fails for it."""
+        wrong, no request fails for it.
+
+        `chain` is that of a message's history, and `sizes` are what it and its payload are estimated at.
+        """
         try:
-            if purpose == "message":
-                self._note((tenant, conversation_id, model), tokens)
+            whole = tokens if purpose == "message" else None
+            if chain is not None and sizes is not None and status == 200:
+                whole = self._sent_whole((tenant, conversation_id, model), tokens, chain, sizes)
             model = model[:LONGEST_MODEL]
-            charged = charge(tokens, bill, self.tariff_of(model, bill.model))
+            tariff = self.tariff_of(model, bill.model)
+            charged = charge(tokens, bill, tariff)
             record = UsageRecord(
                 tenant=tenant,
                 id=self._next_id(),
@@ -116,6 +139,7 @@ class Ledger:
                 price_source=charged.source,
                 priced_model=charged.model,
                 cost=charged.cost,
+                saved_cost=saved_cost(tokens, whole, bill, charged, tariff),
                 status=status,
                 context_status=context_status,
                 values_kept=values_kept,
@@ -131,11 +155,19 @@ class Ledger:
         except Exception:
             log.exception("a call was not recorded", request_id=request_id)
 
-    def _note(self, of: tuple[str, str, str], tokens: Tokens) -> None:
-        """What the answer says about the provider's cache."""
-        prompt, cached, written = tokens.prompt, tokens.cached, tokens.written
-        if prompt and (cached is not None or written is not None):
-            self._warm.keep(of, (cached or 0) + (written or 0) >= WARM_SHARE * prompt)
+    def _sent_whole(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: Estimated) -> Tokens:
+        """What the client's own request would have taken. What the answer says of the cache is kept for the next."""
+        latest = self._sent.get(of)
+        if latest is not None and not latest.begins(chain):
+            latest = None  # Another branch, or edited.
+        before, recent = (latest.sent, self._is_recent(latest)) if latest else (None, False)
+        whole = sent_whole(tokens, sizes, before, recent=recent)
+        if (sent := seen(tokens, whole, sizes, before)) is not None:
+            self._sent.keep(of, _Latest(sent, chain.digests[-1], len(chain.digests) - 1, self._clock()))
+        return whole
+
+    def _is_recent(self, latest: _Latest) -> bool:
+        return self._clock() - latest.at <= (CACHED_LONG_SECONDS if latest.sent.long else CACHED_SECONDS)
 
     def _next_id(self) -> str:
         """Each greater than the one before: many records are stored in the same millisecond."""

@@ -12,6 +12,7 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import least_room, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
+from app.core.tokens.savings import Estimated
 from app.core.tokens.usage import UNBILLED, Tokens
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
@@ -243,6 +244,8 @@ class Observation:
             forwarded=forwarded,
             context_status=decision.status,
             decided=decided,
+            chain=job.conversation.chain,
+            sizes=Estimated(job.conversation.tokens, facts.forwarded(decision), job.budget.line.ratio),
         )
 
     def _remember(self, seen: StreamedUsage) -> None:

@@ -23,7 +23,7 @@ from app.rest.dependencies import (
     known_cursor,
     listing,
 )
-from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums
+from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums, sum_of
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
@@ -88,6 +88,10 @@ class UsageOut(BaseModel):
     tokens: TokensOut
     rows: list[SpendOut]
     cost: float | None = Field(description="In the prices' currency unit; null where a price or a count is not known.")
+    saved_cost: float | None = Field(
+        description="What the client's own request would have cost, sent whole, less the cost: negative where that is"
+        " more, and for a summary. null where one of them is not known."
+    )
     values_kept: float | None = Field(description="Of a summary: the share of its exact values that its text holds.")
     price_source: PriceSource | None = Field(
         description="provider: what it says it charged, in US dollars. settings: the operator's price."
@@ -107,6 +111,14 @@ class SummarySumOut(BaseModel):
     cached_share: float | None = CACHED_SHARE
 
 
+class TooLargeOut(BaseModel):
+    """Requests that came larger than the model's window leaves room for, and were answered all the same."""
+
+    requests: int
+    tokens: int = Field(description="Of these requests as they came, by Steno's estimate.")
+    saved_cost: float | None = Field(description="What was saved on them, as if the window had been large enough.")
+
+
 class TotalsOut(BaseModel):
     """What was reported, added up."""
 
@@ -124,6 +136,11 @@ class TotalsOut(BaseModel):
     cost: float | None = Field(description="Of all calls, in the prices' currency unit; null if none is known.")
     list_priced: int = Field(description="Calls whose cost is by public list prices, in US dollars.")
     billed: int = Field(description="Calls whose cost is what their provider says it charged, in US dollars.")
+    saved_cost: float | None = Field(
+        description="What the client's own requests would have cost, sent whole, less the cost of all calls: negative"
+        " where that is more. Calls of which one of them is not known are left out; null if that is all of them."
+    )
+    too_large: TooLargeOut
 
 
 class SumOut(TotalsOut):
@@ -227,6 +244,7 @@ def _record(stored: StoredUsage) -> UsageOut:
         **{name: made[name] for name in ("seconds", "summary_id")},
         "rows": [{**asdict(row), "value": _rounded(row.value)} for row in rows],
         "cost": _rounded(record.cost),
+        "saved_cost": _rounded(record.saved_cost),
     }
     return UsageOut.model_validate({**members, **shown, "created_at": stored.created_at})
 
@@ -279,16 +297,19 @@ def _sum(sums: UsageSums) -> SumOut:
 def _totals(sums: UsageSums) -> dict[str, Any]:
     messages, summaries = sums.messages, sums.summaries
     of_both = {name: getattr(messages, name) + getattr(summaries, name) for name in _OF_BOTH}
-    return {**_told(messages), **of_both, "cost": _rounded(_cost(messages, summaries)), "summary": _told(summaries)}
+    costs = {
+        name: _rounded(sum_of(getattr(messages, name), getattr(summaries, name))) for name in ("cost", "saved_cost")
+    }
+    too_large = {
+        "requests": messages.too_large,
+        "tokens": messages.too_large_tokens,
+        "saved_cost": _rounded(messages.too_large_saved_cost),
+    }
+    return {**_told(messages), **of_both, **costs, "too_large": too_large, "summary": _told(summaries)}
 
 
 def _told(sums: UsageSum) -> dict[str, Any]:
     return {**asdict(sums), "cached_share": round(sums.cached / sums.prompt, 4) if sums.prompt else None}
-
-
-def _cost(*sums: UsageSum) -> float | None:
-    known_costs = [one.cost for one in sums if one.cost is not None]
-    return sum(known_costs) if known_costs else None
 
 
 def _rounded(number: float | None) -> float | None:

@@ -34,6 +34,7 @@ from app.store.usage_records import (
     UsageReport,
     UsageSum,
     UsageSums,
+    sum_of,
 )
 from app.store.words import words_in
 
@@ -84,5 +85,6 @@ __all__ = [
     "UsageSums",
     "Wanted",
     "message_id",
+    "sum_of",
     "words_in",
 ]

@@ -339,6 +339,7 @@ usage_records = Table(
     Column("price_source", CleanText),
     Column("priced_model", CleanText),
     Column("cost", Double),
+    Column("saved_cost", Double),
     _required("status", Count),
     Column("context_status", CleanText),
     Column("actions", CleanText),  # Separated by commas.
@@ -376,6 +377,9 @@ usage_days = Table(
     _required("saved", Count),
     _required("cost", Double),
     _required("saved_cost", Double),
+    Column("too_large", Count, nullable=False, server_default=text("0")),
+    Column("too_large_tokens", Count, nullable=False, server_default=text("0")),
+    Column("too_large_saved_cost", Double, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("tenant", "day", "purpose", "model", "context_status"),
     Index(None, "day"),
 )

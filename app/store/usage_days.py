@@ -53,7 +53,13 @@ class DaySums:
     saved: int = 0
     cost: float = 0.0
     saved_cost: float = 0.0
-    """What the saved tokens would have cost at the price of the prompts, where that is known."""
+    """What the client's own requests would have cost beyond this, where both are known; negative where less."""
+    too_large: int = 0
+    """Requests that came larger than the model's window leaves room for, and were answered all the same."""
+    too_large_tokens: int = 0
+    """Tokens of those, as they came."""
+    too_large_saved_cost: float = 0.0
+    """What was saved on those."""
 
 
 SUMS = tuple(field.name for field in fields(DaySums))
@@ -76,6 +82,8 @@ class ModelUsage:
 
     model: str
     sums: DaySums
+    saved_cost: float | None
+    """Of its answers and of the summaries that it made; None where no cost is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +150,19 @@ async def read_days(connection: AsyncConnection, tenant: str, days: int) -> Usag
         .group_by(of.day, of.purpose, of.context_status)
         .order_by(of.day, of.purpose, of.context_status)
     )
+    answers = of.purpose == "message"
+    of_answers = [func.coalesce(func.sum(of[name]).filter(answers), 0).label(name) for name in SUMS]
+    saved = func.sum(of.saved_cost).filter(of.priced > 0).label("saved_by_all")
     by_model = await connection.execute(
-        select(of.model, *sums)
-        .where(*within, of.purpose == "message")
+        select(of.model, saved, *of_answers)
+        .where(*within)
         .group_by(of.model)
-        .order_by(func.sum(of.prompt).desc(), of.model)
+        .order_by(func.sum(of.prompt).filter(answers).desc().nulls_last(), of.model)
         .limit(MOST_MODELS)
     )
     return UsageDays(
         [DayUsage(moment(row.day).date(), row.purpose, row.context_status or None, _read(row)) for row in by_day],
-        [ModelUsage(row.model, _read(row)) for row in by_model],
+        [ModelUsage(row.model, _read(row), row.saved_by_all) for row in by_model],
     )
 
 
@@ -160,6 +171,8 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
     answered = of.status == 200
     day = (of.created_at - of.created_at % DAY_MS).label("day")
     status = func.coalesce(of.context_status, "").label("fate")
+
+    too_large = of.saved_tokens > 0, of.estimated_tokens > of.limit_tokens
 
     def counted(*which: ColumnElement[bool]) -> ColumnElement[int]:
         return sign * (func.count().filter(*which) if which else func.count())
@@ -172,7 +185,10 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
         "billed": counted(of.cost.is_not(None), of.price_source == "provider"),
         **{name: sign * func.coalesce(func.sum(of[f"{name}_tokens"]), 0) for name in _TOKENS},
         "cost": sign * func.coalesce(func.sum(of.cost), 0.0),
-        "saved_cost": sign * func.coalesce(func.sum(of.saved_tokens * of.prompt_rate), 0.0) / 1_000_000,
+        "saved_cost": sign * func.coalesce(func.sum(of.saved_cost), 0.0),
+        "too_large": counted(*too_large),
+        "too_large_tokens": sign * func.coalesce(func.sum(of.estimated_tokens).filter(*too_large), 0),
+        "too_large_saved_cost": sign * func.coalesce(func.sum(of.saved_cost).filter(*too_large), 0.0),
     }
     grouped: list[ColumnElement[Any]] = [
         *(of.tenant, literal_column("day")),
@@ -201,5 +217,5 @@ _COUNT = Prepared(
 
 def _read(row: Any) -> DaySums:
     # PostgreSQL adds large numbers up as decimals.
-    whole = {name: int(getattr(row, name)) for name in SUMS if not name.endswith("cost")}
-    return DaySums(**whole, cost=float(row.cost), saved_cost=float(row.saved_cost))
+    sums: dict[str, Any] = {name: (float if name.endswith("cost") else int)(getattr(row, name)) for name in SUMS}
+    return DaySums(**sums)

@@ -24,7 +24,8 @@ from app.store.usage_days import count_records
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = tuple(field.name for field in fields(Tokens))
 _RATES = tuple(field.name for field in fields(Price))
-_COUNTS = ("calls", "unreported", "unpriced", "list_priced", "billed", *_SUMS)
+_COUNTS = ("calls", "unreported", "unpriced", "list_priced", "billed", "too_large", "too_large_tokens", *_SUMS)
+_COSTS = ("cost", "saved_cost", "too_large_saved_cost")
 
 MOST_GROUPS = 400
 """Days or models that one report lists separately; of more models those with the largest prompts."""
@@ -75,6 +76,15 @@ class UsageRecord:
     decided: Decided | None = None
     """None for a summary, and in a record of an earlier release; likewise the next one for a message."""
     made: Made | None = None
+    saved_cost: float | None = None
+    """What the client's own request would have cost beyond this, in currency units; None where one of them is not
+    known. Of a summary: what it cost, negative."""
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it came larger than the model's window leaves room for, and was answered all the same."""
+        decided = self.decided
+        return self.saved > 0 and decided is not None and (self.estimated or 0) > decided.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +115,26 @@ class UsageSum:
     written: int = 0
     reasoning: int = 0
     saved: int = 0
+    too_large: int = 0
+    """Requests that came larger than the model's window leaves room for, and were answered all the same."""
+    too_large_tokens: int = 0
+    """Tokens of those, as they came."""
     cost: float | None = None
+    saved_cost: float | None = None
+    """What the client's own requests would have cost beyond this, where both are known; negative where less."""
+    too_large_saved_cost: float | None = None
+    """What was saved on those that were too large."""
 
     def __add__(self, other: UsageSum) -> UsageSum:
-        costs = [one.cost for one in (self, other) if one.cost is not None]
         counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        return UsageSum(**counts, cost=sum(costs) if costs else None)
+        costs: dict[str, Any] = {name: sum_of(getattr(self, name), getattr(other, name)) for name in _COSTS}
+        return UsageSum(**counts, **costs)
+
+
+def sum_of(*costs: float | None) -> float | None:
+    """None where none of them is known."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +283,7 @@ def _sums() -> Select[Any]:
     """To be grouped by `_FOR_ANSWERS`."""
     table = usage_records.c
     answered = table.status == 200
+    too_large = table.saved_tokens > 0, table.estimated_tokens > table.limit_tokens
     return select(
         (table.purpose == "message").label("for_answers"),
         func.count().label("calls"),
@@ -267,7 +292,11 @@ def _sums() -> Select[Any]:
         func.count().filter(table.cost.is_not(None), table.price_source == "registry").label("list_priced"),
         func.count().filter(table.cost.is_not(None), table.price_source == "provider").label("billed"),
         *(func.coalesce(func.sum(table[column]), 0).label(name) for name, column in _SUMS.items()),
+        func.count().filter(*too_large).label("too_large"),
+        func.coalesce(func.sum(table.estimated_tokens).filter(*too_large), 0).label("too_large_tokens"),
         func.sum(table.cost).label("cost"),
+        func.sum(table.saved_cost).label("saved_cost"),
+        func.sum(table.saved_cost).filter(*too_large).label("too_large_saved_cost"),
     )
 
 
@@ -283,7 +312,8 @@ def _both(rows: Sequence[Row[Any]]) -> UsageSums:
 def _sum(row: Row[Any]) -> UsageSum:
     # PostgreSQL adds large numbers up as decimals.
     given = row._mapping  # noqa: SLF001 - public
-    return UsageSum(**{name: int(given[name]) for name in ("requests", *_COUNTS) if name in given}, cost=row.cost)
+    counts = {name: int(given[name]) for name in ("requests", *_COUNTS) if name in given}
+    return UsageSum(**counts, **{name: given[name] for name in _COSTS})
 
 
 def _named(key: str | int) -> str:
@@ -314,7 +344,8 @@ def _row(record: UsageRecord) -> tuple[Any, ...]:
         *_of_tokens(record.tokens),
         *(record.searches or None, record.tier),
         *(_NO_PRICE if price is None else _of_price(price)),
-        *(record.price_source, record.priced_model, record.cost, record.status, record.context_status),
+        *(record.price_source, record.priced_model, record.cost, record.saved_cost),
+        *(record.status, record.context_status),
         *(None if decided is None else ",".join(decided.actions), reason, waited),
         *(seconds, summary_id, record.values_kept),
     )
@@ -348,6 +379,7 @@ def _stored(row: Row[Any]) -> StoredUsage:
         values_kept=row.values_kept,
         decided=_decided(row),
         made=_made(row),
+        saved_cost=row.saved_cost,
     )
     return StoredUsage(record, moment(row.created_at))
 

@@ -11,13 +11,15 @@ summaries) and, for what follows the change, the difference to what it would hav
 It is worth it if it saves at least what it costs. Where nothing is known to be warm, `again` is `anew`: nothing is lost
 by changing what is read anew in any case.
 
-How many requests: a conversation that ends soon has no use for what a change would have saved later. Nobody knows when
-it ends; `CostGate.requests` is what is counted on. One that grows by `growth` tokens with each request has grown back
-after `freed / growth` of them, and is changed again. If that is always done when it has grown by as much, a request
-costs `costs * growth / freed` for changes and, in the mean, `again * freed / 2` more than just after one. The sum is
-least where `freed * again * freed / (2 * growth)` is what a change costs; before that it pays to wait. So that many
-requests are counted on, `freed / (2 * growth)`, where it is more. (It is the rule by which a stock is refilled: as the
-root of the costs of ordering, through those of holding it.)
+How many requests: nobody knows when a conversation ends. What is known is how it came here: it grew by `growth` tokens
+with each request, so what a change would free has been carried for `freed / growth` of them, half of it in the mean.
+Carrying it has cost as much as `freed / (2 * growth)` requests with all of it. So many more are counted on: a change is
+made once going without it has cost what it costs. Whoever buys when the rent has reached the price pays at most twice
+what they would, had they known the end. And one that goes on for good pays least like this: it has grown back after
+`freed / growth` requests, and is changed again. If that is always done when it has grown by as much, a request costs
+`costs * growth / freed` for changes and, in the mean, `again * freed / 2` more than just after one. The sum is least
+where `freed * again * freed / (2 * growth)` is what a change costs; before that it pays to wait. (It is the rule by
+which a stock is refilled: as the root of the costs of ordering, through those of holding it.)
 
 That a change is only put off, and made later in any case, is in this already: waiting for `n` requests costs
 `n * freed * again`, and spares the share `n / requests` of the costs, since it is done so much less often. Whatever `n`
@@ -35,8 +37,8 @@ from app.core.tokens.usage import Price
 class CostGate:
     """Puts off what would cost more than it saves."""
 
-    requests: int = 10
-    """Of the conversation, the current one too, that are counted on at least: within them a change has to pay."""
+    requests: int = 1
+    """Of the conversation, the current one too, that are counted on at least, whatever it was like so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class CostGateSettings(Section):
     enabled: bool = True
     """Put off a compaction or a mask that would cost more than it saves, where prices are known and there is room."""
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
-    """Requests that a conversation is expected to go on for at least, this one too; in a chat each turn is one."""
+    """Requests that a conversation is expected to go on for at least, this one too, whatever it was like so far."""
 
 
 class BackgroundSettings(Section):

@@ -168,24 +168,25 @@ def _usage(
     """Of the answer, and where it was compacted first of what a stream begins with."""
     spent = sum(map(count, (part for block in blocks if block is not compacted for part in _written(block))))
     thought = sum(count(block["thinking"]) for block in blocks if block["type"] == "thinking")
-    whole = _tokens(request.prompt_tokens, request.cache_read, request.cache_written, spent)
+    cached = request.cache_read, request.cache_written, request.cache_written_hour
+    whole = _tokens(request.prompt_tokens, *cached, spent)
     details = {"output_tokens_details": {"thinking_tokens": thought}} if thought else {}
     if compacted is None:
         return {**whole, **details, "service_tier": "standard"}, None
     summary = count(compacted["content"])
     first = {"type": "compaction", **whole, "output_tokens": summary}
     if alone:
-        return {**_tokens(0, 0, 0, 0), "iterations": [first], "service_tier": "standard"}, whole
-    rest = _tokens(summary, 0, 0, spent)
+        return {**_tokens(0, 0, 0, 0, 0), "iterations": [first], "service_tier": "standard"}, whole
+    rest = _tokens(summary, 0, 0, 0, spent)
     return {**rest, **details, "iterations": [first, {"type": "message", **rest}], "service_tier": "standard"}, whole
 
 
-def _tokens(prompt: int, read: int, written: int, output: int) -> dict[str, Any]:
+def _tokens(prompt: int, read: int, written: int, hour: int, output: int) -> dict[str, Any]:
     return {
         "input_tokens": prompt - read - written,
         "cache_creation_input_tokens": written,
         "cache_read_input_tokens": read,
-        "cache_creation": {"ephemeral_5m_input_tokens": written, "ephemeral_1h_input_tokens": 0},
+        "cache_creation": {"ephemeral_5m_input_tokens": written - hour, "ephemeral_1h_input_tokens": hour},
         "output_tokens": output,
     }
 

@@ -51,6 +51,8 @@ class AcceptedRequest:
     prompt_tokens: int
     cache_read: int
     cache_written: int
+    cache_written_hour: int
+    """Of those, what is kept for an hour."""
     compaction: Mapping[str, Any] | None
     """What asks for the provider's own compaction now."""
 
@@ -121,7 +123,7 @@ class Reader:
         counted(sum(tokens))
         window = window_of(model, betas, rules)
         _check_window(sum(tokens), _asked(model, request, betas, rules), window)
-        read, written = self._cached(request, parts, tokens)
+        read, written, hour = self._cached(request, parts, tokens)
         return AcceptedRequest(
             request=request,
             sent=sent,
@@ -130,6 +132,7 @@ class Reader:
             prompt_tokens=sum(tokens),
             cache_read=read,
             cache_written=written,
+            cache_written_hour=hour,
             compaction=_compaction(request, sum(tokens)),
         )
 
@@ -168,15 +171,18 @@ class Reader:
         scaled = [round(rules.skew * cost) for cost in costs]
         return [head, *messages], [scaled[0] + rules.offset, *scaled[1:]]
 
-    def _cached(self, request: Mapping[str, Any], parts: Sequence[Any], tokens: Sequence[int]) -> tuple[int, int]:
-        """Tokens read from the cache, and written to it: both end where a mark stands."""
+    def _cached(self, request: Mapping[str, Any], parts: Sequence[Any], tokens: Sequence[int]) -> tuple[int, int, int]:
+        """Tokens read from the cache, and written to it: both end where a mark stands. And those of them that are
+        written for an hour, which the last mark says."""
         ends = len(parts) if request.get(CACHED) is not None else 0
         ends = ends or max(
             (index + 1 for index, part in enumerate(parts) if b'"cache_control":{' in _raw(part)), default=0
         )
         marked = [_raw(unmarked([request["model"], part])) for part in parts[:ends]]
         shared = self._recent.shared_parts(marked) if marked else 0
-        return sum(tokens[:shared]), sum(tokens[shared:ends])
+        written = sum(tokens[shared:ends])
+        last = request.get(CACHED) or (parts[ends - 1] if ends else None)
+        return sum(tokens[:shared]), written, written if b'"ttl":"1h"' in _raw(last) else 0
 
 
 def window_of(model: Model, betas: Collection[str], rules: RequestRules) -> int:
