@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import ceil
 
 from markupsafe import Markup, escape
 
@@ -51,6 +52,12 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit} ago"
     return "just now"
+
+
+def minutes(seconds: float) -> str:
+    """How long to wait, rounded up."""
+    whole_minutes = ceil(seconds / 60)
+    return f"{whole_minutes} minute{'' if whole_minutes == 1 else 's'}"
 
 
 def exactly(moment: datetime) -> str:

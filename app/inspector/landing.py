@@ -65,7 +65,7 @@ async def show_landing(request: Request, inspector: TheInspector) -> Response:
     }
     try:
         visit = await visit_of(request, inspector)
-    except Instead:
+    except (Instead, StoreUnavailable):
         return inspector.pages.page("landing_outside.html", shown)
     return visit.page(
         "landing.html",
