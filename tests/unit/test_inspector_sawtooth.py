@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
@@ -105,10 +106,30 @@ def test_a_short_conversation_is_not_flattened_by_a_large_window() -> None:
     assert plot.above == ("trigger 140k", "window 200k")
 
 
-def test_a_history_far_beyond_the_window_does_not_flatten_the_rest() -> None:
-    plot = drawn(tooth(1, 7_000), tooth(2, 900_000, 6_000))
-    assert min(heights(plot.sent)) == WIDE.top
-    assert plot.columns[1].forwarded_at < plot.base - WIDE.height / 5
+def test_a_history_far_beyond_the_window_breaks_the_axis_and_keeps_its_true_height() -> None:
+    plot = drawn(tooth(1, 7_000), tooth(2, 30_000, 6_000), tooth(3, 36_800, 6_500))
+    assert plot.broken_at is not None
+    assert [tick.label for tick in plot.y_ticks] == ["0", "5k", "10k", "15k", "20k", "36.8k"]
+    *_, below, top = plot.y_ticks
+    assert top.at == WIDE.top < plot.broken_at < below.at
+    first, second, third = heights(plot.sent)
+    assert third == top.at < second < plot.broken_at < first, "none is clipped, and none stands for another"
+    assert plot.columns[1].forwarded_at < plot.base - WIDE.height / 5, "the rest is not flattened"
+    assert all(abs(height - plot.broken_at) <= 2 for height in heights(plot.broken))
+
+
+def test_an_axis_that_need_not_be_broken_is_not() -> None:
+    plot = drawn(tooth(1, 7_000), tooth(2, 17_000, 6_000))
+    assert (plot.broken_at, plot.broken) == (None, "")
+    assert plot.y_ticks[-1].at == WIDE.top
+
+
+def test_the_requests_that_are_shown_are_named() -> None:
+    plot = drawn(*(tooth(number, 6_000) for number in range(201, 401)))
+    assert (plot.first, plot.last) == (201, 400)
+    assert [plot.x_ticks[0].label, plot.x_ticks[-1].label] == ["201", "400"]
+    places = [tick.at for tick in plot.x_ticks]
+    assert min(right - left for left, right in pairwise(places)) > 25, "no number stands on another"
 
 
 def test_details_are_shown_beside_their_request_and_inside_the_plot() -> None:
