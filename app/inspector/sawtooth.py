@@ -100,12 +100,12 @@ class Size:
     right: int = 12
     top: int = 26
     bottom: int = 24
-    most_labels: int = 10
-    """Of compactions: with more of them their numbers would overlap."""
 
 
 WIDE = Size(960, 400, 52)
-NARROW = Size(360, 260, 44, most_labels=4)
+NARROW = Size(360, 260, 44)
+LABEL_WIDTH = 76
+"""Room for the numbers of a compaction; where the one before it is nearer, it has none."""
 TIP_WIDTH = 208
 LONGEST_LINE = 34
 """Characters of a line of details."""
@@ -338,12 +338,13 @@ def _above(latest: Tooth, highest: float) -> Iterator[str]:
 
 
 def _marks(teeth: Sequence[Tooth], size: Size, x: Place, y: Place) -> Iterator[Mark]:
-    labelled = sum(len(tooth.compactions) for tooth in teeth) <= size.most_labels
+    free = 0.0
     for place, tooth in enumerate(teeth):
         for compaction in tooth.compactions:
             at, before, after = x(place), compaction.before, compaction.after
             sizes = (compaction.replaced, compaction.summaries) if compaction.ahead else (before, after)
-            label = f"{short(sizes[0])} → {short(sizes[1])}" if labelled and sizes[0] > sizes[1] else ""
+            label = f"{short(sizes[0])} → {short(sizes[1])}" if at >= free and sizes[0] > sizes[1] else ""
+            free = at + LABEL_WIDTH if label else free
             anchor = "start" if at < size.left + 60 else "end" if at > size.width - 60 else "middle"
             yield Mark(at, y(before), y(after), label, anchor, tooth, compaction)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from app.core.history.blocks import without_blocks
 from app.core.history.own_words import words_of
@@ -29,9 +30,13 @@ async def titles_of(services: Services, tenant: str, conversation_ids: Iterable[
     for number in range(MOST_MESSAGES):
         if untitled:
             found = await services.store.questions(tenant, untitled, number, LONGEST_MESSAGE)
-            titles |= {id_: title for id_, message in found.items() if (title := title_in(message, formats))}
+            titles |= await services.work.do(tenant, partial(_titled, found, formats))
             untitled = [id_ for id_ in untitled if id_ not in titles]
     return titles
+
+
+def _titled(found: Mapping[str, StoredMessage], formats: Formats) -> dict[str, str]:
+    return {id_: title for id_, message in found.items() if (title := title_in(message, formats))}
 
 
 def title_in(stored: StoredMessage, formats: Formats) -> str:

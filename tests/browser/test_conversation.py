@@ -317,7 +317,12 @@ async def test_a_payload_of_many_messages_is_shown_page_by_page(shop: Shop, open
 
 async def test_the_plot_names_its_requests_and_breaks_its_axis(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, shop.path())
-    await expect(page.locator(".range.wide")).to_have_text(re.compile(r"^Requests 1 to \d+ of \d+\. Above 20k"))
+    await expect(page.locator(".range.wide")).to_have_text("Requests 1 to 9 of 9.")
+    assert await page.locator(".sawtooth.wide .break").count() == 0
+    name = "far beyond"
+    ask(shop.keeping, talk(45), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await expect(page.locator(".range.wide")).to_have_text("Request 1 of 1. Above 20k tokens the axis is broken.")
     assert await page.locator(".sawtooth.wide .break").count() == 2
 
 

@@ -115,7 +115,7 @@ async def test_a_conversation_is_titled_by_its_first_question(open_page: OpenPag
     page = await open_page("/ui/conversations")
     row = page.locator("[data-list] tr", has=page.get_by_text(TRIP))
     title = await row.locator("[data-open]").inner_text()
-    assert title.startswith("Question 0")
+    assert title.startswith("Question 1, order ORD-0001.")
     await row.get_by_role("link", name=title).click()
     await expect(page.locator(".one-head .lead")).to_have_text(title)
 

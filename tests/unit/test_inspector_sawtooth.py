@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.inspector.sawtooth import NARROW, WIDE, MarkedCompaction, Plot, Tooth, plot_of
+from app.inspector.sawtooth import LABEL_WIDTH, NARROW, WIDE, MarkedCompaction, Plot, Tooth, plot_of
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -72,9 +72,12 @@ def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -
     assert mark.label == "6k → 2.5k"
 
 
-def test_many_compactions_are_marked_without_numbers() -> None:
+def test_numbers_of_compactions_never_stand_on_each_other() -> None:
     plot = drawn(*(tooth(i, 6_000, 2_500, compactions=(made(6_000, 2_500),)) for i in range(1, 30)))
-    assert {mark.label for mark in plot.marks} == {""}
+    assert len(plot.marks) == 29
+    labelled = [mark.x for mark in plot.marks if mark.label]
+    assert labelled[0] == plot.marks[0].x
+    assert min(right - left for left, right in pairwise(labelled)) >= LABEL_WIDTH
 
 
 def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -> None:
