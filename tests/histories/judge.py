@@ -13,7 +13,6 @@ from typing import Any
 
 from app.core.summary.prompts import RULES_HEADING
 from lab.simulator import Record
-from tests.histories.talks import PROTOCOLS, SENTENCES, Traits, without_halves
 from tests.histories.talks import SENTENCES, Traits, without_halves
 from tests.histories.wires import Asked, Json, Said
 
