@@ -18,6 +18,7 @@ RUN python3 -m venv /opt/steno \
 COPY pyproject.toml README.md LICENSE ./
 COPY alembic/ alembic/
 COPY app/ app/
+COPY lab/ lab/
 # The build backend is locked too, and stays outside the environment that is shipped. pip is not needed after this.
 RUN PYTHONPATH=/opt/build /opt/steno/bin/pip install --no-deps --no-build-isolation . \
     && /opt/steno/bin/pip uninstall --yes pip setuptools

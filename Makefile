@@ -40,7 +40,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -57,7 +57,7 @@ run: run-env ## start the proxy; options: UPSTREAM=URL PORT=8080 WORKERS=1 HOST=
 
 simulator: run-env ## a provider on this machine, to try Steno with; needs no key; options: PORT=9000 WINDOW=8000
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
-	@exec $(VENV)/python -m app.simulator --port '$(or $(PORT),9000)' --window '$(WINDOW)'
+	@exec $(VENV)/python -m lab.simulator --port '$(or $(PORT),9000)' --window '$(WINDOW)'
 
 demo: run-env ## a long conversation against a scripted provider; needs no key
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
@@ -83,17 +83,17 @@ survival: dev-env ## which exact values outlive compactions: FILE=conversations.
 
 poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.poc
+	$(VENV)/python -m lab.benchmarks.poc
 
 cliffs: dev-env ## how far a prompt falls when it is compacted, by window; options: FILE=dialogues.jsonl
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.cliffs $(if $(FILE),'$(FILE)')
+	$(VENV)/python -m lab.benchmarks.cliffs $(if $(FILE),'$(FILE)')
 
 corpus: dev-env ## record what goes over the wire in a thousand cases; options: OUT=dir WITH=dir (compare) TREE=dir START=command
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.corpus record --out '$(or $(OUT),$(error make corpus needs OUT=...))' \
+	$(VENV)/python -m lab.benchmarks.corpus record --out '$(or $(OUT),$(error make corpus needs OUT=...))' \
 		$(if $(TREE),--tree '$(TREE)') $(if $(START),--start '$(START)')
-	$(if $(WITH),$(VENV)/python -m benchmarks.corpus compare '$(WITH)' '$(OUT)')
+	$(if $(WITH),$(VENV)/python -m lab.benchmarks.corpus compare '$(WITH)' '$(OUT)')
 
 test: dev-env ## all tests; options: PYTEST_ARGS='-k lease'
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -126,10 +126,10 @@ lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,
 
 waiters: dev-env ## how soon 200 requests go on once the summary they wait for is made
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.waiters
+	$(VENV)/python -m lab.benchmarks.waiters
 
 transports: dev-env ## what carrying a request to the provider costs, by client; aiohttp and pyreqwest where installed
-	$(VENV)/python -m benchmarks.transports
+	$(VENV)/python -m lab.benchmarks.transports
 
 fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -143,7 +143,7 @@ faults: dev-env ## every fault of database, provider and summariser, then random
 
 hostile: dev-env ## hostile bodies, answers, headers and connections beside a victim; options: SHAPES='header *' SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.hostile $(if $(SHAPES),--shapes '$(SHAPES)') $(if $(SEED),--seed $(SEED))
+	$(VENV)/python -m lab.benchmarks.hostile $(if $(SHAPES),--shapes '$(SHAPES)') $(if $(SEED),--seed $(SEED))
 
 chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -184,58 +184,58 @@ agents: dev-env ## Claude Code and Codex themselves, through five compactions ea
 
 soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.soak --hours $(HOURS)
+	$(VENV)/python -m lab.benchmarks.soak --hours $(HOURS)
 
 isolation: dev-env ## several tenants with the same names and each other's ids, on both databases; options: OPERATIONS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest tests/e2e/test_isolation.py -n0 -s
 
 scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
-	$(VENV)/python -m benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
+	$(VENV)/python -m lab.benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
 
 bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2 WITH=dir
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.relay $(if $(SUBJECTS),--subjects '$(SUBJECTS)') \
+	$(VENV)/python -m lab.benchmarks.relay $(if $(SUBJECTS),--subjects '$(SUBJECTS)') \
 		$(if $(SCENARIOS),--scenarios '$(SCENARIOS)') $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(WITH),--with '$(WITH)') \
 		$(if $(SUBJECTS)$(SCENARIOS)$(WITH),--no-docs)
 
 counting: dev-env ## what counting a turn costs, by the length of the history; with ROWS=FOLDER how far estimates are off, by format
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(if $(ROWS),$(foreach format,responses messages,$(VENV)/python -m benchmarks.accuracy $(format) \
-		$(ROWS)/token-groundtruth-$(format).jsonl &&) true,$(VENV)/python -m benchmarks.counting)
+	$(if $(ROWS),$(foreach format,responses messages,$(VENV)/python -m lab.benchmarks.accuracy $(format) \
+		$(ROWS)/token-groundtruth-$(format).jsonl &&) true,$(VENV)/python -m lab.benchmarks.counting)
 
 understanding: dev-env ## what it takes to understand a request, by its size and by what of it was seen before
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.understanding
+	$(VENV)/python -m lab.benchmarks.understanding
 
 history: dev-env ## what a turn costs a process, by the length of the history before it
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.history
+	$(VENV)/python -m lab.benchmarks.history
 
 recalling: dev-env ## what it takes to recall, by the length of the history
-	$(VENV)/python -m benchmarks.recalling
+	$(VENV)/python -m lab.benchmarks.recalling
 
 archive: dev-env ## what a served request costs where messages are kept, beside one where they are not; options: DATABASE=postgresql://...
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.archive $(if $(DATABASE),'$(DATABASE)')
+	$(VENV)/python -m lab.benchmarks.archive $(if $(DATABASE),'$(DATABASE)')
 
 inspector: dev-env ## how long the inspector's pages take over a month of use; options: CONVERSATIONS=10000 DATABASE=postgresql://...
-	$(VENV)/python -m benchmarks.inspector \
+	$(VENV)/python -m lab.benchmarks.inspector \
 		--conversations '$(if $(findstring command,$(origin CONVERSATIONS)),$(CONVERSATIONS),10000)' \
 		$(if $(DATABASE),--database '$(DATABASE)')
 
 screenshots: dev-env ## write docs/images anew: the inspector's pages, in both themes and on a telephone; needs Chromium
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.screenshots docs/images
+	$(VENV)/python -m lab.benchmarks.screenshots docs/images
 
 costs: dev-env ## what summaries cost, each way to make them, with the cost gate and without; options: FILE=dialogues.jsonl
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.costs $(if $(FILE),'$(FILE)')
+	$(VENV)/python -m lab.benchmarks.costs $(if $(FILE),'$(FILE)')
 
 slow: dev-env ## turns that wait where a summary takes three of them; options: FILE=dialogues.jsonl CHAIN=10 BACKGROUND=off,on
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
+	$(VENV)/python -m lab.benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
 		$(if $(FILE),'$(FILE)')
 
 lint: dev-env docs ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
@@ -243,7 +243,7 @@ lint: dev-env docs ## format, style, types, architecture, dependencies, spelling
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
-	$(VENV)/deptry app
+	$(VENV)/deptry app lab
 	$(VENV)/python scripts/check_lock.py
 	$(VENV)/typos
 	$(VENV)/yamllint --strict .
@@ -266,10 +266,12 @@ lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versi
 models: dev-env ## write models.json and prices.json in app/providers/data anew: what models hold and cost, from public tables
 	$(VENV)/python scripts/generate_models.py
 
-wheel: dev-env ## build dist/steno-*.whl, install it from the registry into a fresh environment, with pip and with uv, and try it
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_wheel.py -n 0
+wheel: dev-env ## build dist/steno-*.whl, to install Steno on another machine
 	$(VENV)/python -m hatchling build --target wheel --directory dist
+
+installs: dev-env ## each documented way to install Steno, with its packages from the registry, into fresh environments; and try it
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_installs.py -n 0
 
 image: dev-env ## build the container image without Docker and try it: see scripts/build_image.sh; as root
 	sh scripts/build_image.sh

@@ -222,6 +222,14 @@ class LoopDetected(StenoError):
 class UpstreamUnreachable(StenoError):
     status, code, repeatable = 502, "upstream_unreachable", True
 
+    def __init__(self, host: str) -> None:
+        self.what = f"No connection to the provider at {host} could be made."
+        """Without what to do: where that is said with the setting's name."""
+        super().__init__(
+            f"{self.what} Check that it is running, that its base_url in Steno's settings is right, and that Steno's"
+            " machine may connect to it; `steno doctor` tries it."
+        )
+
 
 class UpstreamTimedOut(StenoError):
     status, code, repeatable = 504, "upstream_timeout", True

@@ -15,14 +15,6 @@ import pytest
 
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
-from app.simulator.chat_completions import judge as chat_completions
-from app.simulator.messages import judge as messages
-from app.simulator.messages.binding import prefix_of
-from app.simulator.messages.binding import seal as seal_thought
-from app.simulator.messages.blocks import BETAS, THINKING
-from app.simulator.refusals import Rejection
-from app.simulator.responses import judge as responses
-from app.simulator.responses.sealing import seal as seal_item
 from app.wire.chat_completions import format as chat_completions_format
 from app.wire.chat_completions import payload as chat_completions_payload
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
@@ -33,6 +25,14 @@ from app.wire.messages.format import MESSAGES
 from app.wire.responses import format as responses_format
 from app.wire.responses import payload as responses_payload
 from app.wire.responses.format import RESPONSES
+from lab.simulator.chat_completions import judge as chat_completions
+from lab.simulator.messages import judge as messages
+from lab.simulator.messages.binding import prefix_of
+from lab.simulator.messages.binding import seal as seal_thought
+from lab.simulator.messages.blocks import BETAS, THINKING
+from lab.simulator.refusals import Rejection
+from lab.simulator.responses import judge as responses
+from lab.simulator.responses.sealing import seal as seal_item
 
 ANY_SIZE = 1 << 60
 _TOOLS = [{"name": "any", "input_schema": {"type": "object"}}]

@@ -34,6 +34,8 @@ DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL,
 Written = Literal["messages", "responses"]
 Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+
 LEAST_WINDOW = 1_000
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
@@ -114,15 +116,15 @@ def _ratios(written: str) -> tuple[float, ...]:
     return ratios
 
 
-def _need_client() -> None:
-    """The official clients, which replaying needs, are an extra."""
+def _lab(command: str) -> Any:
+    """A command's module. Ends the program where the lab is not installed."""
+    from app.commands.lab import lab
+    from app.settings import ConfigurationError
+
     try:
-        import anthropic  # noqa: F401
-        import openai  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name not in ("anthropic", "openai"):
-            raise
-        _fail("replaying needs the official clients of OpenAI and Anthropic: pip install 'steno[replay]'")
+        return lab(f"commands.{command}")
+    except ConfigurationError as error:
+        _fail(str(error))
 
 
 def _keep_quiet() -> None:
@@ -194,12 +196,19 @@ def run(
 
 
 @cli.command()
-def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
-    """Bring the database to the newest schema."""
+def migrate(
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    if_reachable: Annotated[
+        bool,
+        typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there."),
+    ] = False,
+) -> None:
+    """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""
     settings = _settings(config, storage={"url": database_url})
     _silence_log()
     from app.main import open_store
-    from app.store import StoreError
+    from app.store import StoreError, StoreUnavailable
 
     async def run() -> tuple[str | None, str]:
         store = open_store(settings)
@@ -211,6 +220,11 @@ def migrate(config: Config = None, database_url: DatabaseURL = None) -> None:
 
     try:
         before, after = asyncio.run(run())
+    except StoreUnavailable as error:
+        if not if_reachable:
+            _fail(str(error))
+        typer.echo(f"Not migrated: {error}. Steno does it once the database is there.")
+        return
     except StoreError as error:
         _fail(str(error))
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
@@ -226,6 +240,7 @@ def doctor(
         str | None,
         typer.Option(metavar="MODEL", help="Send a short request to this model, through Steno. It is billed."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check settings, providers, database, tokenizer tables, windows and port; exit 1 if something is wrong.
 
@@ -234,9 +249,11 @@ def doctor(
     """
     settings = _settings(config, upstream={"base_url": upstream}, storage={"url": database_url})
     _keep_quiet()
-    from app.commands.doctor import examine
+    from app.commands import doctor as examining
 
-    if not asyncio.run(examine(settings, verbose=verbose, model=round_trip)):
+    found = asyncio.run(examining.examine(settings, round_trip))
+    (examining.show_json if as_json else examining.show)(found, settings if verbose else None)
+    if not examining.is_healthy(found):
         sys.exit(1)
 
 
@@ -245,13 +262,14 @@ def models(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME...]", help="These; otherwise all known.")] = None,
     upstream: Upstream = None,
     config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """List context windows, and where each comes from."""
     settings = _settings(config, upstream={"base_url": upstream})
     _keep_quiet()
-    from app.commands.models import show, windows_of
+    from app.commands.models import show, show_json, windows_of
 
-    show(asyncio.run(windows_of(settings, names or ())))
+    (show_json if as_json else show)(asyncio.run(windows_of(settings, names or ())))
 
 
 @cli.command()
@@ -263,19 +281,24 @@ def plan(
     window: Window = None,
     upstream: Upstream = None,
     config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what Steno would do to a request. No provider gets it, and no stored summary is used."""
     settings = _settings(config, upstream={"base_url": upstream})
     _keep_quiet()
-    from app.commands.plan import UnusableRequest
-    from app.commands.plan import plan as planned
+    from app.commands import plan as planning
+    from app.commands.terminal import print_json
     from app.settings import ConfigurationError
 
     try:
-        for line in planned(settings, file.read(), written, window):
-            typer.echo(line)
-    except (UnusableRequest, ConfigurationError) as error:
+        planned = planning.plan(settings, file.read(), written, window)
+    except (planning.UnusableRequest, ConfigurationError) as error:
         _fail(str(error))
+    if as_json:
+        print_json(planned.answer)
+    else:
+        for line in planning.in_words(planned):
+            typer.echo(line)
 
 
 @cli.command()
@@ -283,12 +306,10 @@ def bench(
     seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
 ) -> None:
     """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
-    from app.commands.bench import BenchFailed
-    from app.commands.bench import bench as measure
-
+    bench = _lab("bench")
     try:
-        measure(seconds)
-    except BenchFailed as error:
+        bench.bench(seconds)
+    except bench.BenchFailed as error:
         _fail(str(error))
 
 
@@ -323,21 +344,28 @@ def list_conversations(
     tenant: Tenant = "",
     config: Config = None,
     database_url: DatabaseURL = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the latest conversations."""
     from app.commands import conversations as stored
 
-    stored.show_list(_with_store(config, database_url, lambda store: stored.latest(store, limit, tenant)))
+    found = _with_store(config, database_url, lambda store: stored.latest(store, limit, tenant))
+    (stored.list_as_json if as_json else stored.show_list)(found)
 
 
 @conversations.command("show")
 def show_conversation(
-    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
+    conversation_id: ConversationId,
+    tenant: Tenant = "",
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a conversation and its summaries."""
     from app.commands import conversations as stored
 
-    stored.show_one(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
+    content = _with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant))
+    (stored.one_as_json if as_json else stored.show_one)(content)
 
 
 @conversations.command("export")
@@ -346,7 +374,7 @@ def export_conversation(
 ) -> None:
     """Print all that is stored of a conversation, as JSON."""
     from app.commands import conversations as stored
-    from app.commands.playing import print_json
+    from app.commands.terminal import print_json
 
     print_json(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
 
@@ -400,10 +428,12 @@ def demo(
     from app.settings import ConfigurationError
 
     _refuse((upstream and not model, MODEL_IS_NEEDED))
-    from app.commands.demo import hold_conversation, hold_long_prompts
-
+    demo = _lab("demo")
     try:
-        status = hold_long_prompts(upstream, model, window) if upstream and model else hold_conversation(window=window)
+        if upstream and model:
+            status = demo.hold_long_prompts(upstream, model, window)
+        else:
+            status = demo.hold_conversation(window=window)
     except ConfigurationError as error:
         _fail(str(error))
     sys.exit(status)
@@ -452,12 +482,7 @@ def replay(
         (questions and not recall, "--questions is for --recall."),
         (markdown and (as_json or not one_table), NO_MARKDOWN),
     )
-    _need_client()
-    from app.commands import playing
-    from app.commands import recall as recalling
-    from app.commands import replay as replaying
-    from app.commands import survival as surviving
-    from app.replay.recordings import UnreadableRecording
+    playing, replaying = _lab("playing"), _lab("replay")
     from app.settings import ConfigurationError
     from app.store import StoreError
 
@@ -472,14 +497,14 @@ def replay(
     )
     try:
         if recall:
-            status = recalling.measure(files, limit, presets or preset, ratios, questions, options)
+            status = _lab("recall").measure(files, limit, presets or preset, ratios, questions, options)
         elif survival:
-            status = surviving.measure(files, chain, limit, presets or preset, ratios, options)
+            status = _lab("survival").measure(files, chain, limit, presets or preset, ratios, options)
         elif presets is not None:
             status = replaying.compare_presets(files, chain, limit, presets, options)
         else:
             status = replaying.replay_files(files, chain, limit, preset, options)
-    except (UnreadableRecording, ConfigurationError, StoreError) as error:
+    except (playing.UnreadableRecording, ConfigurationError, StoreError) as error:
         _fail(str(error))
     sys.exit(status)
 

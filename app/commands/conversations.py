@@ -6,14 +6,14 @@ deletion is what one by another replica is: a Steno that runs meanwhile forgets 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from app.commands.terminal import say
+from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.main import open_store
 from app.settings import Settings
 from app.store import Page, Store, StoredConversation, StoreUnavailable
@@ -91,7 +91,7 @@ async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[st
 
     return {
         "tenant": tenant,
-        "conversation": msgspec.to_builtins(known) | {"coverage": msgspec.json.decode(known.coverage or b"[]")},
+        "conversation": _as_json(known),
         "summaries": await _all(of_it(store.summaries)),
         "pins": [msgspec.to_builtins(pin) for pin in await store.pins(tenant, known.id)],
         "messages": await _all(of_it(store.messages)),
@@ -112,7 +112,11 @@ async def _all(read: Callable[[str | None], Any]) -> list[dict[str, Any]]:
 
 
 def show_list(found: Sequence[Found]) -> None:
-    """Two lines each: the id whole, to be copied, and what is known of it."""
+    """Three lines each: the id whole, to be copied, and what is known of it. For other programs a row."""
+    if not on_terminal():
+        for each in found:
+            say_row(_row(each))
+        return
     if not found:
         say("No conversation is stored.")
     several = len({each.tenant for each in found}) > 1
@@ -123,6 +127,28 @@ def show_list(found: Sequence[Found]) -> None:
         say(known.id, bold=True)
         say(f"    {known.updated_at:%Y-%m-%d %H:%M}  {known.status}, turn {known.turns}, {tokens}")
         say(f"    {known.model}{tenant}")
+
+
+def _row(found: Found) -> Iterator[object]:
+    known = found.conversation
+    yield from (known.id, f"{known.updated_at:%Y-%m-%dT%H:%M:%SZ}", known.status, known.turns)
+    yield from (known.tokens_before, known.tokens_before - known.tokens_after, known.model, found.tenant)
+
+
+def list_as_json(found: Sequence[Found]) -> None:
+    """What is known of each."""
+    print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
+
+
+def _as_json(known: StoredConversation) -> dict[str, Any]:
+    content: dict[str, Any] = msgspec.to_builtins(known)
+    plan = known.plan and msgspec.json.decode(known.plan)
+    return content | {"coverage": msgspec.json.decode(known.coverage or b"[]"), "plan": plan}
+
+
+def one_as_json(content: dict[str, Any]) -> None:
+    """What is shown of one; `export` has the rest."""
+    print_json({name: content[name] for name in ("tenant", "conversation", "summaries")})
 
 
 def show_one(content: dict[str, Any]) -> None:
@@ -141,6 +167,7 @@ def show_one(content: dict[str, Any]) -> None:
     for name, value in rows.items():
         say(f"{name:<13} {value}")
     for summary in content["summaries"]:
-        place = f"messages {summary['first_index']} to {summary['last_index']}, {summary['tokens']:,} tokens"
+        first, last = summary["first_index"] + 1, summary["last_index"] + 1  # As the summary numbers them.
+        place = f"messages {first} to {last}, {summary['tokens']:,} tokens"
         say(f"\n{summary['id']}: {place}", bold=True)
         say(summary["text"])

@@ -15,8 +15,8 @@ from app import __version__
 from app.commands import ports
 from app.commands.inside import asking
 from app.commands.models import ask_for_models
-from app.commands.setting_lines import setting_lines
-from app.commands.terminal import say
+from app.commands.setting_lines import in_effect
+from app.commands.terminal import on_terminal, print_json, say
 from app.headers.hops import new_instance
 from app.main import has_list_prices, open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix
@@ -38,11 +38,8 @@ _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "pro
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
-async def examine(settings: Settings, *, verbose: bool = False, model: str | None = None) -> bool:
-    """Prints the report, the verdict first. Whether nothing is wrong; warnings are not.
-
-    `verbose`: all settings as well. `model`: a short request to it is sent through a Steno started for that.
-    """
+async def examine(settings: Settings, model: str | None = None) -> list[Finding]:
+    """All that was found. `model`: a short request to it is sent through a Steno started for that."""
     found = check_settings(settings, Tokenizer(settings.tokenizer.folder).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
     found = [
@@ -53,19 +50,41 @@ async def examine(settings: Settings, *, verbose: bool = False, model: str | Non
     ]
     if model is not None:
         found.append(await asyncio.to_thread(round_trip, settings, model))
-    healthy = not any(_STATES[finding.state] == "problem" for finding in found)
-    say(verdict(found), fg="green" if healthy else "red", bold=True)
+    return found
+
+
+def is_healthy(found: Iterable[Finding]) -> bool:
+    """Whether nothing is wrong; warnings are not."""
+    return not any(_STATES[finding.state] == "problem" for finding in found)
+
+
+def show(found: Sequence[Finding], settings: Settings | None) -> None:
+    """The verdict and the findings, then all settings where they are given."""
+    say(verdict(found), fg="green" if is_healthy(found) else "red", bold=True)
     say("\nchecks")
+    before_remedy = f"\n{'':11}-> " if on_terminal() else " -> "
     for finding in found:
         state = _STATES[finding.state]
-        say(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state])
-        if finding.remedy:
-            say(f"{'':11}-> {finding.remedy}")
-    if verbose:
+        say(f"  {state:<8} {finding.subject}: {finding.text}", fg=_COLOURS[state], nl=False)
+        say(f"{before_remedy}{finding.remedy}" if finding.remedy else "")
+    if settings is not None:
         say("\nsettings in effect (* differs from the default)")
-        for line in setting_lines(settings):
-            say(line)
-    return healthy
+        for each in in_effect(settings):
+            say(each.line)
+
+
+def show_json(found: Sequence[Finding], settings: Settings | None) -> None:
+    """The same for programs."""
+    report = {
+        "version": __version__,
+        "starts": all(finding.state != "fatal" for finding in found),
+        "works": is_healthy(found),
+        "checks": [
+            {"state": _STATES[each.state], "subject": each.subject, "text": each.text, "remedy": each.remedy}
+            for each in found
+        ],
+    }
+    print_json(report if settings is None else report | {"settings": list(in_effect(settings))})
 
 
 def check_prices(settings: Settings) -> Iterator[Finding]:

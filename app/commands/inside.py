@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from app.main import create_app
 from app.settings import Settings
-from app.simulator.server import serve
+from app.tasks.server import serve
 
 ANSWER_SECONDS = 120.0
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
+from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.core.limits.budget import Window
 from app.headers.hops import new_instance
 from app.main import open_providers
@@ -70,10 +72,18 @@ async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
 
 
 def show(found: Sequence[Sized]) -> None:
-    """A table that fits a terminal, or a line that says why there is none."""
-    console = Console()
+    """A table that fits a terminal, or rows for other programs; a line where there is none to say why."""
     if not found:
-        console.print("No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o")
+        say(
+            "No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o",
+            file=sys.stderr,
+        )
+        return
+    if not on_terminal():
+        for each in sorted(found, key=_place):
+            of = each.window
+            sizes = (of.context, of.max_input or "", of.max_output or "")
+            say_row((each.model, *sizes, of.source, each.upstream))
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")
@@ -83,11 +93,33 @@ def show(found: Sequence[Sized]) -> None:
     table.add_column("upstream")
     for row in _rows(found):
         table.add_row(*row)
-    console.print(table)
+    Console().print(table)
+
+
+def show_json(found: Sequence[Sized]) -> None:
+    """With the names of `GET /context/models`."""
+    print_json(
+        [
+            {
+                "id": each.model,
+                "upstream": each.upstream,
+                "context_window": each.window.context,
+                "max_input_tokens": each.window.max_input,
+                "max_output_tokens": each.window.max_output,
+                "source": each.window.source,
+                "note": each.window.note,
+            }
+            for each in sorted(found, key=_place)
+        ]
+    )
 
 
 def _rows(found: Sequence[Sized]) -> Iterator[tuple[str, ...]]:
-    for each in sorted(found, key=lambda sized: (sized.model, sized.upstream)):
+    for each in sorted(found, key=_place):
         window = each.window
         sizes = (f"{tokens:,}" if tokens else "" for tokens in (window.context, window.max_input, window.max_output))
         yield (each.model, *sizes, SOURCES[window.source], each.upstream)
+
+
+def _place(sized: Sized) -> tuple[str, str]:
+    return sized.model, sized.upstream

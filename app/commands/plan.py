@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -35,8 +36,15 @@ class UnusableRequest(Exception):
     """What was given is not a request that Steno can plan."""
 
 
-def plan(settings: Settings, body: bytes, written: str | None, window: int | None) -> Iterator[str]:
-    """The lines to print. Raises `UnusableRequest` and `ConfigurationError`.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    model: str | None
+    answer: dict[str, Any]
+    """Of `POST /context/plan`."""
+
+
+def plan(settings: Settings, body: bytes, written: str | None, window: int | None) -> Planned:
+    """What would be done. Raises `UnusableRequest` and `ConfigurationError`.
 
     `written` is the name of the format; None: Responses where there is an `input`, otherwise Chat Completions.
     """
@@ -50,10 +58,12 @@ def plan(settings: Settings, body: bytes, written: str | None, window: int | Non
     planned = answer.json()
     if answer.status_code != 200:
         raise UnusableRequest(planned["error"]["message"])
-    return _in_words(request, planned)
+    return Planned(request.get("model"), planned)
 
 
-def _in_words(request: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[str]:
+def in_words(of: Planned) -> Iterator[str]:
+    """The lines to print."""
+    planned = of.answer
     context, budget = planned["context"], planned["budget"]
     tokens = context["tokens"]
     over = "over" if tokens["estimated"] > budget["trigger"] else "within"
@@ -62,11 +72,11 @@ def _in_words(request: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterato
     yield f"  request    {tokens['estimated']:>9,} tokens, {over} the trigger of {budget['trigger']:,}"
     yield f"  forwarded  {tokens['forwarded']:>9,} tokens, {tokens['saved']:,} saved"
     source = SOURCES[budget["window_source"]]
-    yield f"  window     {budget['window']:>9,} tokens for {request.get('model')} (from: {source})"
+    yield f"  window     {budget['window']:>9,} tokens for {of.model} (from: {source})"
     yield f"  limit      {budget['limit']:>9,} tokens for the prompt; a compaction aims at {budget['target']:,}"
     if made := planned["summaries_to_make"]:
-        of = f"{planned['messages_to_summarize']} messages"
-        yield f"  summaries  {made:>9,} to be made of {of}, counted here at their largest"
+        messages = f"{planned['messages_to_summarize']} messages"
+        yield f"  summaries  {made:>9,} to be made of {messages}, counted here at their largest"
     if context["actions"]:
         yield f"  actions    {', '.join(context['actions'])}"
     if context["reason"]:
@@ -78,7 +88,8 @@ def _in_words(request: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterato
 
 
 def _range(part: Mapping[str, Any]) -> str:
+    """Numbered from 1, as summaries number them to the model."""
     first, last = part.get("first_index"), part.get("last_index")
     if first is None or last is None:
         return ""
-    return f", message {first}" if first == last else f", messages {first} to {last}"
+    return f", message {first + 1}" if first == last else f", messages {first + 1} to {last + 1}"

@@ -10,8 +10,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 SPREADS = sys.platform == "linux"
-"""Whether the kernel spreads connections over all sockets that listen at one address (`benchmarks/workers.py`). Where
-several processes share one socket, whoever is awake takes most of a crowd."""
+"""Whether the kernel spreads connections over all sockets that listen at one address (`lab/benchmarks/workers.py`).
+Where several processes share one socket, whoever is awake takes most of a crowd."""
 
 ASK_SECONDS = 0.5
 LONGEST_ANSWER = 10_000

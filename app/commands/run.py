@@ -24,6 +24,7 @@ import typer
 from app import __version__
 from app.commands import ports
 from app.commands.child import Child
+from app.commands.lab import lab
 from app.commands.logs import configure_logging
 from app.commands.server import SWITCH_SECONDS, cannot_listen
 from app.commands.spent import Spent
@@ -36,9 +37,8 @@ from app.proxy.protocol import protocol_within
 from app.settings import ConfigurationError, Settings, load
 from app.settings.secret import server_secret
 from app.settings.sections.upstreams import ANTHROPIC
-from app.simulator import Simulator
-from app.simulator.server import serve
 from app.store.database import read_url
+from app.tasks.server import serve
 from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
@@ -132,7 +132,11 @@ def is_anthropic(settings: Settings) -> bool:
 def _simulated(options: Options) -> Iterator[str]:
     """A scripted provider in this process: its base URL."""
     count = Tokenizer(load().tokenizer.folder).counter(rules_for("gpt-4o").encoding)
-    with Simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count).serve() as server:
+    with (
+        lab("simulator")
+        .Simulator(window=options.window or SIMULATED_WINDOW, models="any", count=count)
+        .serve() as server
+    ):
         yield f"{server.url}/v1"
 
 

@@ -1,9 +1,10 @@
-"""The settings in effect, one a line, each with where it was set."""
+"""The settings in effect, each with where it was set."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -28,16 +29,29 @@ ALIASES = {
 LONGEST_VALUE = 60
 
 
-def setting_lines(settings: Settings) -> Iterator[str]:
-    """Each setting with its value and, where it is not the default, who set it."""
+@dataclass(frozen=True, slots=True)
+class InEffect:
+    key: str
+    value: str
+    """As JSON, or in words where it is a secret or long."""
+    source: str | None
+    """Who set it; None for a default."""
+
+    @property
+    def line(self) -> str:
+        short = self.value if len(self.value) <= LONGEST_VALUE else f"{self.value[: LONGEST_VALUE - 3]}..."
+        return f"    {self.key} = {short}" if self.source is None else f"  * {self.key} = {short}   ({self.source})"
+
+
+def in_effect(settings: Settings) -> Iterator[InEffect]:
+    """Every setting."""
     defaults, unflagged = Settings.model_construct(), _without_flags()
     for key, _ in every_setting():
-        value = _value(settings, key)
-        if value == _value(defaults, key):
-            yield f"    {key} = {_shown(key, value)}"
-            continue
-        flagged = unflagged is not None and _value(unflagged, key) != value
-        yield f"  * {key} = {_shown(key, value)}   ({'command line' if flagged else _source(key)})"
+        value, source = _value(settings, key), None
+        if value != _value(defaults, key):
+            flagged = unflagged is not None and _value(unflagged, key) != value
+            source = "command line" if flagged else _source(key)
+        yield InEffect(key, _shown(key, value), source)
 
 
 def _value(settings: Settings, key: str) -> Any:
@@ -54,8 +68,7 @@ def _shown(key: str, value: Any) -> str:
             return "(hidden: cannot be read)"
     if key in ("models", "upstreams"):
         return f"{len(value)} entries"
-    text = msgspec.json.encode(value, enc_hook=str).decode()
-    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
+    return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _without_flags() -> Settings | None:

@@ -1,18 +1,34 @@
-"""What commands print: in colours on a terminal, unless NO_COLOR says otherwise, and progress as lines elsewhere."""
+"""What commands print: in colours on a terminal, unless NO_COLOR says otherwise; elsewhere one line an entry."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, TextIO
 
+import msgspec
 import typer
 
 
-def say(text: str, *, file: TextIO | None = None, **style: Any) -> None:
+def say(text: str, *, file: TextIO | None = None, nl: bool = True, **style: Any) -> None:
     """A line in that style, to standard output if no file is given."""
     at = file or sys.stdout
-    typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, color=True)
+    typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, nl=nl, color=True)
+
+
+def say_row(cells: Iterable[object]) -> None:
+    """One entry for other programs: a line, with tabs between the cells."""
+    typer.echo("\t".join(" ".join(str(cell).split()) for cell in cells))
+
+
+def print_json(value: Any) -> None:
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)))
+
+
+def on_terminal() -> bool:
+    """Whether a person reads standard output, and not a program."""
+    return sys.stdout.isatty()
 
 
 def may_be_coloured(file: TextIO) -> bool:

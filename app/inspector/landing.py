@@ -91,6 +91,9 @@ def findings(visit: Visit) -> list[Finding]:
     if store.reason is not None:
         text = f"The database {store.place} cannot be used: {store.reason}"
         found.insert(0, Finding("problem", "database", text, "Requests are served un-compacted; it is tried again."))
+    elif store.not_written is not None:
+        text = f"The database {store.place} can be read and not written: {store.not_written}"
+        found.insert(0, Finding("problem", "database", text, store.remedy or ""))
     return found
 
 

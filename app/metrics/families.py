@@ -19,7 +19,8 @@ and of the difference."""
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
 """What came of a summary call that brought an answer."""
-CACHES = ("messages", "histories", "bodies", "recall")
+RECORDED = ("requests", "usage", "messages")
+CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries", "prints", "archive")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
 """What a compaction that was begun may come to. The other outcomes are those of requests."""
 _ROUTES = ("chat", "passthrough", "own", "refused")
@@ -200,7 +201,18 @@ DATABASE_SECONDS = Family(
 
 # State
 
-DATABASE_UP = Family("gauge", "steno_database_up", "Whether a worker uses the database: 1, or 0.", is_each=True)
+DATABASE_UP = Family("gauge", "steno_database_up", "Whether a worker reads the database: 1, or 0.", is_each=True)
+DATABASE_WRITABLE = Family(
+    "gauge", "steno_database_writable", "Whether a worker can store anything in the database: 1, or 0.", is_each=True
+)
+RECORDS_WAITING = Family(
+    "gauge",
+    "steno_records_waiting",
+    "What a worker recorded and could not store yet.",
+    {"kind": RECORDED},
+    is_each=True,
+)
+RECORDS_DROPPED = Family("counter", "steno_records_dropped", "What was recorded and never stored.", {"kind": RECORDED})
 PAUSED = Family("gauge", "steno_summarisers_paused", "Models that a worker asks for no summaries now.", is_each=True)
 IN_FLIGHT = Family("gauge", "steno_in_flight_bytes", "Bytes of the chat requests that are being served.", is_each=True)
 CACHE_BYTES = Family(
@@ -214,5 +226,6 @@ FAMILIES = (
     *(PAYLOADS, PAYLOAD_REASONS, TOKENS, RECALLED, COST, ESTIMATE_RATIO),
     *(COMPACTIONS, COMPACTION_FAILURES, COMPACTION_SECONDS, CHUNKS, SUMMARY_CALLS, VALUES_KEPT),
     *(WAITS, LEASE_WAITS, THREAD_WAITS, DATABASE_SECONDS),
-    *(DATABASE_UP, PAUSED, IN_FLIGHT, CACHE_BYTES, WORKERS, RESTARTS),
+    *(DATABASE_UP, DATABASE_WRITABLE, RECORDS_WAITING, RECORDS_DROPPED),
+    *(PAUSED, IN_FLIGHT, CACHE_BYTES, WORKERS, RESTARTS),
 )

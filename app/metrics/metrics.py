@@ -197,6 +197,10 @@ class Metrics:
             place = _ERRORS[OTHER_4XX if str(code).startswith("4") else OTHER_5XX]
         self._row[place] += 1
 
+    def grown(self, counter: Family, number: float, *labels: str) -> None:
+        """By how much, since it was looked at last."""
+        self._row[_places(counter)[labels]] += number
+
     def measured(self, gauge: Family, number: float, *labels: str) -> None:
         """What a gauge of this worker shows from now on."""
         self._row[_places(gauge)[labels]] = number

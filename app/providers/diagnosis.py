@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from app.errors import LoopDetected, StenoError
+from app.errors import LoopDetected, StenoError, UpstreamUnreachable
 from app.providers.discovery import ListingRefused, ModelListing
 from app.providers.listings import ListingOutcome
 from app.providers.providers import Provider
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import POINT_AT_PROVIDER, Finding
+from app.wire.missing_paths import says_no_such_path
+
+PROBE_SECONDS = 5.0
 
 
 async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str | None) -> Finding:
@@ -18,8 +21,9 @@ async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str
     subject, address = f"upstream{suffix(provider)} {provider.settings.base_url}", f"{_section(provider)}.base_url"
     if isinstance(listed, StenoError):
         why = f" ({listed.__cause__})" if listed.__cause__ and str(listed.__cause__) else ""
+        what = listed.what if isinstance(listed, UpstreamUnreachable) else listed.message
         remedy = f"Check {address}, and that this machine may connect to it."
-        return Finding("problem", subject, f"{listed.message}{why}", remedy)
+        return Finding("problem", subject, f"{what}{why}", remedy)
     if isinstance(listed, ModelListing) and listed.models:
         return Finding("ok", subject, f"reachable, lists {len(listed.models)} models")
     if isinstance(listed, ListingRefused) and listed.status == LoopDetected.status:
@@ -29,6 +33,11 @@ async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str
         return _judge_key(subject, listed, key_in)
     if isinstance(listed, ListingRefused) and listed.status not in (200, 404, 405):
         return Finding("warning", subject, f"reachable, but answers with status {listed.status}", "Ask the provider.")
+    return await _judge_path(provider, listed, subject, address)
+
+
+async def _judge_path(provider: Provider, listed: ModelListing | ListingRefused, subject: str, address: str) -> Finding:
+    """Of a base URL below which there is no list of models, or an empty one: the path of `address` may be wrong."""
     found = "lists no models"
     if isinstance(listed, ListingRefused):
         found = f"has no list of models at /models ({'no JSON' if listed.status == 200 else listed.status})"
@@ -39,8 +48,27 @@ async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str
     if isinstance(listed, ListingRefused) and listed.status == 200:
         remedy = f"Check {address}: it is the API's address, with its path (most end in /v1), not a web site's."
         return Finding("problem", subject, f"reachable, but {found}", remedy)
+    if isinstance(listed, ListingRefused) and (paths := await _missing_paths(provider)):
+        remedy = f"Check the path of {address}: most end in /v1."
+        return Finding("problem", subject, f"reachable, but {found}, and nothing at {' or '.join(paths)}", remedy)
     remedy = f"Check the path of {address} (most end in /v1); some providers have no list of models."
     return Finding("warning", subject, f"reachable, but {found}", remedy)
+
+
+async def _missing_paths(provider: Provider) -> list[str]:
+    """Where its formats would be, below the base URL, if none of them is there; otherwise nothing.
+
+    An empty request is sent to each: it costs nothing, and is refused in another way where there is such a path.
+    """
+    headers = [(b"content-type", b"application/json")]
+    for format_ in provider.formats:
+        try:
+            answer = await provider.upstream.ask(format_.path, headers, PROBE_SECONDS, b"{}")
+        except StenoError:
+            return []
+        if not says_no_such_path(answer.status, answer.body):
+            return []
+    return [format_.path.decode().removeprefix("/v1") for format_ in provider.formats]
 
 
 def suffix(provider: Provider) -> str:

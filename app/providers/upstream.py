@@ -189,7 +189,8 @@ class HttpUpstream:
         return RequestHead(method, self._at_provider(target), self._base.netloc, sent)
 
     def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[RelayedAnswer]:
-        return self._pool.exchange(head.before(content), content, to_head=head.asks_head_alone)
+        written = head.before(content)
+        return self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
 
     @asynccontextmanager
     async def completion(
@@ -265,7 +266,7 @@ class HttpUpstream:
         try:
             return await self._client.send(request, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise UpstreamUnreachable(f"No connection to the provider at {self._base.host} could be made.") from error
+            raise UpstreamUnreachable(self._base.host) from error
         except httpx.TimeoutException as error:
             raise UpstreamTimedOut("The provider accepted the request and then sent nothing for too long.") from error
         except httpx.TransportError as error:

@@ -9,7 +9,7 @@ import structlog
 
 from app.compaction.job import Job
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
-from app.core.limits.recovery import LEAST_ROOM, recovery_budget
+from app.core.limits.recovery import least_room, recovery_budget
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.savings import Estimated
@@ -79,7 +79,8 @@ class Observation:
     @property
     def could_overflow(self) -> bool:
         """Whether an early error may be about the prompt's size, and a smaller one could be made."""
-        return self.facts.job.compaction and (self.facts.job.conversation.bound or LEAST_ROOM + 1) > LEAST_ROOM
+        bound, job = self.facts.job.conversation.bound, self.facts.job
+        return job.compaction and (bound is None or bound > least_room(job.budget))
 
     @property
     def sent(self) -> int:
@@ -262,8 +263,8 @@ class Observation:
         if reported is None:
             return
         provider.windows.succeeded(tenant, request.model, reported, self.facts.measure.asked)
-        if not self.services.calibration.enabled:
-            return
+        if not self.services.calibration.enabled or (self.decision.view is not None and self.decision.view.drops):
+            return  # Nobody knows which thoughts the provider left out.
         calibrations, formula, tools = provider.calibrations, self.facts.measure.formula, self.facts.measure.tools
         taught = (pictures_of(formula), False) if conversation.holds_media else (formula, tools)
         if not calibrations.is_due(tenant, request.model, *taught):

@@ -18,15 +18,20 @@ def health_router(services: Services) -> APIRouter:
         return {"status": "ok"}
 
     async def ready(response: Response) -> dict[str, Any]:
-        """503 only while stopping: without its database Steno still serves, and says that it is degraded."""
+        """503 only while stopping: without its database Steno still serves, and says that it is degraded.
+
+        `db` is `degraded` while nothing can be read or written, and `not_written` while it can only be read.
+        """
         if services.tasks.draining:
             response.status_code = 503
             return {"status": "draining"}
-        database: dict[str, Any] = {"db": services.store.state}
-        if services.store.reason:
-            database["reason"] = services.store.reason
+        store = services.store
+        database: dict[str, Any] = {"db": store.state}
+        if store.remedy is not None:
+            db = store.state if store.reason is not None else "not_written"
+            database = {"db": db, "reason": store.reason or store.not_written, "remedy": store.remedy}
         return {
-            "status": "ok" if services.store.state == "ok" else "degraded",
+            "status": "ok" if store.remedy is None else "degraded",
             **database,
             "tokenizer": "heuristic" if services.estimator.heuristics else "tiktoken",
         }

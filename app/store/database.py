@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from app.store.errors import DatabaseURLError, Queued
+from app.store.files import beside, identity_of
 
 CONNECT_SECONDS = 3.0
 COMMAND_SECONDS = 5.0
@@ -42,6 +45,9 @@ _LIMITS_SINCE_17 = {
 }
 _KEEPALIVES = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "3"}
 """The server's own would notice after two hours that nobody is there any more."""
+CACHE_KIB = 512
+"""Pages of a file that each connection to SQLite keeps."""
+
 _DEMOTED = "25006"
 _READS_ONLY = "steno_reads_only"
 
@@ -128,6 +134,10 @@ class Database:
         self._driver_connections: WeakSet[Any] = WeakSet()
         self._idle: WeakSet[Any] = WeakSet()
         """Those of the pool that nobody uses."""
+        self._file: tuple[int, int] | None = None
+        """Which file the connections lead to; None before the first one, and where the database is none."""
+        self._beside: set[tuple[int, int] | None] = set()
+        """The files that SQLite keeps beside it."""
         self.engine = self._postgresql(COMMAND_SECONDS) if self.address.kind == "postgresql" else self._sqlite()
         self._reader = self.engine.execution_options(**self._reading_options())
 
@@ -190,7 +200,7 @@ class Database:
     async def migrating(self) -> AsyncIterator[AsyncConnection]:
         """One transaction that may wait for another process's migrations, and may rewrite a large table."""
         if self.address.kind != "postgresql":
-            async with self.writing() as connection:
+            async with self.writing(patient=True) as connection:
                 yield connection
             return
         engine = self._postgresql(MIGRATION_SECONDS, poolclass=NullPool)
@@ -204,6 +214,38 @@ class Database:
         """Cut the connections that nobody uses: they may have died in silence, while new ones work."""
         for connection in list(self._idle):
             connection.terminate()  # What is closed is made anew before it is used.
+
+    def is_replaced(self) -> bool:
+        """Whether the file that the connections lead to is no longer the one of that name. SQLite does not notice, and
+        writes to a file that nobody finds."""
+        path = self.address.path
+        if path is None or self._file is None:
+            return False
+        try:
+            return identity_of(path) != self._file
+        except OSError:
+            return False  # It cannot be looked at, which says nothing about it.
+
+    async def let_go(self) -> None:
+        """Leave a file that was deleted or replaced. The next connection leads to the one of that name, which is made.
+
+        To be called when nobody begins anything.
+        """
+        path, pool = self.address.path, self.engine.pool
+        assert path is not None  # noqa: S101 - only a file is replaced
+        try:
+            async with asyncio.timeout(2 * COMMAND_SECONDS):
+                while pool.checkedout():  # type: ignore[attr-defined]  # noqa: ASYNC110 - a pool has no event
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            pass  # Whoever is still at it ends on the old file.
+        await self.engine.dispose()
+        for left in beside(path):
+            # They belong to the old file: SQLite would play them into the new one. Another process may have made it
+            # already, with files of its own beside it.
+            if identity_of(left) in self._beside - {None}:
+                left.unlink()
+        self._file, self._beside = None, set()
 
     async def close(self) -> None:
         """Close every connection; those that do not answer within two seconds are cut."""
@@ -239,9 +281,21 @@ class Database:
             hide_parameters=True,
             **pool,
         )
+        event.listen(engine.sync_engine, "do_connect", self._refuse_another_file)
         event.listen(engine.sync_engine, "connect", _set_pragmas)
+        event.listen(engine.sync_engine, "connect", self._remember_file)
         event.listen(engine.sync_engine, "begin", _begin_immediate)
         return engine
+
+    def _refuse_another_file(self, *_: Any) -> None:
+        if self.is_replaced():
+            # Some connections to the old file and some to the new one would share what lies beside them.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    def _remember_file(self, *_: Any) -> None:
+        if (path := self.address.path) is not None:
+            self._file = self._file or identity_of(path)
+            self._beside.update(map(identity_of, beside(path)))
 
     def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
         connect = partial(asyncpg.connect, self.address.dsn, timeout=CONNECT_SECONDS, command_timeout=command_seconds)
@@ -327,6 +381,8 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
+    # By default 2 MB, and that for each of fifteen connections. The system has the file in its memory anyway.
+    cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
     cursor.close()
 
 

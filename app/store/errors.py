@@ -31,9 +31,10 @@ _CONTENDED_STATES = ("40", "55P03")
 # server's disk or system, 25006 a standby after a failover, 25P03 and 25P04 a transaction idle or open for too long,
 # 55000 a database that accepts no connections for now.
 _TRANSIENT_STATES = ("08", "53", "55000", "57014", "57P0", "58", "25006", "25P03", "25P04", *_CONTENDED_STATES)
-# 28 a password or an entry of pg_hba.conf, 3D000 a database that is not there: at the start a wrong URL. Afterwards
-# somebody is about to change the password, or restores the database, and nothing is said against any statement.
-_REFUSED_AT_CONNECT = ("28", "3D000")
+# 28 a password or an entry of pg_hba.conf, 3D000 a database that is not there, 42501 a right that is missing: at the
+# start a wrong URL. Afterwards somebody is about to change the password or the rights, or restores the database, and
+# nothing is said against any statement.
+_NOT_ALLOWED_IN = ("28", "3D000", "42501")
 # What asyncpg says of a connection that was closed, or ended in the middle of an answer.
 _OF_THE_CONNECTION = (asyncpg.InterfaceError, asyncpg.InternalClientError)
 _TRANSIENT_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
@@ -98,7 +99,7 @@ def unavailable(error: BaseException) -> StoreUnavailable:
 
 def is_away(error: BaseException) -> bool:
     """Whether a database that was well does not let us in for now, for whatever reason."""
-    return is_unreachable(error) or _state(error).startswith(_REFUSED_AT_CONNECT)
+    return is_unreachable(error) or _state(error).startswith(_NOT_ALLOWED_IN)
 
 
 def is_unreachable(error: BaseException) -> bool:

@@ -25,6 +25,20 @@ def make_file(database: Path) -> None:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
 
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """The device and number of a file, which its name does not tell; None if there is none. Raises OSError."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def beside(database: Path) -> tuple[Path, Path]:
+    """What SQLite keeps beside it while it is open."""
+    return database.with_name(f"{database.name}-wal"), database.with_name(f"{database.name}-shm")
+
+
 def make_folder(folder: Path) -> None:
     """Makes it and those above it; what is there already keeps its mode, whoever made it. Raises OSError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -46,7 +60,7 @@ def obstacle(database: Path) -> str | None:
 
 def open_to_others(database: Path) -> Iterator[Path]:
     """The database's files that somebody else may read or write."""
-    for path in (database, *(database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))):
+    for path in (database, *beside(database)):
         if path.is_file() and path.stat().st_mode & OTHERS:
             yield path
 

@@ -101,6 +101,21 @@ class RequestCalls(Calls):
         await self._bounded(self._writes.flush_all, FLUSH_SECONDS)
 
     @property
+    def waiting(self) -> int:
+        """Recorded requests that are not stored yet."""
+        return self._writes.requests
+
+    @property
+    def waiting_records(self) -> int:
+        """Usage records that are not stored yet."""
+        return self._writes.records
+
+    @property
+    def waiting_messages(self) -> int:
+        """Messages that are not archived yet."""
+        return self._writes.messages
+
+    @property
     def dropped(self) -> int:
         """Recorded requests that will not be stored."""
         return self._writes.dropped

@@ -383,3 +383,13 @@ usage_days = Table(
     PrimaryKeyConstraint("tenant", "day", "purpose", "model", "context_status"),
     Index(None, "day"),
 )
+
+# Days of before there were sums, which are not added up yet.
+usage_days_due = Table(
+    "usage_days_due",
+    metadata,
+    _required("tenant", CleanText),
+    _required("day", Milliseconds),
+    PrimaryKeyConstraint("tenant", "day"),
+    Index(None, "day"),
+)

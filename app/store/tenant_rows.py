@@ -11,12 +11,12 @@ from sqlalchemy import ColumnElement, Table, delete, func, select, tuple_, updat
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.clock import moment, now_ms
-from app.store.tables import conversations, heads, leases, message_words, metadata, summary_words
+from app.store.tables import conversations, heads, leases, message_words, metadata, summary_words, usage_days_due
 
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
 _WORDS = (summary_words, message_words)
 """Those of summaries and messages, once more: they go with them."""
-EXPORTED = tuple(table for table in TABLES if table not in _WORDS)
+EXPORTED = tuple(table for table in TABLES if table not in (usage_days_due, *_WORDS))
 _ERASED = tuple(table for table in TABLES if table not in (leases, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))

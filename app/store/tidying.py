@@ -7,8 +7,9 @@ import random
 
 import structlog
 
-from app.store import lease, retention, summary_index
+from app.store import lease, retention, summary_index, usage_days
 from app.store.calls import TASK_SECONDS, Calls
+from app.store.database import MIGRATION_SECONDS
 from app.store.errors import StoreUnavailable
 from app.store.guard import Work
 
@@ -64,12 +65,23 @@ class Tidying(Calls):
         for remove in retention.REMOVALS:
             await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS))
 
+    async def add_days_up(self) -> None:
+        """Those of an earlier release, a few at a time; each replica goes on where another one stopped."""
+
+        async def add_up() -> int:
+            # A day of millions of records takes longer than other statements may.
+            async with self._database.migrating() as connection:
+                return await usage_days.add_up_due_days(connection)
+
+        if await self._bounded(self._read(usage_days.is_any_due), TASK_SECONDS):
+            await self._repeat(add_up, MIGRATION_SECONDS)
+
     async def _tidy(self) -> None:
         """Soon after the start, then about once an hour."""
         await self._readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
-            for tidy in (self.remove_old_leases, self.remove_unused, self.index_summaries):
+            for tidy in (self.remove_old_leases, self.remove_unused, self.add_days_up, self.index_summaries):
                 try:
                     await tidy()
                 except StoreUnavailable as error:
@@ -78,9 +90,9 @@ class Tidying(Calls):
                     log.exception("tidying put off", task=tidy.__name__)
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
 
-    async def _repeat(self, change: Work[int]) -> None:
+    async def _repeat(self, change: Work[int], seconds: float = TASK_SECONDS) -> None:
         """A few at a time, so that nobody waits long for the write lock of SQLite; until there are none left."""
         changed = 1
         while changed:
-            changed = await self._bounded(change, TASK_SECONDS)
+            changed = await self._bounded(change, seconds)
             await asyncio.sleep(PAUSE_SECONDS)

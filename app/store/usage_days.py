@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Insert, Select, delete, func, literal_column, select
+from sqlalchemy import ColumnElement, FromClause, Insert, Select, delete, func, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Purpose
@@ -20,9 +20,11 @@ from app.store.batches import Key, has_key, written
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.prepared import Prepared
-from app.store.tables import usage_days, usage_records
+from app.store.tables import usage_days, usage_days_due, usage_records
 
 DAY_MS = 86_400_000
+TENANTS_AT_ONCE = 20
+"""Whose days are added up in one transaction."""
 MOST_MODELS = 20
 """That a report has, those with the largest prompts."""
 
@@ -108,6 +110,31 @@ async def delete_records(connection: AsyncConnection, tenant: str, conversation_
         await connection.execute(_added_to_days(connection, _sums_of(usage_records, *own, sign=-1)))
         await connection.execute(delete(usage_records).where(*own))
     await connection.execute(delete(usage_days).where(usage_days.c.tenant == tenant, usage_days.c.calls <= 0))
+
+
+async def is_any_due(connection: AsyncConnection) -> bool:
+    """Whether there are days whose records are there and not added up yet."""
+    return (await connection.execute(select(usage_days_due.c.day).limit(1))).first() is not None
+
+
+async def add_up_due_days(connection: AsyncConnection) -> int:
+    """Add up one day of some tenants, the latest that is due, and say of how many. Needs a transaction, which may take
+    seconds where there are many records."""
+    if connection.dialect.name == "postgresql":
+        # Others may store records, or delete some: what they do is either among those that are added up here, or waits
+        # and is added afterwards.
+        await connection.execute(text("LOCK TABLE usage_days IN SHARE ROW EXCLUSIVE MODE"))
+    due, days, of = usage_days_due.c, usage_days.c, usage_records.c
+    latest = select(func.max(due.day)).scalar_subquery()
+    found = await connection.execute(select(due.tenant, due.day).where(due.day == latest).limit(TENANTS_AT_ONCE))
+    if not (rows := found.all()):
+        return 0
+    tenants, day = [row.tenant for row in rows], rows[0].day
+    await connection.execute(delete(usage_days).where(days.tenant.in_(tenants), days.day == day))
+    within = (of.tenant.in_(tenants), of.created_at >= day, of.created_at < day + DAY_MS)
+    await connection.execute(_added_to_days(connection, _sums_of(usage_records, *within)))
+    await connection.execute(delete(usage_days_due).where(due.tenant.in_(tenants), due.day == day))
+    return len(rows)
 
 
 async def read_days(connection: AsyncConnection, tenant: str, days: int) -> UsageDays:

@@ -9,17 +9,20 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import structlog
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
+from app.memory.caches import Caches
 from app.memory.repeats import Repeats
 from app.store.archive import Archive, Strand
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, write_conversations
 from app.store.database import Database
-from app.store.errors import DATABASE_ERRORS, StoreUnavailable, describe, is_away
+from app.store.errors import DATABASE_ERRORS, Contended, StoreUnavailable, describe, is_away
 from app.store.guard import Guard
 from app.store.message_rows import MessageRow, write_messages
 from app.store.usage_records import UsageRecord, write_usage
+from app.store.wakeups import set_within
 
 log = structlog.get_logger("steno.store")
 
@@ -29,12 +32,25 @@ MOST_SOON = 16
 """Pieces of such work that wait; with one more all are done, so that nobody has to wait for many."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
+TRIAL_SECONDS = 5.0
+"""After so long without anything to store it is tried whether something could be."""
 FLUSH_SECONDS = 10.0
 QUEUE_CONVERSATIONS = 10_000
 BATCH = 500
 """Conversations, and records, that are stored in one transaction."""
 QUEUE_RECORDS = 20_000
 """Usage records, about 1 kB each."""
+REMEDY = (
+    "See that the database runs, that its disk has room, and that Steno may write to it: no read-only volume or file, "
+    "no standby. Meanwhile stored summaries are used and no new ones are made; what waits is stored once it can be."
+)
+_TRIALS = {
+    # A page of the file, so that a full disk is noticed, too.
+    "file": text("UPDATE alembic_version SET version_num = version_num"),
+    # Changes nothing, and is refused where nothing may be changed. Not the table above: the role that serves may have
+    # no right to it, where another one migrates.
+    "postgresql": text("DELETE FROM leases WHERE tenant = ''"),
+}
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -50,7 +66,7 @@ class WriteBehind:
     What waits here is already visible to this process: an agent's next request comes sooner than the next flush.
     """
 
-    def __init__(self, database: Database, guard: Guard) -> None:
+    def __init__(self, database: Database, guard: Guard, caches: Caches | None = None) -> None:
         self._database = database
         self._guard = guard
         self._queue: dict[Key, UnwrittenRequests] = {}
@@ -59,12 +75,15 @@ class WriteBehind:
         self._records_in_flight: dict[str, UsageRecord] = {}
         self._is_unsure = False
         """Whether some records that wait may be stored already: a flush failed, perhaps after its last word."""
-        self._archive = Archive()
+        self._archive = Archive(caches)
         self._writing = asyncio.Lock()
+        self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []
         self._repeats = Repeats()
         self._task: asyncio.Task[None] | None = None
+        self.reason: str | None = None
+        """Why nothing can be written; None while it can be, as far as is known."""
         self.dropped = 0
         """Requests that will not be in the store: the queue was full, or the database refused what they held."""
         self.dropped_records = 0
@@ -118,19 +137,34 @@ class WriteBehind:
             self._recorded.set()
 
     @property
+    def waiting(self) -> bool:
+        """Whether anything is not stored yet."""
+        self.catch_up()
+        return bool(self._queue or self._in_flight or self.records or self._archive.waiting)
+
+    @property
+    def requests(self) -> int:
+        """Requests that are not stored yet."""
+        return sum(seen.requests for seen in (*self._queue.values(), *self._in_flight.values()))
+
+    @property
+    def records(self) -> int:
+        """Usage records likewise."""
+        return len(self._records) + len(self._records_in_flight)
+
+    @property
+    def messages(self) -> int:
+        """Messages of the archive likewise."""
+        return self._archive.messages
+
+    @property
     def dropped_messages(self) -> int:
         """Messages likewise; what follows them brings them once more."""
         return self._archive.dropped
 
-    @property
-    def waiting(self) -> bool:
-        """Whether anything is not stored yet."""
-        self.catch_up()
-        records = self._records or self._records_in_flight
-        return bool(self._queue or self._in_flight or records or self._archive.waiting)
-
     def start(self, ready: asyncio.Event) -> None:
         """Flush in the background from when the tables are there."""
+        self._ready = ready
         self._task = asyncio.ensure_future(self._run(ready))
 
     async def stop(self) -> None:
@@ -144,6 +178,8 @@ class WriteBehind:
         reached, it raises and keeps the rest."""
         self.catch_up()
         async with self._writing:
+            if self._ready is not None and not self._ready.is_set():
+                raise StoreUnavailable("the database is not ready")
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
             strands = self._archive.waiting  # Those that come meanwhile may be of conversations that are not stored.
@@ -154,6 +190,11 @@ class WriteBehind:
                 await self._archive.flush(self._write_messages, strands)
             finally:
                 self._put_back()
+
+    async def pause(self) -> None:
+        """Wait until no flush is in flight. None begins before the database is ready, which it must not be now."""
+        async with self._writing:
+            pass
 
     async def flush_all(self) -> None:
         """Likewise, until nothing waits any more."""
@@ -206,27 +247,37 @@ class WriteBehind:
         self._records, self._records_in_flight = {**self._records_in_flight, **self._records}, {}
 
     async def _run(self, ready: asyncio.Event) -> None:
-        await ready.wait()
         while True:
-            await self._recorded.wait()
+            await set_within(self._recorded, TRIAL_SECONDS)
+            await ready.wait()
             await asyncio.sleep(PAUSE_SECONDS)
             self._recorded.clear()
             try:
-                await self._guard.bounded(self.flush, FLUSH_SECONDS)
+                await self._guard.bounded(self.flush if self.waiting else self._try_out, FLUSH_SECONDS)
             except StoreUnavailable as error:
+                if not isinstance(error, Contended):
+                    self.reason = error.reason
                 if (times := self._repeats.again("flush")) is not None:
-                    log.warning("records wait to be stored", reason=error.reason, times=times)
+                    reason, waiting = error.reason, self.requests
+                    log.warning("database not written", reason=reason, waiting=waiting, remedy=REMEDY, times=times)
             except Exception:  # Whatever it was, what waits must not wait for ever.
                 if (times := self._repeats.again("flush")) is not None:
-                    log.exception("records wait to be stored", times=times)
+                    log.exception("database not written", times=times)
             else:
+                self.reason = None
                 if (ended := self._repeats.over("flush")) is not None:
-                    log.info("records stored again", times=ended[0], seconds=ended[1])
+                    log.info("database written again", times=ended[0], seconds=ended[1])
                 if self._archive.waiting:
                     self._recorded.set()
                 continue
             self._recorded.set()
             await asyncio.sleep(RETRY_SECONDS)
+
+    async def _try_out(self) -> None:
+        """A disk may be full, or a file read-only, long before there is something to store."""
+        if (trial := _TRIALS.get(self._database.address.kind)) is not None:
+            async with self._writing, self._database.writing(patient=True) as connection:
+                await connection.execute(trial)
 
     async def _write_next(self) -> None:
         """A batch of conversations and one of records, which are taken out, in one transaction; each kind in one of its

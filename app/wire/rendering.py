@@ -17,8 +17,6 @@ class Placed(NamedTuple):
     """Which of the transcript's messages it is; None for one of our own, and for the leading instructions."""
     own: bool = False
     """Written by us: a summary or a note."""
-    moved: bool = False
-    """A copy of a pinned message, or a carried one: its neighbours may be others than in the client's own history."""
     summary: Summary | None = None
     """What it is written from."""
 
@@ -54,14 +52,12 @@ def _placed(
                 yield Placed(note(prompts.chunk_text(chunk)), own=True, summary=part)
             case Note(text=text) | Recalled(text=text):
                 yield Placed(note(text), own=True)
-            case Verbatim(start, stop):
+            case Verbatim(start, stop) | Pinned(start, stop):
                 yield from (Placed(messages[index].raw, index) for index in range(start, stop))
-            case Pinned(start, stop):
-                yield from (Placed(messages[index].raw, index, moved=True) for index in range(start, stop))
             case Pruned():
                 pass
             case Carried(index):
-                yield Placed(messages[index].raw, index, moved=True)
+                yield Placed(messages[index].raw, index)
             case Altered(index) if (left := altered(messages[index].raw, part)) is not None:
                 yield Placed(left, index)
 
@@ -69,15 +65,16 @@ def _placed(
 def joined(
     payload: list[Placed], is_user: Callable[[bytes], bool], join: Callable[[bytes, bytes, bool], bytes]
 ) -> list[bytes]:
-    """For a provider that refuses two user messages in a row: those that we made neighbours become one.
+    """For a provider that refuses two user messages in a row: those that were no neighbours in the client's own history
+    become one.
 
     `join` makes one of two; its last argument says that the first of them keeps its other members.
     """
     merged: list[bytes] = []
     before: Placed | None = None
     for each in payload:
-        new = each.own or each.moved or (before is not None and (before.own or before.moved))
-        if merged and new and is_user(merged[-1]) and is_user(each.raw):
+        were_neighbours = before is not None and before.place is not None and each.place == before.place + 1
+        if merged and not were_neighbours and is_user(merged[-1]) and is_user(each.raw):
             # The message that is no note keeps its other members.
             merged[-1] = join(merged[-1], each.raw, each.own)
         else:

@@ -52,6 +52,7 @@ function showContext(context) {
   $("fill").parentElement.setAttribute("aria-valuenow", share);
   $("figures").textContent = `${number.format(forwarded)} of ${number.format(window)} tokens` + (saved ? `, ${number.format(saved)} saved` : "");
   $("inspect").hidden = false;
+  // A link, not a fetch: what Steno stores is shared with pages of other origins only where server.allowed_origins lists them.
   $("inspect").href = `${base()}/ui/conversations/${encodeURIComponent(context.conversation_id)}`;
   showStatus(context.status, context.reason ?? "");
 }

@@ -19,7 +19,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Request, async_playwright
 
 from app.inspector.links import operator_link
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.histories import chat, turns
 from tests.e2e.running import WINDOW, Steno

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.browser.conftest import DESK, PHONE, TABLES, fits_its_width
 from tests.e2e import running
 from tests.e2e.running import Steno

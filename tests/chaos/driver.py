@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import httpx2
 
-from app.simulator import Simulator
-from app.simulator.format import Accepted
-from app.simulator.log import Kind, Record
-from app.simulator.replies import cut_to_tokens
-from app.simulator.script import Fault
+from lab.simulator import Simulator
+from lab.simulator.format import Accepted
+from lab.simulator.log import Kind, Record
+from lab.simulator.replies import cut_to_tokens
+from lab.simulator.script import Fault
 from tests.chaos.cluster import KEY_VARIABLE, Postgres, Replica, key_of
 from tests.chaos.history import DAMAGED, FOREIGN, GAPS, LOG_LIMIT, OVERLAPS, SETTLED_SECONDS, Views, Watch, ripe
 from tests.chaos.talkers import BRANCHES, Asked, Talkers

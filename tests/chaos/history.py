@@ -12,10 +12,10 @@ from typing import Any
 
 import asyncpg
 
-from app.replay.evidence import SentMessages
-from app.replay.formats.known import CHAT_COMPLETIONS
-from app.replay.judge import Judge, Kind, SummaryCalls
-from app.simulator import Record, Simulator
+from lab.replay.evidence import SentMessages
+from lab.replay.formats.known import CHAT_COMPLETIONS
+from lab.replay.judge import Judge, Kind, SummaryCalls
+from lab.simulator import Record, Simulator
 from tests.chaos.talkers import Asked
 
 SETTLED_SECONDS = 1.0

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.log import Record
+from lab.simulator import Simulator
+from lab.simulator.log import Record
 from tests.chaos.cluster import key_of
 from tests.chaos.driver import STORING_SECONDS, Absence, Outcome
 from tests.chaos.history import FOREIGN, GAPS, OVERLAPS, Views, Watch

@@ -26,8 +26,8 @@ import httpx2
 import typer
 
 from app.commands.logs import configure_logging
-from app.simulator import Record, ScriptedCall, Simulator
-from app.simulator.replies import default_reply
+from lab.simulator import Record, ScriptedCall, Simulator
+from lab.simulator.replies import default_reply
 from tests.e2e.compactions import compactions
 from tests.e2e.running import Steno, start
 

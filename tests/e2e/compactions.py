@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
-from app.simulator import Simulator
-from app.simulator.log import Record
+from lab.simulator import Simulator
+from lab.simulator.log import Record
 from tests.e2e.commands import until
 
 NOTES = re.compile(rb"\[Notes on messages [0-9]+ to [0-9]+ of this conversation")

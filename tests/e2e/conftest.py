@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands, running
 from tests.e2e.forks import Forks
 from tests.e2e.running import WINDOW, StartSteno, Steno

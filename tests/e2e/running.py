@@ -15,7 +15,7 @@ from app.main import create_app
 from app.proxy.protocol import protocol_within
 from app.proxy.services import Services
 from app.settings import load
-from app.simulator.server import RunningServer, serve
+from app.tasks.server import RunningServer, serve
 
 Sections = Mapping[str, Any]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
 from app.wire.format import EVENT_SHAPES
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns

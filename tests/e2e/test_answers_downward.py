@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.simulator import Fault, Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import curl, post, request_bytes, send
 from tests.e2e.running import StartSteno
@@ -269,6 +269,7 @@ def test_provider_that_cannot_be_reached_is_a_502(steno: StartSteno) -> None:
         error = answered.json["error"]
         assert set(error) == {"message", "type", "param", "code"}
         assert error["code"] == "upstream_unreachable"
+        assert "Check that it is running, that its base_url in Steno's settings is right" in error["message"]
         assert "secret-path" not in error["message"]
         assert "Traceback" not in error["message"]
         assert answered.header("x-should-retry") is None

@@ -17,8 +17,8 @@ import msgspec
 import openai
 import pytest
 
-from app.simulator import ScriptedCall, Simulator
 from app.wire.formats import FORMATS
+from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.commands import until
 from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES

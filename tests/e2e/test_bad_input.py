@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.settings.presets import PRESET_NAMES
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import MODEL, turns

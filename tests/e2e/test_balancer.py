@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import Serving, until
 from tests.e2e.histories import chat, turns

@@ -234,6 +234,7 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.MethodNotAllowed: lambda run, what: run.ask(what, None, target="/context/models", method="DELETE"),
     errors.TooManyConnections: _crowded,
     errors.TooManyCompactions: _demanding,
+    errors.WebSocketNotSpoken: _asking("/v1/responses", None, b"connection: upgrade", b"upgrade: websocket"),
     errors.UnknownPath: _asking("/context/nothing"),
     errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
     errors.InvalidReference: _asking(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from app import __version__
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT
 from tests.e2e.histories import chat, long_history
@@ -21,8 +22,22 @@ from tests.e2e.running import StartSteno
 def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     ended = commands.run(list(arguments), folder, ROOT, **variables)
     assert "Traceback" not in ended.stderr
-    assert all(len(line) <= 80 for line in ended.stdout.splitlines()), ended.stdout
     return ended
+
+
+def shown(folder: Path, *arguments: str, **variables: str) -> str:
+    """On a terminal, which it fits."""
+    ended = commands.on_terminal("stdout", list(arguments), folder, TERM="dumb", **variables)
+    assert ended.returncode == 0, ended.stderr
+    assert all(len(line) <= 80 for line in ended.stdout.splitlines()), ended.stdout
+    return ended.stdout
+
+
+def rows_of(printed: str) -> dict[str, list[str]]:
+    """Of what is printed for other programs, by the first cell."""
+    rows = [line.split("\t") for line in printed.splitlines()]
+    assert len({len(row) for row in rows}) == 1, printed
+    return {first: rest for first, *rest in rows}
 
 
 def test_version_and_help(tmp_path: Path) -> None:
@@ -34,22 +49,37 @@ def test_version_and_help(tmp_path: Path) -> None:
 def test_models_are_listed_with_where_their_windows_come_from(tmp_path: Path, provider: RunningServer) -> None:
     upstream = ["--upstream", f"{provider.url}/v1"]
     models = json.dumps([{"match": "mine", "context_window": 32_000}])
-    lines = [line.split() for line in run(tmp_path, "models", *upstream, STENO_MODELS=models).stdout.splitlines()]
+    lines = [line.split() for line in shown(tmp_path, "models", *upstream, STENO_MODELS=models).splitlines()]
     assert ["mine", "32,000", "your", "settings", "default"] in lines
     assert ["gpt-4o", "8,000", "the", "provider", "default"] in lines
-    [_, guessed] = run(tmp_path, "models", "never-heard-of", *upstream).stdout.splitlines()
-    assert guessed.split() == ["never-heard-of", "128,000", "a", "guess", "default"]
+    rows = rows_of(run(tmp_path, "models", *upstream, STENO_MODELS=models).stdout)
+    assert rows["mine"] == ["32000", "", "", "config", "default"]
+    assert rows["gpt-4o"] == ["8000", "", "", "provider", "default"]
+    assert len(rows) == 10
+    [guessed] = json.loads(run(tmp_path, "models", "never-heard-of", "--json", *upstream).stdout)
+    assert (guessed["id"], guessed["context_window"]) == ("never-heard-of", 128_000)
+    assert (guessed["source"], guessed["upstream"], guessed["max_output_tokens"]) == ("default", "default", None)
+
+
+def test_models_of_nobody_are_no_rows(tmp_path: Path) -> None:
+    ended = run(tmp_path, "models", "--upstream", "http://127.0.0.1:1/v1")
+    assert (ended.stdout, ended.stderr[:30]) == ("", "No provider lists its models, ")
+    assert run(tmp_path, "models", "--json", "--upstream", "http://127.0.0.1:1/v1").stdout == "[]\n"
 
 
 def test_a_plan_says_in_words_what_would_happen(tmp_path: Path, simulator: Simulator, provider: RunningServer) -> None:
     """Without sending it, and without a database."""
     (tmp_path / "request.json").write_bytes(chat(long_history()))
     upstream = ["--upstream", f"{provider.url}/v1"]
-    planned = run(tmp_path, "plan", "request.json", *upstream).stdout
+    planned = shown(tmp_path, "plan", "request.json", *upstream)
     assert planned.startswith("Steno would replace older turns with summaries.\n")
     assert "over the trigger of 5,320" in planned
     assert "window         8,000 tokens for gpt-4o (from: the provider)" in planned
-    assert "summarised, messages 0 to " in planned
+    assert "summarised, messages 1 to " in planned
+    answer = json.loads(run(tmp_path, "plan", "request.json", "--json", *upstream).stdout)
+    assert (answer["context_status"], answer["budget"]["trigger"]) == ("summarized", 5_320)
+    [summarised] = [part for part in answer["parts"] if part["kind"] == "summarized"]
+    assert summarised["first_index"] == 0
     roomy = run(tmp_path, "plan", "request.json", "--window", "100000", *upstream).stdout
     assert roomy.startswith("Steno would forward it as it is.\n")
     assert not simulator.chats
@@ -80,14 +110,26 @@ def stored(tmp_path: Path, steno: StartSteno) -> str:
 def test_conversations_are_listed_shown_exported_and_deleted(tmp_path: Path, stored: str) -> None:
     """Of every tenant: whoever has the database needs no key."""
     at = ["--database-url", stored]
-    listed = run(tmp_path, "conversations", "list", *at).stdout
+    listed = shown(tmp_path, "conversations", "list", *at)
     assert {line for line in listed.splitlines() if not line.startswith(" ")} == {"order-one", "order-two"}
     assert "summarized" in listed
+    rows = rows_of(run(tmp_path, "conversations", "list", *at).stdout)
+    assert list(rows) == [line for line in listed.splitlines() if not line.startswith(" ")]
+    as_json = json.loads(run(tmp_path, "conversations", "list", "--json", *at).stdout)
+    for each in as_json:
+        _, status, turns, before, saved, model, tenant = rows[each["id"]]
+        assert (status, turns, model, tenant) == ("summarized", str(each["turns"]), "gpt-4o", each["tenant"])
+        assert int(before) - int(saved) == each["tokens_after"]
+        assert each["coverage"][0]["kind"] == "instructions"
     exported = json.loads(commands.run(["conversations", "export", "order-one", *at], tmp_path).stdout)
     assert exported["conversation"]["id"] == "order-one"
     [summary, *_] = exported["summaries"]
-    shown = commands.run(["conversations", "show", "order-one", *at], tmp_path).stdout
-    assert summary["text"].splitlines()[0] in shown
+    written = run(tmp_path, "conversations", "show", "order-one", *at).stdout
+    assert summary["text"].splitlines()[0] in written
+    assert f"{summary['id']}: messages 1 to {summary['last_index'] + 1}, " in written
+    assert json.loads(run(tmp_path, "conversations", "show", "order-one", "--json", *at).stdout) == {
+        name: exported[name] for name in ("tenant", "conversation", "summaries")
+    }
     assert exported["usage"]
     deleted = run(tmp_path, "conversations", "delete", "order-one", "--yes", *at)
     assert deleted.stdout == "Deleted order-one.\n"
@@ -101,6 +143,29 @@ def test_conversations_of_no_database_are_none(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr == f"steno: There is no database {tmp_path}/.local/share/steno/steno.db yet.\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_an_export_does_not_need_the_official_clients(tmp_path: Path, stored: str) -> None:
+    """They are an extra, for replaying."""
+    without = "import sys; sys.modules['openai'] = sys.modules['anthropic'] = None"
+    exporting = [
+        sys.executable,
+        "-c",
+        f"{without}; from app.commands.cli import main; main()",
+        "conversations",
+        "export",
+    ]
+    environment = commands.environment(commands.at_home(tmp_path, {}))
+    ended = subprocess.run(  # noqa: S603
+        [*exporting, "order-one", "--database-url", stored],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["conversation"]["id"] == "order-one"
 
 
 def test_a_bench_measures_both_ways(tmp_path: Path) -> None:

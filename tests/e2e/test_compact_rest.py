@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import StartSteno

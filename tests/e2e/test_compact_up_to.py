@@ -10,7 +10,7 @@ import anthropic
 import openai
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import Answer, get, post

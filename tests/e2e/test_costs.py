@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.core.limits.budget import HOLD_RATIO
-from app.simulator import Record, Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Record, Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from app.compaction import compactor, leased
-from app.simulator import Fault, Simulator
 from app.store import StoreUnavailable
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Fault, Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
 from app.tokens.tokenizer import Tokenizer
+from lab.simulator import Fault, Simulator
 from tests.e2e import commands
 
 TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|summarized)(?:  (.+))?")

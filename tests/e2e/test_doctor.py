@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,15 @@ import pytest
 from sqlalchemy import text
 
 from app import __version__
-from app.commands.doctor import check_port, examine
+from app.commands.doctor import check_port, examine, is_healthy, show
 from app.providers import listings
 from app.settings import load
 from app.settings.checks import Finding
-from app.simulator import Model, Simulator
-from app.simulator.server import RunningServer
 from app.store import Store
 from app.store.database import Database
 from app.store.migrations import head_revision, upgrade
+from app.tasks.server import RunningServer
+from lab.simulator import Model, Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
 from tests.e2e.running import StartSteno
@@ -35,11 +36,9 @@ class Report:
         self.healthy = healthy
 
     def finding(self, subject: str) -> str:
-        """The line of a finding and its advice, on one line, without the padding."""
-        lines = self.text.splitlines()
-        [at] = [number for number, line in enumerate(lines) if subject in line and line.startswith(_STATES)]
-        advice = lines[at + 1] if lines[at + 1 : at + 2] and lines[at + 1].lstrip().startswith("->") else ""
-        return " ".join(f"{lines[at]} {advice}".split())
+        """The line of a finding, without the padding."""
+        [line] = [line for line in self.text.splitlines() if subject in line and line.startswith(_STATES)]
+        return " ".join(line.split())
 
     def setting(self, key: str) -> str:
         [line] = [line for line in self.text.splitlines() if line[4:].startswith(f"{key} = ")]
@@ -68,8 +67,10 @@ def doctor(
             await store.migrate()
             await store.close()
         sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
-        healthy = await examine(load(**sections), verbose=verbose, model=model)
-        return Report(capsys.readouterr().out, healthy)
+        settings = load(**sections)
+        found = await examine(settings, model)
+        show(found, settings if verbose else None)
+        return Report(capsys.readouterr().out, is_healthy(found))
 
     return examine_with
 
@@ -229,6 +230,20 @@ async def test_an_api_is_found_where_other_providers_have_it(
         scripted.then(answer)
     report = await doctor(upstream={"base_url": scripted.url})
     assert f"-> Set upstream.base_url to {scripted.url}{path}." in report.finding("upstream")
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v1/openai"])
+async def test_a_base_url_with_a_wrong_path_is_a_problem(
+    doctor: Examine, provider: RunningServer, simulator: Simulator, path: str
+) -> None:
+    """Nothing of an API answers below it, and no list of models is found elsewhere either."""
+    report = await doctor(upstream={"base_url": f"{provider.url}{path}"})
+    assert not report.healthy
+    assert report.finding("upstream") == (
+        f"problem upstream {provider.url}{path}: reachable, but has no list of models at /models (404), and nothing at"
+        " /chat/completions or /messages or /responses -> Check the path of upstream.base_url: most end in /v1."
+    )
+    assert not simulator.chats
 
 
 async def test_a_page_that_is_no_list_of_models_is_a_problem(doctor: Examine, simulator: Simulator) -> None:
@@ -398,6 +413,22 @@ def test_the_command_fails_when_something_is_wrong_and_says_it_on_standard_outpu
     assert "problems: 1," in ended.stdout.splitlines()[0]
     assert ended.stderr == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_the_report_is_json_on_request_and_a_finding_is_one_line_where_nobody_reads_it(
+    tmp_path: Path, provider: RunningServer
+) -> None:
+    arguments = ["doctor", "--upstream", f"{provider.url}/v2"]
+    ended = commands.run([*arguments, "--json", "--verbose"], tmp_path)
+    report = json.loads(ended.stdout)
+    assert (ended.returncode, report["version"], report["starts"], report["works"]) == (1, __version__, True, False)
+    [upstream] = [check for check in report["checks"] if check["state"] == "problem"]
+    assert upstream["subject"] == f"upstream {provider.url}/v2"
+    assert {"key": "server.port", "value": "8080", "source": None} in report["settings"]
+    written = commands.run(arguments, tmp_path).stdout
+    assert f"  problem  {upstream['subject']}: {upstream['text']} -> {upstream['remedy']}" in written.splitlines()
+    shown = commands.on_terminal("stdout", arguments, tmp_path, NO_COLOR="1").stdout
+    assert f"\n           -> {upstream['remedy']}\n" in shown
 
 
 def is_empty(folder: Path) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving
 from tests.e2e.histories import chat, long_history

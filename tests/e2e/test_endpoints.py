@@ -19,9 +19,9 @@ from app.errors import MissingCredentials
 from app.main import create_app
 from app.proxy.tenants import Tenants
 from app.settings import load
-from app.simulator import Simulator
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import HELLO, MODEL, chat, long_history
 from tests.e2e.raw import CHAT, Answer, connected, curl, get, is_closed, post, request_bytes, send

@@ -14,7 +14,7 @@ import pytest
 
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import rules_for
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import MODEL, chat, long_history, turns
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno, Steno

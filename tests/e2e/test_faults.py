@@ -18,9 +18,9 @@ from typing import Any, Literal
 import pytest
 
 from app.compaction.breakers import ModelBreaker
-from app.simulator import Simulator
-from app.simulator.log import Kind
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
+from lab.simulator.log import Kind
 from tests.e2e import running
 from tests.e2e.commands import until
 from tests.e2e.histories import HELLO

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import MODEL, turns
 from tests.e2e.raw import post
 from tests.e2e.running import StartSteno

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import MODEL, turns
 from tests.e2e.running import StartSteno
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import get, post

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
 from app.wire.surrogates import replaced
+from lab.simulator import Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
 from tests.e2e.running import WINDOW, StartSteno, Steno

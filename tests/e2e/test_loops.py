@@ -9,7 +9,7 @@ import pytest
 
 from app.providers.transport.pool import Pool
 from app.providers.upstream import HttpUpstream
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import Answer, get, post, request_bytes, send

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from app.simulator import Record, Simulator
+from lab.simulator import Record, Simulator
 from tests.e2e.histories import chat
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import NOTHING_RECALLED, StartSteno

@@ -13,8 +13,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from app.simulator import Fault, ScriptedCall, Simulator
 from app.wire.format import EVENT_SHAPES, EventShape
+from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.compactions import statuses
 from tests.e2e.histories import long_history
 from tests.e2e.running import WINDOW, StartSteno, Steno

@@ -9,7 +9,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from app.simulator import Fault, Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno

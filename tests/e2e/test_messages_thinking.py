@@ -17,9 +17,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.messages.thoughts import misplaced
+from lab.simulator import Simulator
+from lab.simulator.messages.thoughts import misplaced
 from tests.e2e.raw import Answer, request_bytes, send
+from tests.e2e.raw import Answer, get, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno
 from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn
 from tests.faults.proxy import Fault, FaultProxy
@@ -207,6 +208,16 @@ def test_thoughts_of_which_nothing_is_known_any_more_are_dropped_once_they_were_
     assert [record.status for record in simulator.chats[sent:]] == [400, 200]
     assert taken["messages"] == refused["messages"] == body["messages"]
     assert taken["thinking"] == {**THINKING, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+
+
+def test_what_thoughts_cost_that_the_provider_may_have_left_out_is_not_learnt_from(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.window = WIDE
+    url, body = thought_elsewhere(steno)
+    answered = ask(url, body)
+    assert answered.header("x-context-actions") == "thinking_dropped", answered.body
+    assert json.loads(get(url, "/context/calibration", b"x-api-key: sk-test").body)["data"] == []
 
 
 @pytest.mark.parametrize("model", READINGS)

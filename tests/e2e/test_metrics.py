@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import chat, long_history, turns

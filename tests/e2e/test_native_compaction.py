@@ -12,8 +12,8 @@ import httpx2
 import openai
 import pytest
 
-from app.simulator import Fault, ScriptedCall, Simulator
 from app.store import StoreUnavailable
+from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import WINDOW, StartSteno, Steno
 

@@ -8,7 +8,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import MODEL, long_history

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Record, ScriptedCall, Simulator
+from lab.simulator import Record, ScriptedCall, Simulator
 from tests.e2e.commands import ROOT
 from tests.e2e.running import WINDOW, StartSteno
 from tests.e2e.test_messages_clients import COMPACTIONS, call_where_asked

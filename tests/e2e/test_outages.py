@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import sqlite3
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,8 +22,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.chaos.cluster import Postgres
 from tests.databases import SMALL_POOL
 from tests.e2e import commands
@@ -231,6 +232,16 @@ def test_a_full_disk_costs_no_request_and_what_was_made_meanwhile_is_stored_late
     assert told(ask(process.url, hard(3))) == (["summarized"], "storage")
     assert ask(process.url, soft(1)).header("x-context-status") == "summarized"
     calls = len(simulator.summaries)
+    until(lambda: get(process.url, "/readyz").json["status"] == "degraded")
+    ready = get(process.url, "/readyz")
+    assert (ready.status, ready.json["db"]) == (200, "not_written")
+    assert ready.json["reason"]
+    assert "its disk has room" in ready.json["remedy"]
+    told_by_metrics = get(process.url, "/metrics").body.decode()
+    assert 'steno_database_up{worker="0"} 1.0' in told_by_metrics
+    assert 'steno_database_writable{worker="0"} 0.0' in told_by_metrics
+    assert 'steno_records_waiting{kind="requests",worker="0"} 0.0' not in told_by_metrics
+    assert 'steno_payload_reasons_total{reason="storage"} 2.0' in told_by_metrics
     resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (most, most))
     until(lambda: get(process.url, "/readyz").json["status"] == "ok")
     until(lambda: _conversations(process.url) == 3)
@@ -243,3 +254,29 @@ def test_a_full_disk_costs_no_request_and_what_was_made_meanwhile_is_stored_late
 def _conversations(url: str) -> int:
     """How many are listed; none while the database cannot be asked."""
     return len(get(url, "/context/conversations", KEY).json.get("data", ()))
+
+
+# Gone
+
+
+def test_a_file_that_was_deleted_is_made_anew_and_what_comes_then_outlives_a_restart(
+    process: Serving, simulator: Simulator
+) -> None:
+    """Otherwise all of it would be written to a file that nobody finds any more, and be lost with the process."""
+    assert told(ask(process.url, soft(1))) == (["summarized"], None)
+    until(lambda: _conversations(process.url) == 1)
+    [file] = process.folder.rglob("steno.db")
+    for path in file.parent.glob("steno.db*"):
+        path.unlink()
+    until(lambda: len(_noticed(process)) == 1)
+    until(lambda: file.exists() and get(process.url, "/readyz").json["status"] == "ok")
+    assert told(ask(process.url, soft(2))) == (["summarized"], None)
+    until(lambda: _conversations(process.url) == 1)
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT count(*) FROM summary_chunks").fetchone() == (1,)
+    assert len(_noticed(process)) == 1
+    assert process.errors == ""
+
+
+def _noticed(process: Serving) -> list[dict[str, Any]]:
+    return [line for line in process.log if line["event"] == "database file deleted or replaced"]

@@ -12,7 +12,7 @@ import pytest
 
 from app.providers.transport.connection import Exchange
 from app.proxy import exchange
-from app.simulator import Fault, Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, connected, get, post, read_until, request_bytes
 from tests.e2e.running import WINDOW, StartSteno, Steno

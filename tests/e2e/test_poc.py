@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks import poc
-from benchmarks.poc import PROBES, TOPICS, Course
+from lab.benchmarks import poc
+from lab.benchmarks.poc import PROBES, TOPICS, Course
 from tests.e2e import running
 
 

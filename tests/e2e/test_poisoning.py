@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.log import Record
+from lab.simulator import Simulator
+from lab.simulator.log import Record
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import MODEL, chat, long_history, turns
 from tests.e2e.raw import Answer, request_bytes, send

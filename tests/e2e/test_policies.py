@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.settings.presets import PRESET_NAMES
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno

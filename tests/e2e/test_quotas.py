@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Fault, Simulator
 from app.store import StoreUnavailable
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import StartSteno

@@ -11,7 +11,7 @@ import anthropic
 import httpx2
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, request_bytes, send

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.commands import ROOT
 from tests.e2e.histories import turns
 from tests.e2e.running import WINDOW, StartSteno

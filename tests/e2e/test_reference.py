@@ -9,7 +9,7 @@ from html import unescape
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import get, post

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Fault, Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from app.core.recall.policy import RecallPolicy
-from app.replay.clients import MOST_OUTPUT
-from app.replay.converting import converted
-from app.replay.formats.known import FORMATS
-from app.replay.judge import SummaryCalls
-from app.replay.player import Player
-from app.replay.presets import MAY_REFUSE, settings_of
-from app.replay.recall import Recall
-from app.replay.recordings import Recording, chain, read_recordings, with_questions
-from app.replay.stage import stage
-from app.replay.tally import Tally
 from app.settings.presets import PRESET_NAMES
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.replay.clients import MOST_OUTPUT
+from lab.replay.converting import converted
+from lab.replay.formats.known import FORMATS
+from lab.replay.judge import SummaryCalls
+from lab.replay.player import Player
+from lab.replay.presets import MAY_REFUSE, settings_of
+from lab.replay.recall import Recall
+from lab.replay.recordings import Recording, chain, read_recordings, with_questions
+from lab.replay.stage import stage
+from lab.replay.tally import Tally
+from lab.simulator import Simulator
 from tests.e2e import commands, recorded, running
 from tests.e2e.commands import ROOT, Serving
 
@@ -195,7 +195,7 @@ def test_no_preset_loses_anything_of_a_real_conversation_without_saying_so(prese
     assert tally.too_large > 10
 
 
-PARAPHRASED = ROOT / "benchmarks" / "recall" / "paraphrased.jsonl"
+PARAPHRASED = ROOT / "lab" / "benchmarks" / "recall" / "paraphrased.jsonl"
 
 
 def test_questions_in_other_words_are_many_and_of_several_kinds() -> None:
@@ -527,7 +527,7 @@ def test_command_without_an_official_client_says_how_to_get_it(tmp_path: Path, c
     path = os.pathsep.join((str(absent.parent), str(ROOT)))
     status, _, error = replay(tmp_path, variables={"PYTHONPATH": path})
     assert status == 1
-    assert "pip install 'steno[replay]'" in error
+    assert "pip install 'steno[lab]'" in error
 
 
 def test_command_names_a_file_it_cannot_read(tmp_path: Path) -> None:

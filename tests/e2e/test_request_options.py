@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.rules import Model
+from lab.simulator import Simulator
+from lab.simulator.rules import Model
 from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 from structlog.testing import capture_logs
 
-from app.simulator import Fault, Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e.compactions import NOTES
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns

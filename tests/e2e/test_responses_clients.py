@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.simulator import ScriptedCall, Simulator
+from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import NOTES, compactions, statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import WINDOW, StartSteno

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, START_SECONDS
 from tests.e2e.scripted import closed_port

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.running import StartSteno, Steno
 
 RULES = {"role": "system", "content": "You are the booking desk of Harbour Hotels. Always answer in one sentence."}

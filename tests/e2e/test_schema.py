@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from app.main import create_app
 from app.rest.schema import methods_of
 from app.settings import load
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import get, post

@@ -19,9 +19,9 @@ import httpx2
 import openai
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
 from app.store import Store
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns

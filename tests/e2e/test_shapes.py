@@ -17,7 +17,7 @@ from app.proxy import intake
 from app.tokens.estimator import Prompt
 from app.wire.chat_completions import format as chat_completions
 from app.wire.reader import MessageReader
-from benchmarks.shapes import SHAPES, generated
+from lab.benchmarks.shapes import SHAPES, generated
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno
@@ -48,6 +48,18 @@ def test_a_body_over_a_limit_reaches_the_provider_as_it_is(
     assert scripted.requests[0].body == TOO_MUCH[reason][0]
     assert (answered.status, answered.body) == (200, b'{"choices":[]}')
     assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", reason)
+
+
+@pytest.mark.parametrize("shape", ["message_member_of_one_key", "call_of_one_key"])
+def test_a_key_of_megabytes_goes_on_as_it_came(
+    scripted: ScriptedProvider, before_scripted: StartSteno, shape: str
+) -> None:
+    """Wherever it stands: what is done to a whole message is done at once, and everybody waits meanwhile."""
+    scripted.then(answer(b'{"choices":[]}'))
+    body = SHAPES[shape]()
+    answered = post(before_scripted().url, body)
+    assert scripted.requests[0].body == body
+    assert (answered.status, answered.header("x-context-reason")) == (200, "key_too_long")
 
 
 @pytest.mark.parametrize("reason", TOO_MUCH)

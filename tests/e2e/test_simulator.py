@@ -18,8 +18,8 @@ import httpx2
 import openai
 import pytest
 
-from app.simulator import Fault, Model, ScriptedCall, Simulator
-from app.simulator.server import RunningServer, serve
+from app.tasks.server import RunningServer, serve
+from lab.simulator import Fault, Model, ScriptedCall, Simulator
 
 MODEL = "gpt-4o"
 HELLO: Any = [{"role": "user", "content": "What is in my cart?"}]
@@ -515,7 +515,7 @@ async def test_without_its_own_server_the_simulator_is_a_plain_asgi_application(
 def test_simulator_runs_standalone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "app.simulator", "--port", str(port), "--window", "20"]
+    command = [sys.executable, "-m", "lab.simulator", "--port", str(port), "--window", "20"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:  # noqa: S603 -- a fixed command
         try:
             url = f"http://127.0.0.1:{port}/v1/chat/completions"

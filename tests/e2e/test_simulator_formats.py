@@ -11,8 +11,8 @@ import httpx2
 import openai
 import pytest
 
-from app.simulator import Model, ScriptedCall, Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Model, ScriptedCall, Simulator
 
 TABLES = Path(__file__).parents[2] / ".tables"
 USER: Any = {"role": "user", "content": "What is in my cart?"}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.log import Record
+from lab.simulator import Simulator
+from lab.simulator.log import Record
 from tests.e2e.conftest import TABLES
 from tests.e2e.raw import post
 from tests.e2e.running import StartSteno, Steno

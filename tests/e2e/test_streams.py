@@ -16,8 +16,8 @@ import openai
 import pytest
 
 from app.errors import UpstreamUnreachable
-from app.simulator import Fault, ScriptedCall, Simulator
 from app.wire.format import EVENT_SHAPES
+from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, curl, pieces, post, read_until, request_bytes, timed_body
 from tests.e2e.running import StartSteno, Steno
@@ -863,7 +863,7 @@ def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_be
     scripted.then(answer(SUMMARY)).then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     steno = before_scripted()
     upstream = steno.services.providers.default.upstream
-    relay, failures = upstream.relay, [UpstreamUnreachable("No connection.")]
+    relay, failures = upstream.relay, [UpstreamUnreachable("127.0.0.1")]
 
     async def unreachable(head: Any, content: Any) -> Any:
         if b"x-context-call" not in head.before(content).head and failures:

@@ -21,11 +21,11 @@ from app.core.tokens.usage import Tokens
 from app.headers.hops import new_instance
 from app.headers.relayed import for_summary
 from app.providers.upstream import HttpUpstream
-from app.simulator import Fault, Model, Simulator
-from app.simulator.script import ScriptedCall
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.usage import read_usage
+from lab.simulator import Fault, Model, Simulator
+from lab.simulator.script import ScriptedCall
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, closed_port

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, connected, get, post, request_bytes, send

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from structlog.testing import capture_logs
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import post

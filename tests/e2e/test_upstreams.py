@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from app.headers import credentials
-from app.replay.stage import stage
-from app.simulator import Fault, Model, Record, Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.replay.stage import stage
+from lab.simulator import Fault, Model, Record, Simulator
 from tests.e2e import commands
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
@@ -296,6 +296,7 @@ def test_a_providers_key_is_in_no_answer_no_header_no_log_and_no_report(
     assert CLIENTS_KEY not in told
     report = commands.run(["doctor", "--upstream", f"{provider.url}/v1"], tmp_path, **variables)
     assert "problem  upstream gone http://127.0.0.1:1/v1: No connection" in report.stdout
+    assert report.stdout.count("Check") == 1, "what to do is said once"
     assert OWN_KEY not in report.stdout + report.stderr
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert OWN_KEY.encode() not in stored
@@ -450,7 +451,7 @@ def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
     assert f"ok       upstream {provider.url}/v1: reachable, lists 9 models" in report.stdout
     assert f"ok       upstream keyed {address}: reachable, lists 9 models" in report.stdout
     assert f"ok       upstream bare {address}: reachable; without a key it does not list its models" in report.stdout
-    assert "ok       windows keyed (provider): gpt-4.1 8,000" in report.stdout
+    assert "ok       windows keyed (provider): claude-haiku-4-5 8,000" in report.stdout
     assert "* upstreams = 2 entries   (STENO_UPSTREAMS)" in report.stdout
     assert [record.header("authorization") for record in simulator.log] == [f"Bearer {DEFAULT_KEY}"]
     assert [record.header("authorization") for record in other.log] == [f"Bearer {OWN_KEY}", None]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Record, Simulator
+from lab.simulator import Record, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import CHAT, connected, get, post, read_until, request_bytes, send
 from tests.e2e.running import StartSteno, Steno

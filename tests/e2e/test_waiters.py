@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e.crowds import replicas, send_crowd
 
 REQUESTS = 200

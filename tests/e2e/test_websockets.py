@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import connected, get, read_answer, request_bytes
 from tests.e2e.running import StartSteno

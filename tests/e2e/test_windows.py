@@ -9,10 +9,10 @@ import httpx2 as httpx
 import pytest
 
 from app.providers.listings import WAIT_SECONDS
-from app.simulator import Model, Simulator
-from app.simulator.listings import Shape
-from app.simulator.script import Fault
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Model, Simulator
+from lab.simulator.listings import Shape
+from lab.simulator.script import Fault
 from tests.e2e.histories import HELLO, MODEL, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import WINDOW, StartSteno, Steno

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from app.compaction import compactor, leased, progress
-from app.simulator import Fault, Simulator
 from app.store import StatementRefused, StoreUnavailable
+from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno

@@ -17,8 +17,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.simulator import Simulator
-from app.simulator.server import RunningServer
+from app.tasks.server import RunningServer
+from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until
 from tests.e2e.histories import HELLO, chat, long_history

@@ -18,9 +18,9 @@ from typing import Any
 
 import httpx2
 
-from app.simulator import ScriptedCall, Simulator
-from app.simulator.log import Record
-from app.simulator.messages.thoughts import drops, misplaced, without
+from lab.simulator import ScriptedCall, Simulator
+from lab.simulator.log import Record
+from lab.simulator.messages.thoughts import drops, misplaced, without
 
 MODEL = "claude-bind"
 MARK = {"type": "ephemeral"}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import asyncpg
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, connected, read_answer, request_bytes

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from random import Random
 
-from app.simulator.responses.items import PREFIXES, SAID, item_id
-from app.simulator.responses.judge import refusal_of
-from app.simulator.responses.sealing import seal
+from lab.simulator.responses.items import PREFIXES, SAID, item_id
+from lab.simulator.responses.judge import refusal_of
+from lab.simulator.responses.sealing import seal
 from tests.histories.talks import MOST_REQUESTS
 from tests.histories.wires import Asked, Json, Said
 from tests.unit.test_responses_properties import written
@@ -23,7 +23,8 @@ def requests_of_items(seed: int) -> Iterator[Asked]:
     legal = [items[:end] for end in ends if refusal_of({"model": "gpt-x", "input": items[:end]}) is None]
     for sent in legal[-MOST_REQUESTS:]:
         questions = [text for item in sent if item.get("role") == "user" for text in _texts(item)]
-        yield Asked(tuple(Said(item, _marks(item)) for item in sent), questions[-1] if questions else "", (), 0)
+        latest = questions[-1] if questions else ""
+        yield Asked(tuple(Said(item, _marks(item)) for item in sent), latest, latest, (), 0)
 
 
 def _texts(item: Json) -> list[str]:

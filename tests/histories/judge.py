@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.core.summary.prompts import RULES_HEADING
-from app.simulator import Record
+from lab.simulator import Record
 from tests.histories.talks import PROTOCOLS, SENTENCES, Traits, without_halves
+from tests.histories.talks import SENTENCES, Traits, without_halves
 from tests.histories.wires import Asked, Json, Said
 
 MARK = re.compile(r"\b(?:mk\d+x\d+z|w\d+)\b")
 OVER_THE_WINDOW = re.compile(r"context length|context window|prompt is too long|exceed context limit")
+CLEARED = "[Old tool result content cleared]"
 BOUND = "is bound to a different conversation"
 
 
@@ -34,8 +36,8 @@ class Judge:
     """Judges the requests of one talk, in order."""
 
     traits: Traits
-    pruned: Callable[[int], frozenset[int]]
-    """What Steno says it left out of a history with so many elements: their places."""
+    left_out: Callable[[int], Mapping[int, str]]
+    """What Steno says it left out of a history with so many elements, by their places: `pruned` whole, or `cleared`."""
     overflows: int = 0
     """Payloads that were too large and were mended before the client heard of it."""
     compacted: int = 0
@@ -95,11 +97,11 @@ class Judge:
             yield "refused", said
 
     def _own_words(self, asked: Asked, elements: Sequence[Json], texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-        own = without_halves(asked.question)
+        own, task = without_halves(asked.question), without_halves(asked.task)
         if own not in texts:
-            # Where tools speak through the user it is the task of an agent's whole turn.
-            kind = "task" if self.traits.style in PROTOCOLS else "question"
-            yield kind, f"The newest words of the user's own are not verbatim in the payload: {own[:90]!r}"
+            yield "question", f"The newest words of the user's own are not verbatim in the payload: {own[:90]!r}"
+        if task not in texts:
+            yield "task", f"What the turn began with is not verbatim in the payload: {task[:90]!r}"
         for block in asked.blocks:
             if not any(block in text for text in texts):
                 yield "block", f"Instructions of the client's are not in the payload: {block[:60]!r}"
@@ -126,8 +128,15 @@ class Judge:
             if mark and mark not in there and not (call and call.encode() in record.body)
         }
         if missing:
-            named = self.pruned(len(asked.history))
-            for place in sorted(missing.keys() - named):
+            named = self.left_out(len(asked.history))
+            # A result that nothing is left of is known by its call's id; one without a call is only known by its place.
+            cleared = texts.count(CLEARED)
+            for place in sorted(missing):
+                if named.get(place) == "pruned":
+                    continue
+                if named.get(place) == "cleared" and cleared:
+                    cleared -= 1
+                    continue
                 element = asked.history[place].element
                 yield "lost", f"Message {place + 1} is in no payload and in no summary: {element!r:.120}"
 

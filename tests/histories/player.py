@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx2
 
-from app.simulator import Model, Record, ScriptedCall, Simulator
 from app.tokens.tokenizer import Tokenizer
+from lab.simulator import Model, Record, ScriptedCall, Simulator
 from tests.e2e.running import start
 from tests.histories.items import requests_of_items
 from tests.histories.judge import OVER_THE_WINDOW, Judge, Violation, leading
@@ -150,7 +150,7 @@ class _Player:
     _answer: Json = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.judge = Judge(self.talk.traits, self._pruned)
+        self.judge = Judge(self.talk.traits, self._left_out)
         self._wire = WIRES[self.talk.traits.format](self.talk.traits)
         self._history: Sequence[Any] = ()
 
@@ -196,8 +196,8 @@ class _Player:
             return f"The stream does not end well: {error}"[:300]
         return ""
 
-    def _pruned(self, messages: int) -> frozenset[int]:
-        """The places that Steno names as left out, once it has stored what it did to a history of that length."""
+    def _left_out(self, messages: int) -> dict[int, str]:
+        """The places that Steno names as left out or cleared, and which, once it has stored what it did to a history of that length."""
         lead = leading(self._history)
         deadline = time.monotonic() + STORED_SECONDS
         while self._conversation and time.monotonic() < deadline:
@@ -207,14 +207,14 @@ class _Player:
             )
             parts = found.json()["parts"] if found.status_code == 200 else ()
             if parts and lead + 1 + max(part.get("last_index", -1) for part in parts) == messages:
-                return frozenset(
-                    lead + index
+                return {
+                    lead + index: part["kind"]
                     for part in parts
-                    if part["kind"] == "pruned"
+                    if part["kind"] in ("pruned", "cleared")
                     for index in range(part["first_index"], part["last_index"] + 1)
-                )
+                }
             time.sleep(0.02)
-        return frozenset()
+        return {}
 
 
 def _is_overflow(chats: Sequence[Record]) -> bool:

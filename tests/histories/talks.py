@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count, cycle, islice
 from random import Random
 
-from app.replay.presets import MAY_REFUSE
 from app.settings.presets import PRESET_NAMES
+from lab.replay.presets import MAY_REFUSE
 
 FORMATS = ("chat_completions", "messages", "responses")
 WINDOWS = (4_000, 8_000, 16_000)

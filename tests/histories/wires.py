@@ -32,8 +32,10 @@ class Asked:
     """One request of a talk."""
 
     history: tuple[Said, ...]
+    task: str
+    """The text that the turn began with, as it stands in the history."""
     question: str
-    """The text with the newest words of the user's own, as it stands in the history."""
+    """The text with the newest words of the user's own: it, or what he said since."""
     blocks: tuple[str, ...]
     """The newest instructions of each kind that the client put into the user's messages."""
     calls: int
@@ -90,7 +92,7 @@ class Client:
             history += wire.asked(turn)
             question = turn.question
             for step in turn.steps:
-                yield Asked(tuple(history), question, tuple(blocks.values()), len(step.calls))
+                yield Asked(tuple(history), turn.question, question, tuple(blocks.values()), len(step.calls))
                 ids = [call.id for call in step.calls]
                 if live:
                     taken, ids = wire.taken(self.answer)
@@ -99,7 +101,7 @@ class Client:
                     history += wire.called(step)
                 history += wire.came(step, ids)
                 question = step.interjected or question
-            yield Asked(tuple(history), question, tuple(blocks.values()), 0)
+            yield Asked(tuple(history), turn.question, question, tuple(blocks.values()), 0)
             history += wire.taken(self.answer)[0] if live else wire.answered(turn)
 
 

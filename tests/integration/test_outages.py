@@ -476,6 +476,101 @@ async def test_disk_that_cannot_be_written_is_an_outage_and_drops_nothing(
     assert store.dropped == 0
 
 
+async def make_read_only(url: str, on: bool) -> None:
+    """For every session from here on; those that are there end."""
+    name, administrator = urlsplit(url).path.removeprefix("/"), await asyncpg.connect(url)
+    try:
+        await administrator.execute("set default_transaction_read_only = off")
+        await administrator.execute(
+            f'alter database "{name}" set default_transaction_read_only = {"on" if on else "off"}'
+        )
+        await administrator.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1 and pid <> pg_backend_pid()",
+            name,
+        )
+    finally:
+        await administrator.close()
+
+
+async def test_a_database_that_can_only_be_read_is_told_of_before_anything_has_to_be_stored(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only volume, a standby. What is there is read, and once it can be written nobody has to say so."""
+    monkeypatch.setattr("app.store.write_behind.TRIAL_SECONDS", 0.1)
+    store = open_store(shared_url)
+    await store.start()
+    await put(store, chunk(0, 4))
+    pragma = "ON"
+
+    def set_up(connection: Any, *_: Any) -> None:
+        connection.cursor().execute(f"PRAGMA query_only={pragma}")
+
+    if shared_url.startswith("sqlite"):
+        event.listen(store._database.engine.sync_engine, "checkout", set_up)
+    else:
+        await make_read_only(shared_url, True)
+    await until(lambda: store.not_written is not None)
+    assert "read" in str(store.not_written)
+    assert "writ" in str(store.remedy)
+    assert (store.state, len(await store.chunks_in(TENANT, SERIES, chain(9)))) == ("ok", 1)
+    pragma = "OFF"
+    if shared_url.startswith("postgres"):
+        await make_read_only(shared_url, False)
+    await until(lambda: store.not_written is None)
+    assert store.remedy is None
+
+
+async def test_a_full_disk_is_told_of_as_long_as_something_waits_for_it(
+    open_store: OpenStore, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not whenever something small still fits."""
+    monkeypatch.setattr("app.store.write_behind.TRIAL_SECONDS", 0.1)
+    monkeypatch.setattr("app.store.write_behind.RETRY_SECONDS", 0.05)
+    store, most = open_store(sqlite_url), 1
+    await store.start()
+
+    def set_up(connection: Any, *_: Any) -> None:
+        connection.cursor().execute(f"PRAGMA max_page_count={most}")  # At least what there is already.
+
+    event.listen(store._database.engine.sync_engine, "checkout", set_up)
+    store.record(seen("c2", coverage="x" * 100_000))
+    await until(lambda: store.not_written is not None)
+    for _ in range(20):
+        await asyncio.sleep(0.02)
+        assert "full" in str(store.not_written)
+        assert store.waiting == 1
+    most = 1_000_000
+    await until(lambda: store.not_written is None)
+    assert (store.waiting, store.dropped) == (0, 0)
+
+
+async def test_rights_that_were_taken_away_lose_no_record(open_store: OpenStore, postgres_url: str) -> None:
+    """They are given back, and what was recorded meanwhile is stored."""
+    name = urlsplit(postgres_url).path.removeprefix("/")
+    owner = open_store(postgres_url)
+    await owner.start()
+    administrator = await asyncpg.connect(postgres_url)
+    try:
+        await administrator.execute(f"create role \"{name}\" login password '{name}'")
+        await administrator.execute(f'grant select on all tables in schema public to "{name}"')
+        address = urlsplit(postgres_url)
+        host = address.netloc.rpartition("@")[2]
+        store = open_store(address._replace(netloc=f"{name}:{name}@{host}").geturl())
+        await store.start()
+        store.record(seen())
+        await until(lambda: store.not_written is not None)
+        assert (store.waiting, store.dropped) == (1, 0)
+        assert "permission denied" in str(store.not_written)
+        await administrator.execute(f'grant insert, update, delete on all tables in schema public to "{name}"')
+        await until(lambda: store.not_written is None)
+        assert (store.waiting, store.dropped) == (0, 0)
+        await store.close()
+    finally:
+        await administrator.execute(f'drop owned by "{name}"')
+        await administrator.execute(f'drop role "{name}"')
+        await administrator.close()
+
+
 async def test_closing_ends_although_the_database_is_silent(open_store: OpenStore, gate: FaultProxy) -> None:
     """Shutdown has thirty seconds in all; the store takes a part of them."""
     store = open_store(gate.url, 0.25)

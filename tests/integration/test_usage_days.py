@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import func, insert, select, text
 
 from app.core.tokens.usage import Price, Tokens
-from app.store import Store, StoreUnavailable, UsageRecord
-from app.store.tables import usage_days, usage_records
+from app.store import Store, StoreUnavailable, UsageRecord, migrations
+from app.store import usage_days as usage_days_module
+from app.store.database import Database
+from app.store.tables import usage_days, usage_days_due, usage_records
+from app.store.usage_days import DAY_MS
 from app.store.usage_records import write_usage
 from app.store.write_behind import WriteBehind
 from tests.integration.examples import TENANT, OpenStore
@@ -153,28 +155,121 @@ async def test_a_tenant_takes_its_days_along(store: Store) -> None:
     assert (await store.usage_days(TENANT, 7)).days == []
 
 
-async def test_the_migration_adds_up_what_is_there(store: Store) -> None:
-    await write(store, [record(number) for number in range(10)] + [record(11, status=500, cost=None)])
-
-    async def rows() -> list[Any]:
-        async with store._database.reading() as connection:
-            found = await connection.execute(select(usage_days).order_by(*usage_days.primary_key))
-            return [tuple(row) for row in found]
-
-    added = await rows()
-    async with store._database.writing() as connection:
-        await connection.execute(usage_days.delete())
-        await connection.execute(text(_migration().ADD_UP))
-    assert [row[:-2] for row in await rows()] == [row[:-2] for row in added]
-    assert [row[-2:] for row in await rows()] == [pytest.approx(row[-2:]) for row in added]
+YEAR_2023 = 1_700_000_000_000
 
 
-def _migration() -> Any:
-    """Its file's name is none of a module."""
-    path = Path(__file__).parents[2] / "alembic" / "versions" / "0019_usage_days.py"
-    spec = spec_from_file_location("usage_days_migration", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+async def before_there_were_days(url: str) -> None:
+    """A database of the release before, with three days of two tenants."""
+    database = Database(url)
+    await migrations.upgrade(database, "0017")
+    async with database.writing() as connection:
+        for number in range(200):
+            tenant, day = (TENANT, STRANGER)[number % 2], number % 3
+            row = {
+                "tenant": tenant,
+                "id": f"use_{number}",
+                "conversation_id": "c1",
+                "request_id": "r",
+                "turn": 1,
+                "purpose": "message",
+                "upstream": "default",
+                "model": f"model {number % 5}",
+                "status": 200,
+                "prompt_tokens": number,
+                "saved_tokens": 1,
+                "created_at": YEAR_2023 + day * DAY_MS + number,
+            }
+            names = ", ".join(row)
+            values = ", ".join(f":{name}" for name in row)
+            await connection.execute(text(f"INSERT INTO usage_records ({names}) VALUES ({values})"), row)  # noqa: S608
+    await database.close()
+
+
+async def sums(store: Store) -> list[tuple[str, int, str, int, int]]:
+    days = usage_days.c
+    columns = (days.tenant, days.day, days.model, days.calls, days.prompt)
+    async with store._database.reading() as connection:
+        rows = await connection.execute(select(*columns).where(days.calls > 0).order_by(*columns))
+        return [tuple(row) for row in rows]
+
+
+async def due(store: Store) -> int:
+    async with store._database.reading() as connection:
+        return await connection.scalar(select(func.count()).select_from(usage_days_due)) or 0
+
+
+async def recorded(store: Store) -> list[tuple[str, int, str, int, int]]:
+    """The sums as they must be."""
+    of, day = usage_records.c, usage_records.c.created_at - usage_records.c.created_at % DAY_MS
+    async with store._database.reading() as connection:
+        rows = await connection.execute(
+            select(of.tenant, day, of.model, func.count(), func.sum(of.prompt_tokens))
+            .group_by(of.tenant, day, of.model)
+            .order_by(of.tenant, day, of.model)
+        )
+        return [(*row[:4], int(row[4])) for row in rows]
+
+
+async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_before_it(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Millions of records take minutes: the migration only notes which days there are. Whoever stops in the middle goes
+    on where he was, and what is stored and deleted meanwhile is counted as it stays."""
+    monkeypatch.setattr("app.store.usage_days.TENANTS_AT_ONCE", 1)
+    monkeypatch.setattr("app.store.tidying.START_SECONDS", 600.0)
+    await before_there_were_days(shared_url)
+    first = open_store(shared_url)
+    await first.start()
+    assert (await sums(first), await due(first)) == ([], 6)
+    async with first._database.migrating() as connection:
+        await usage_days_module.add_up_due_days(connection)
+    assert await due(first) == 5
+    await write(first, [record(1)])
+    await first.delete_conversation(STRANGER, "c1")
+    await first.close()
+    second = open_store(shared_url)
+    await second.start()
+    await second.add_days_up()
+    assert await due(second) == 0
+    assert await sums(second) == await recorded(second)
+    await second.add_days_up()
+    assert await sums(second) == await recorded(second)
+
+
+async def test_a_day_that_cannot_be_added_up_is_still_due(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums and what is left to do are stored together, or neither is."""
+    monkeypatch.setattr("app.store.tidying.START_SECONDS", 600.0)
+    await before_there_were_days(shared_url)
+    store = open_store(shared_url)
+    await store.start()
+
+    async def cut_off() -> None:
+        async with store._database.migrating() as connection:
+            await usage_days_module.add_up_due_days(connection)
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        await cut_off()
+    assert (await sums(store), await due(store)) == ([], 6)
+
+
+async def test_replicas_add_days_up_side_by_side_while_others_are_stored(
+    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.usage_days.TENANTS_AT_ONCE", 1)
+    monkeypatch.setattr("app.store.tidying.START_SECONDS", 600.0)
+    monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
+    await before_there_were_days(shared_url)
+    stores = [open_store(shared_url) for _ in range(3)]
+    for store in stores:
+        await store.start()
+    today = int(time.time() * 1000) // DAY_MS * DAY_MS
+    async with stores[0]._database.writing() as connection:
+        # As where the migration ran on a day on which records came before and come afterwards.
+        await connection.execute(insert(usage_days_due).values(tenant=TENANT, day=today))
+    await asyncio.gather(
+        *(store.add_days_up() for store in stores[:2]), *(write(stores[2], [record(number)]) for number in range(9))
+    )
+    assert await sums(stores[0]) == await recorded(stores[0])

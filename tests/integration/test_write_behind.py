@@ -124,8 +124,8 @@ async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_wh
             while len(log) < 2:  # noqa: ASYNC110 - nobody tells when
                 await asyncio.sleep(0.05)
     waits, again = log
-    assert (waits["event"], waits["log_level"], waits["times"]) == ("records wait to be stored", "warning", 1)
-    assert (again["event"], again["log_level"], again["times"]) == ("records stored again", "info", 3)
+    assert (waits["event"], waits["log_level"], waits["times"]) == ("database not written", "warning", 1)
+    assert (again["event"], again["log_level"], again["times"]) == ("database written again", "info", 3)
 
 
 REFUSE = """

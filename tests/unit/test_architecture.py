@@ -15,9 +15,6 @@ APP = Path(__file__).parents[2] / "app"
 FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", "byte_bound"}
 COUNT = "app.core.tokens.estimate.Count"
 COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_tokens"} | FORMULA
-API_FOLDERS = ("chat_completions", "messages", "responses")
-API_FILES = ("answers", "format", "requests")
-"""Those of the simulator that count what it reads and says."""
 MAY_COUNT = {
     "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
     "core/tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
@@ -25,11 +22,8 @@ MAY_COUNT = {
     "tokens/estimator.py": FORMULA | {COUNT, "by_bytes"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
-    "commands/demo.py": {"Tokenizer"},
     "commands/run.py": {"Tokenizer"},
     "commands/workers.py": {"Tokenizer"},
-    "replay/stage.py": {"Tokenizer"},
-    "simulator/simulator.py": {"Tokenizer", COUNT},
     # It tells which tables are missing.
     "commands/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
@@ -39,10 +33,6 @@ MAY_COUNT = {
     "core/summary/maker.py": {COUNT, "note_tokens"},
     "core/summary/rules.py": {COUNT},
     "core/summary/versions.py": {COUNT, "note_tokens"},
-    "simulator/replies.py": {COUNT},
-    "simulator/counting.py": {COUNT},
-    "simulator/format.py": {COUNT},
-    **{f"simulator/{each}/{file}.py": {COUNT} for each in API_FOLDERS for file in API_FILES},
     # They only pass the counter on.
     "compaction/job.py": {COUNT},
     "core/summary/compaction.py": {COUNT},
@@ -60,12 +50,10 @@ MAY_SCALE = {
     },
     "proxy/options.py": {"1 / 3"},  # of a client's patience
     "wire/media.py": {"(len(data) - start) * 3 // 4", "limit // 3"},  # bytes in base64
-    "simulator/extract.py": {"len(text.split()) // 2"},  # words of a summary
-    "simulator/listings.py": {"size // 4"},  # the longest answer a model is said to give
 }
 
 
-MAY_READ_ALL_SETTINGS = {"main.py", "commands", "replay", "settings"}
+MAY_READ_ALL_SETTINGS = {"main.py", "commands", "settings"}
 """They load the settings, check them, or put parts together from them; everything else is given what it needs."""
 
 

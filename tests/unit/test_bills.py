@@ -29,14 +29,14 @@ LATE = ("output_tokens", "output_tokens_details", "server_tool_use", "iterations
 def whole(bill: Bill) -> Json:
     """The answer in one piece."""
     named = {"id": "x", **({"model": bill.answered} if bill.answered else {}), "usage": bill.usage}
-    said: Json = {
+    said: dict[str, Json] = {
         "chat_completions": {
             "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}]
         },
         "messages": {"type": "message", "content": [{"type": "text", "text": TEXT}], "stop_reason": "end_turn"},
         "responses": {"object": "response", "status": "completed", "output": []},
-    }[bill.format]
-    return {**said, **named, **bill.beside}
+    }
+    return {**said[bill.format], **named, **bill.beside}
 
 
 def frames(bill: Bill) -> Iterator[Json]:
@@ -77,9 +77,17 @@ def read_stream(bill: Bill) -> tuple[Tokens, Told]:
     return told(editor)
 
 
-def read_summary(bill: Bill) -> tuple[Tokens, Told]:
+def whole_summary(bill: Bill) -> tuple[Tokens, Told]:
     """By the reader of Steno's own calls."""
-    answer = read_answer(BY_NAME[bill.format].summaries, json.dumps(whole(bill)).encode())
+    return summary(bill, json.dumps(whole(bill)).encode())
+
+
+def streamed_summary(bill: Bill) -> tuple[Tokens, Told]:
+    return summary(bill, b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames(bill)))
+
+
+def summary(bill: Bill, body: bytes) -> tuple[Tokens, Told]:
+    answer = read_answer(BY_NAME[bill.format].summaries, body)
     assert answer is not None
     return answer.usage, answer.bill
 
@@ -123,15 +131,16 @@ def test_a_call_is_booked_at_what_its_provider_charges(bill: Bill, read: Callabl
     assert record.priced_model == {"": bill.answered, "-": None}.get(bill.priced, bill.priced)
 
 
-SEARCHES = ("output", "-search-", "iterations")
-"""What Steno's own calls have no use for: tools, and a provider's compaction."""
+NO_SUMMARY = ("web_search_call", "-search-", "iterations")
+"""What Steno's own calls do not bring about: searches, and a provider's compaction."""
 
 
+@pytest.mark.parametrize("read", [whole_summary, streamed_summary], ids=["whole", "streamed"])
 @pytest.mark.parametrize(
-    "bill", [bill for bill in BILLS if not any(sign in repr(bill) for sign in ("web_search", *SEARCHES[1:]))], ids=str
+    "bill", [bill for bill in BILLS if not any(sign in repr(bill) for sign in NO_SUMMARY)], ids=str
 )
-def test_a_summary_is_booked_likewise(bill: Bill) -> None:
-    assert booked(bill, *read_summary(bill)).cost == pytest.approx(bill.cost, rel=0, abs=1e-9)
+def test_a_summary_is_booked_likewise(bill: Bill, read: Callable[[Bill], tuple[Tokens, Told]]) -> None:
+    assert booked(bill, *read(bill)).cost == pytest.approx(bill.cost, rel=0, abs=1e-9)
 
 
 @pytest.mark.parametrize("bill", [bill for bill in BILLS if bill.source != "provider"], ids=str)

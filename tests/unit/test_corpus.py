@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.corpus.cases import GROUPS
-from benchmarks.corpus.comparing import difference, differences
-from benchmarks.corpus.recording import Placeholders
+from lab.benchmarks.corpus.cases import GROUPS
+from lab.benchmarks.corpus.comparing import difference, differences
+from lab.benchmarks.corpus.recording import Placeholders
 
 HEAD = b"HTTP/1.1 200 OK"
 

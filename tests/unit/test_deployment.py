@@ -181,6 +181,27 @@ def test_pods_run_as_nobody_on_a_read_only_root_with_a_limit_of_memory() -> None
         assert not pod["automountServiceAccountToken"]
 
 
+def test_pods_and_replicas_migrate_before_a_probe_waits_for_them() -> None:
+    """With the same database and rights, for as long as it takes. A pod starts without its database, too."""
+    for pod, steno in pods():
+        migrate = pod["initContainers"][0]
+        assert migrate["args"] == ["migrate", "--if-reachable"]
+        assert migrate.keys().isdisjoint({"restartPolicy", "startupProbe", "livenessProbe"})
+        for key in ("image", "securityContext", "volumeMounts"):
+            assert migrate[key] == steno[key], key
+        databases = [
+            [each for each in container.get("env", ()) if each["name"] in ("DATABASE_URL", "STENO_CONFIG")]
+            for container in (migrate, steno)
+        ]
+        assert databases[0] == databases[1]
+    migrate = COMPOSE["services"]["migrate"]
+    assert migrate["command"] == ["migrate"]
+    assert {key: migrate[key] for key in ("environment", "env_file", "volumes")} == {
+        key: STENO[key] for key in ("environment", "env_file", "volumes")
+    }
+    assert STENO["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
+
+
 def test_pods_have_time_to_drain_and_are_asked_whether_they_live_and_are_ready() -> None:
     for pod, steno in pods():
         waits = steno.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
@@ -190,7 +211,7 @@ def test_pods_have_time_to_drain_and_are_asked_whether_they_live_and_are_ready()
 
 
 def test_the_sidecar_serves_its_own_pod_only_and_is_asked_there() -> None:
-    [steno] = [steno for pod, steno in pods() if "initContainers" in pod]
+    [steno] = [steno for pod, steno in pods() if steno in pod.get("initContainers", ())]
     assert {"name": "STENO_SERVER__HOST", "value": "127.0.0.1"} in steno["env"]
     assert steno["restartPolicy"] == "Always"
     assert {name for name in steno if name.endswith("Probe") and "exec" not in steno[name]} == set()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.replay.tables import Grid
+from lab.replay.tables import Grid
 
 NAMES = tuple(f"preset-{number}" for number in range(6))
 MEASURES = "requests", "tokens of all summary calls", "messages in refused requests", "violations", "share", "lost"

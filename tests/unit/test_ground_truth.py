@@ -1,7 +1,7 @@
 """Estimates against prompt sizes that providers reported, in every format of which recorded requests are at hand.
 
-They are kept outside of the repository. docs/estimates.md has the figures, `python -m benchmarks.accuracy` makes them;
-the bounds here are a little wider, so that a rule that is lost shows and a row more or less does not.
+They are kept outside of the repository. `python -m lab.benchmarks.accuracy` makes the figures of docs/estimates.md; the
+bounds here are a little wider, so that a rule that is lost shows and a row more or less does not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from app.tokens.tables import TABLES
 from app.wire.formats import FORMATS
-from benchmarks.accuracy import KNOWN, Scored, Scorer
+from lab.benchmarks.accuracy import KNOWN, Scored, Scorer
 
 COLLECTION = Path(__file__).parents[3] / "shared" / "data"
 FETCHED = Path(__file__).parents[2] / ".tables"

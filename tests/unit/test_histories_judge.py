@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from app.core.summary.prompts import RULES_HEADING
-from app.simulator.log import Record
+from lab.simulator.log import Record
 from tests.histories.judge import Judge
 from tests.histories.talks import BLOCKS, SENTENCES, traits_of
 from tests.histories.wires import Asked, Said

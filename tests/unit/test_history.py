@@ -9,7 +9,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.history.messages import History, Media, Message
+from app.core.history.messages import History, Kind, Media, Message
+from app.core.history.told import Told
 from app.core.view.view import Conversation, Costs
 from tests.unit.conversations import IDENTITY, TENANT, message
 
@@ -19,6 +20,10 @@ MESSAGES = st.lists(
     st.one_of(
         st.builds(message, st.sampled_from(["system", "user", "assistant", "critic"]), st.text("xy", max_size=2)),
         st.builds(lambda text: replace(message("user", text), media=PICTURE), st.text("xy", max_size=2)),
+        st.builds(lambda told: replace(message("user", "o"), told=told), st.sampled_from(Told)),
+        st.builds(lambda id_: replace(message("user", "r", calls=()), answers=(id_,)), IDS),
+        st.builds(lambda: replace(message("user", "r"), kind=Kind.CLIENT)),
+        st.builds(lambda: message("assistant", "Action: look")),
         st.builds(lambda text: replace(message("assistant", text), bound=True), st.text("xy", max_size=2)),
         st.builds(lambda ids: message("assistant", calls=ids), st.lists(IDS, min_size=1, max_size=2)),
         st.builds(lambda id_: message("tool", "r", answers=id_), IDS),
@@ -35,6 +40,7 @@ def known(history: History) -> tuple[object, ...]:
         *(tuple(part) for part in parts),
         *(part.unit_starts for part in parts),
         *(part.turn_starts for part in parts),
+        *(part.user_places for part in parts),
         *(part.instruction_places for part in parts),
         (history.holds_calls, history.holds_answers, history.holds_media),
         IDENTITY.chain_of(TENANT, history.rest).digests,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.replay.evidence import Report, SentMessages
-from app.replay.judge import Judge, SummaryCalls, Verdict
-from app.simulator import Record
+from lab.replay.evidence import Report, SentMessages
+from lab.replay.judge import Judge, SummaryCalls, Verdict
+from lab.simulator import Record
 
 Messages = list[dict[str, Any]]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.replay.evidence import Report, SentMessages, split_pairs
-from app.replay.formats.format import ReplayFormat
-from app.replay.formats.known import MESSAGES, RESPONSES, format_at
-from app.replay.judge import Judge, SummaryCalls, Verdict
-from app.simulator import Record
+from lab.replay.evidence import Report, SentMessages, split_pairs
+from lab.replay.formats.format import ReplayFormat
+from lab.replay.formats.known import MESSAGES, RESPONSES, format_at
+from lab.replay.judge import Judge, SummaryCalls, Verdict
+from lab.simulator import Record
 
 Said = dict[str, Any]
 

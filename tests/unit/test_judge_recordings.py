@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.replay.converting import OPENING, converted
-from app.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
-from app.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
+from lab.replay.converting import OPENING, converted
+from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
 
 CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 AGENT: list[dict[str, Any]] = [

@@ -23,8 +23,6 @@ from app.commands.logs import configure_logging
 
 APP = Path(__file__).parents[2] / "app"
 PAGE = (APP.parent / "docs" / "logs.md").read_text()
-OTHERS = ("simulator", "replay", "demo.py")
-"""They log for themselves, if at all."""
 
 
 @cache
@@ -32,8 +30,6 @@ def logged() -> list[tuple[str, frozenset[str]]]:
     """Each event in the code with its fields."""
     found = []
     for path in APP.rglob("*.py"):
-        if path.relative_to(APP).parts[0] in OTHERS:
-            continue
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and _logs(call.func):
                 assert all(keyword.arg for keyword in call.keywords), f"{path}: fields are named one by one"

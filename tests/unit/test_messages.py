@@ -66,14 +66,14 @@ def test_without_user_messages_there_is_no_last_one() -> None:
 
 def test_a_cut_inside_a_turn_splits_its_user_message_off() -> None:
     transcript = transcript_of([*turns(1), message("assistant", "more"), message("user", "next")])
-    assert transcript.split_user(2) == 0
-    assert transcript.split_user(3) is None
-    assert transcript.split_user(4) is None
+    assert transcript.split_turn(2) == 0
+    assert transcript.split_turn(3) is None
+    assert transcript.split_turn(4) is None
 
 
 def test_a_cut_before_the_first_user_message_splits_no_turn() -> None:
     transcript = transcript_of([message("assistant", "a"), message("assistant", "b"), message("user", "c")])
-    assert transcript.split_user(1) is None
+    assert transcript.split_turn(1) is None
 
 
 def test_tokens_of_a_range_are_the_sum_of_its_messages() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +13,7 @@ from app.core.reasons import Code, because
 from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
 from app.metrics.exposition import exposed
-from app.metrics.families import ANSWERED, CACHES, ENDS, FAMILIES, PAUSED, REQUEST_SECONDS, TOKENS, WAITS
+from app.metrics.families import ANSWERED, CACHES, ENDS, FAMILIES, PAUSED, REPORTED, REQUEST_SECONDS, TOKENS, WAITS
 from app.metrics.metrics import Metrics, SupervisorMetrics
 from app.metrics.sampling import Sampler
 from app.metrics.table import Table
@@ -71,7 +70,7 @@ def test_numbers_of_all_rows_are_added_up_and_a_row_that_is_taken_over_goes_on()
 
 
 def test_every_kind_of_tokens_and_every_purpose_is_counted() -> None:
-    metrics, kinds = Metrics.of_one(), [each.name for each in fields(Tokens)]
+    metrics, kinds = Metrics.of_one(), REPORTED
     for purpose in get_args(Purpose):
         metrics.called(purpose, Tokens(**dict.fromkeys(kinds, 5)), 5, estimated=5, forwarded=5)
     counted = {series: n for series, n in told(metrics.table).items() if series.startswith(f"{TOKENS.name}_total")}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.replay.evidence import SentMessages
-from app.replay.judge import Verdict
-from app.replay.player import Played
-from app.replay.recall import (
+from lab.replay.evidence import SentMessages
+from lab.replay.judge import Verdict
+from lab.replay.player import Played
+from lab.replay.recall import (
     ALL_KINDS,
     NO_KIND,
     SEVERAL,
@@ -22,9 +22,9 @@ from app.replay.recall import (
     answered_in,
     shares_by_kind,
 )
-from app.replay.recordings import ONE_MORE, Question, Recording, read_recordings
-from app.replay.tables import by_kind
-from app.replay.tally import Tally
+from lab.replay.recordings import ONE_MORE, Question, Recording, read_recordings
+from lab.replay.tables import by_kind
+from lab.replay.tally import Tally
 
 SAID = ("Ada keeps bees.", "Where?", "Near Turku, since May 2021.", "How many hives?", "Seven of them.")
 QUESTIONS = [

@@ -67,6 +67,16 @@ def test_instructions_that_leave_no_room_cannot_be_helped() -> None:
     assert recovery_budget(overflow, in_force(), sent=10_000, instructions=4_000, output=None) is not None
 
 
+def test_in_a_small_window_half_of_the_limit_is_room_enough() -> None:
+    """2,000 tokens beside the instructions are more than there ever were."""
+    told = Overflow("context_window", limit=4_000, prompt=2_953, requested=4_553)
+    small = budget_for(Window(4_000, "config"), 1_600, Shares())
+    budget = recovery_budget(told, small, sent=2_108, instructions=200, output=1_600)
+    assert budget is not None
+    assert 1_600 < budget.limit < 1_650
+    assert recovery_budget(told, small, sent=2_108, instructions=500, output=1_600) is None
+
+
 @pytest.mark.parametrize(("sent", "helped"), [(102_399, False), (102_400, True)])
 def test_an_error_without_a_reason_counts_only_near_the_window(sent: int, helped: bool) -> None:
     overflow = Overflow("context_window", needs_pressure=True)

@@ -8,10 +8,21 @@ from typing import Any
 
 import pytest
 
-from benchmarks.relay.bodies import NUMBER, TURN, body, write_body
-from benchmarks.relay.charts import dots, sizes
-from benchmarks.relay.report import BEGIN, END, MEASURES, columns, figures, markdown, noise, ratio, table, with_section
-from benchmarks.relay.scenarios import NAMES
+from lab.benchmarks.relay.bodies import NUMBER, TURN, body, write_body
+from lab.benchmarks.relay.charts import dots, sizes
+from lab.benchmarks.relay.report import (
+    BEGIN,
+    END,
+    MEASURES,
+    columns,
+    figures,
+    markdown,
+    noise,
+    ratio,
+    table,
+    with_section,
+)
+from lab.benchmarks.relay.scenarios import NAMES
 
 RATE = "requests a second, 4 KB, 32 connections"
 ADDED = "added p50, 4 KB, 1 connection"

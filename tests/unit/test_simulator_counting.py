@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.simulator.chat_completions.requests import AcceptedRequest, Reader
-from app.simulator.prompt_cache import PromptCache
-from app.simulator.refusals import Refusal, Refused
-from app.simulator.rules import RequestRules
+from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
+from lab.simulator.prompt_cache import PromptCache
+from lab.simulator.refusals import Refusal, Refused
+from lab.simulator.rules import RequestRules
 
 RULES = RequestRules("any", 100, 1.0, 0, False, False, None)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.simulator.extract import identifiers, summarise
+from lab.simulator.extract import identifiers, summarise
 
 TRANSCRIPT = """\
 Summarise this.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.simulator.messages.binding import seal, sign_compaction, whole_prefix
-from app.simulator.messages.judge import refusal_of
-from app.simulator.messages.thoughts import misplaced
+from lab.simulator.messages.binding import seal, sign_compaction, whole_prefix
+from lab.simulator.messages.judge import refusal_of
+from lab.simulator.messages.thoughts import misplaced
 
 TOOL = {"name": "look_up", "input_schema": {"type": "object"}}
 USER: Any = {"role": "user", "content": "Hello"}

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.simulator.chat_completions.judge import refusal_of
-from app.simulator.chat_completions.requests import AcceptedRequest, Reader
-from app.simulator.refusals import Refusal, Refused
-from app.simulator.rules import Model, RequestRules
+from lab.simulator.chat_completions.judge import refusal_of
+from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
+from lab.simulator.refusals import Refusal, Refused
+from lab.simulator.rules import Model, RequestRules
 
 RULES = RequestRules(
     models={"m": Model("m"), "o": Model("o", unsupported=frozenset({"max_tokens"}))},

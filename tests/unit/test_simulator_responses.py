@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.simulator.refusals import Refusal
-from app.simulator.responses.items import CALLS, MEMBERS, OUTPUTS, item_id
-from app.simulator.responses.judge import refusal_of
-from app.simulator.responses.sealing import seal
+from lab.simulator.refusals import Refusal
+from lab.simulator.responses.items import CALLS, MEMBERS, OUTPUTS, item_id
+from lab.simulator.responses.judge import refusal_of
+from lab.simulator.responses.sealing import seal
 
 USER: Any = {"role": "user", "content": "Hello"}
 CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "look_up", "arguments": "{}"}

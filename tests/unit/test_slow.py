@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.replay.recordings import Recording
-from app.simulator import Record
-from app.simulator.log import Kind
-from benchmarks.slow import LINES, Course, Turn, prefix_kept, scale_of
+from lab.benchmarks.slow import LINES, Course, Turn, prefix_kept, scale_of
+from lab.replay.recordings import Recording
+from lab.simulator import Record
+from lab.simulator.log import Kind
 
 SCALE = 10.0
 """So a summary takes two seconds of the run."""

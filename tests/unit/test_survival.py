@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.replay.converting import converted
-from app.replay.evidence import SentMessages
-from app.replay.formats.known import FORMATS
-from app.replay.judge import Verdict
-from app.replay.player import Played
-from app.replay.recordings import Recording
-from app.replay.survival import (
+from lab.replay.converting import converted
+from lab.replay.evidence import SentMessages
+from lab.replay.formats.known import FORMATS
+from lab.replay.judge import Verdict
+from lab.replay.player import Played
+from lab.replay.recordings import Recording
+from lab.replay.survival import (
     FAR,
     MOST_NAMED,
     Lasting,
@@ -25,7 +25,7 @@ from app.replay.survival import (
     values_in,
     without_values,
 )
-from app.replay.tables import values_lasting, values_used
+from lab.replay.tables import values_lasting, values_used
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "ship", "arguments": '{"parcel": "PCL-204"}'}}
 

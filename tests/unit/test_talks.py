@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from app.replay.evidence import SentMessages, split_pairs
-from app.replay.judge import Verdict
-from app.replay.player import Played
-from app.replay.recordings import Recording
-from app.simulator import Record
-from benchmarks import cliffs, talks
+from lab.benchmarks import cliffs, talks
+from lab.replay.evidence import SentMessages, split_pairs
+from lab.replay.judge import Verdict
+from lab.replay.player import Played
+from lab.replay.recordings import Recording
+from lab.simulator import Record
 
 
 def words(text: str) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.replay.judge import Verdict, Violation
-from app.replay.presets import MAY_REFUSE
-from app.replay.tables import compared
-from app.replay.tally import Tally
+from lab.replay.judge import Verdict, Violation
+from lab.replay.presets import MAY_REFUSE
+from lab.replay.tables import compared
+from lab.replay.tally import Tally
 
 REFUSED = Violation("one", 2, "refused", "Too large.")
 LOST = Violation("one", 2, "lost", "Gone.")

@@ -91,8 +91,12 @@ def is_programs(texts: Sequence[str]) -> bool:
 
 def without_blocks(message: Message) -> tuple[str, ...]:
     """What the sender of a message says beside what his program puts there."""
-    texts = map(_rest, message.own_texts)
-    return tuple(text for text in texts if text.strip())
+    return without_blocks_in(message.own_texts)
+
+
+def without_blocks_in(texts: Sequence[str]) -> tuple[str, ...]:
+    """The texts of a message behind what his program puts before each, as far as there is anything."""
+    return tuple(text for text in map(_rest, texts) if text.strip())
 
 
 def blocks_in(message: Message, index: int, further: tuple[Mark, ...] = ()) -> list[Block]:

@@ -9,8 +9,9 @@ from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate
 from operator import or_
-from typing import Any
+from typing import Any, Self
 
+from app.core.history.told import Told, calls_in_text
 from app.core.lazy import lazy
 from app.core.values import value
 
@@ -21,12 +22,13 @@ class Kind(Enum):
     INSTRUCTIONS = auto()
     """Said by whoever runs the model: never summarised, cut or left out, wherever it stands."""
     USER = auto()
-    """What a turn begins with. It may hold results too, where a format has them in the user's message."""
+    """It asks. It may hold results too, where a format has them in the user's message."""
     CLIENT = auto()
     """Said in the user's name by the program that he uses, and nothing by himself: it begins no turn. See `blocks`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """Of calls; what else it holds is the program's."""
+    """Of calls; what else it holds is the program's. The history takes for it, too, what only reads like one: see
+    `Told`."""
     OTHER = auto()
     """Of a role that the format does not know."""
 
@@ -104,6 +106,19 @@ class Message:
     words."""
     beside: tuple[int, ...] = ()
     """In a message of results, places among `texts` of those that are none."""
+    told: Told = Told.NOT
+    """How a user's message reads that holds no results as such."""
+    continues: bool = False
+    """A user's message that goes on with a turn: for the history to find out."""
+
+    @property
+    def begins_turn(self) -> bool:
+        return self.kind is Kind.USER and not self.continues
+
+    @property
+    def is_told(self) -> bool:
+        """A result that its client writes as the user's text: it names no call, and answers the message before it."""
+        return self.kind is Kind.RESULT and self.told is not Told.NOT
 
     @property
     def own_texts(self) -> tuple[str, ...]:
@@ -152,7 +167,14 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     """Messages in order, and what follows from them alone. A history that grows takes along what was worked out.
 
     That is worked out of what is after the leading instructions: those stay as they are.
+
+    A user's message begins a turn, unless the assistant was still at work when it came: behind results, or in one
+    message with them, he only spoke in between, and the turn goes on. Behind the assistant's message some of his texts
+    are results themselves (`Told`); of those that may be, and may be his, the turn goes on, and they stay his.
     """
+
+    def __new__(cls, messages: Iterable[Message] = ()) -> Self:
+        return tuple.__new__(cls, _in_turn(messages, None))
 
     shorter: History | None = None
     """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
@@ -164,7 +186,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     def grown(self, new: Sequence[Message]) -> History:
         """This one with what came after it."""
-        longer = History((*self, *new))
+        new = _in_turn(new, self)
+        longer: History = tuple.__new__(History, (*self, *new))
         if self.instructions:
             if self._rest:
                 longer.instructions = self.instructions
@@ -173,17 +196,21 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
             return longer
         if not self:
             return longer
-        size, holds, users, instructions, are_apart = len(self), self.held, [], [], not self[-1].bound
+        size, holds, are_apart = len(self), self.held, not self[-1].bound
+        users, turns, instructions = list[int](), list[int](), list[int]()
         for place, message in enumerate(new, size):
             if message.kind is Kind.USER:
                 users.append(place)
+                if not message.continues:
+                    turns.append(place)
             elif message.kind is Kind.INSTRUCTIONS:
                 instructions.append(place)
             holds |= (found := _held_by(message))
-            if found & (_CALLS | _ANSWERS) or message.bound:
+            if found & (_CALLS | _ANSWERS) or message.bound or message.is_told:
                 are_apart = False
         longer.instructions = ()
-        longer.turn_starts = (*self.turn_starts, *users) if users else self.turn_starts
+        longer.user_places = (*self.user_places, *users) if users else self.user_places
+        longer.turn_starts = (*self.turn_starts, *turns) if turns else self.turn_starts
         longer.instruction_places = self.instruction_places + tuple(instructions)
         longer.unit_starts = (*self.unit_starts, *range(size, len(longer))) if are_apart else self._units_of(longer)
         longer.held = holds
@@ -212,8 +239,13 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return unit_starts(self)
 
     @lazy
-    def turn_starts(self) -> tuple[int, ...]:
+    def user_places(self) -> tuple[int, ...]:
+        """Indexes of all that the user said."""
         return _places(self, Kind.USER)
+
+    @lazy
+    def turn_starts(self) -> tuple[int, ...]:
+        return tuple(place for place in self.user_places if not self[place].continues)
 
     @lazy
     def instruction_places(self) -> tuple[int, ...]:
@@ -254,6 +286,41 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return (*starts, *(starts[-1] + start for start in unit_starts(latest)[1:]))
 
 
+def _in_turn(messages: Iterable[Message], before: History | None) -> list[Message]:
+    """The messages as what they are behind those before them."""
+    last = None if before is None else _last_at_work(before.rest)
+    placed: list[Message] = []
+    for message in messages:
+        now = _behind(last, message) if last is not None and message.kind is Kind.USER else message
+        if now.begins_turn or (last is not None and now.kind in _AT_WORK):
+            last = now
+        placed.append(now)
+    return placed
+
+
+_AT_WORK = frozenset({Kind.ASSISTANT, Kind.RESULT})
+
+
+def _last_at_work(history: History) -> Message | None:
+    """The latest message that says who is at work; None before the first turn."""
+    if not history.turn_starts:
+        return None
+    return next(message for message in reversed(history) if message.kind in _AT_WORK or message.begins_turn)
+
+
+def _behind(last: Message, message: Message) -> Message:
+    """A user's message behind the latest that says who is at work."""
+    if message.continues or last.kind is Kind.USER:
+        return message
+    if message.told is Told.NOT:
+        is_between = last.kind is Kind.RESULT or bool(message.answers)
+        return replace(message, continues=True) if is_between else message
+    is_called = message.told is Told.LIKELY and last.kind is Kind.ASSISTANT and calls_in_text(last.texts)
+    if is_called or message.told is Told.SURELY:
+        return replace(message, kind=Kind.RESULT)
+    return replace(message, continues=True)
+
+
 def _held_by(message: Message) -> int:
     """What it holds, as bits."""
     held = _CALLS if message.calls else 0
@@ -271,7 +338,11 @@ def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:
     """Whether results among them may belong to a call that stands before all of them."""
     called: set[str] = set()
+    has_spoken = False
     for message in messages:
+        has_spoken = has_spoken or message.kind is Kind.ASSISTANT
+        if message.is_told and not has_spoken:
+            return True
         if message.calls:
             called.update(call.id for call in message.calls)
         elif not called.issuperset(message.answers):
@@ -282,9 +353,9 @@ def _answers_what_is_before(messages: Iterable[Message]) -> bool:
 class Transcript:
     """The messages after the leading instructions, and where they may be cut.
 
-    A turn is a user message and everything until the next one. A unit is an assistant message with its tool
-    results, and what is bound to them. A cut at position p puts the first p messages on one side; it never falls
-    inside a unit.
+    A turn is a user message and everything until the next one that begins a turn. A unit is an assistant message with
+    its tool results, and what is bound to them. A cut at position p puts the first p messages on one side; it never
+    falls inside a unit.
     """
 
     def __init__(self, messages: Sequence[Message], costs: Callable[[], Sequence[int]]) -> None:
@@ -318,8 +389,8 @@ class Transcript:
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
         """What stays verbatim of a range that is summarised, by a compaction that goes on up to `end`.
 
-        Instructions in the middle of the conversation, and the user message of the turn that `end` splits; with the
-        calls, where it holds their results too.
+        Instructions in the middle of the conversation, and what the user said in the turn that `end` splits: first,
+        and last unless he says more right behind it; with the calls, where that holds their results too.
         """
         question = self._split_question(end)
         return tuple(index for index in range(start, stop) if index in question or self.is_instruction(index))
@@ -330,11 +401,16 @@ class Transcript:
         tokens = sum(self.tokens_of(i) for i in question if start <= i < stop and not self.is_instruction(i))
         return self._instructions_before[stop] - self._instructions_before[start] + tokens
 
-    def _split_question(self, end: int) -> range:
-        split = self.split_user(end)
+    def _split_question(self, end: int) -> frozenset[int]:
+        split = self.split_turn(end)
         if split is None:
-            return range(0)
-        return range(*self.unit_of(split)) if self.messages[split].answers else range(split, split + 1)
+            return frozenset()
+        users, messages = self.messages.user_places, self.messages
+        said = {split}
+        if messages[end].kind is not Kind.USER:
+            said.add(users[bisect_left(users, end) - 1])
+        units = (range(*self.unit_of(place)) if messages[place].answers else (place,) for place in said)
+        return frozenset(index for unit in units for index in unit)
 
     @lazy
     def _instructions_before(self) -> tuple[int, ...]:
@@ -348,6 +424,12 @@ class Transcript:
     @property
     def last_user(self) -> int:
         """Index of the last user message; -1 without one."""
+        users = self.messages.user_places
+        return users[-1] if users else -1
+
+    @property
+    def last_turn(self) -> int:
+        """Index of the message that the last turn begins with, which says what is to be done; -1 without one."""
         return self.turn_starts[-1] if self.turn_starts else -1
 
     @property
@@ -379,9 +461,9 @@ class Transcript:
         """How many turns have begun in the first `position` messages."""
         return bisect_left(self.turn_starts, position)
 
-    def split_user(self, position: int) -> int | None:
-        """The user message whose turn a cut at `position` splits, or None between turns."""
-        if position >= len(self) or self.messages[position].kind is Kind.USER:
+    def split_turn(self, position: int) -> int | None:
+        """The beginning of the turn that a cut at `position` splits, or None between turns."""
+        if position >= len(self) or self.messages[position].begins_turn:
             return None
         begun = bisect_left(self.turn_starts, position)
         return self.turn_starts[begun - 1] if begun else None
@@ -401,7 +483,7 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Where units begin, ascending: every index but those of results, of what stands between a call and them, and of
     what something is bound to."""
     caller_of: dict[str, int] = {}
-    previous_call = 0
+    previous_call = spoken = 0
     reaches: dict[int, int] = {}  # how far the unit of a caller goes
     for index, message in enumerate(messages):
         if message.calls:
@@ -411,6 +493,10 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
             named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
             for caller in named or [previous_call if message.by_place else index]:
                 reaches[caller] = index
+        elif message.is_told:
+            reaches[spoken] = index
+        if message.kind is Kind.ASSISTANT:
+            spoken = index
     starts: list[int] = []
     end = -1
     for index in range(len(messages)):

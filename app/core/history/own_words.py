@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from app.core.history import passed_on
+from app.core.history.blocks import without_blocks_in
 from app.core.history.messages import Kind, Message
 from app.core.history.passed_on import (
     ANSWER_TAG,
@@ -34,6 +35,7 @@ from app.core.history.passed_on import (
     STEMS,
     WRITING_TOOLS,
 )
+from app.core.history.told import Told
 from app.core.values import value
 
 LONGEST_MESSAGE = 16_384
@@ -73,6 +75,8 @@ def _line_with(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 _RESULT = _line_with(pattern for patterns in passed_on.RESULTS.values() for pattern in patterns)
+_ASKS = ("?", "？")
+_UNMISTAKABLE = re.compile("|".join(passed_on.UNMISTAKABLE), re.IGNORECASE)
 _RESULT_END = _line_with(passed_on.RESULT_ENDS)
 _DOCUMENT = _line_with(pattern for patterns in passed_on.DOCUMENTS.values() for pattern in patterns)
 _NAMES_DOCUMENT = re.compile(passed_on.HEADING_WORDS, re.IGNORECASE)
@@ -122,7 +126,7 @@ def own_words(messages: Sequence[Message], start: int = 0, stop: int | None = No
     users = results = 0
     is_announced = False
     for index, message in enumerate(messages[:stop]):
-        if message.kind is not Kind.USER:
+        if message.kind is not Kind.USER and not message.is_told:
             is_announced = False
             continue
         texts = message.own_texts
@@ -182,9 +186,31 @@ def is_result(texts: Sequence[str]) -> bool:
     if not said:
         return False
     beginning, end = said[0].lstrip()[:LOOKED_AT], said[-1][-LOOKED_AT:]
+    return _is_tagged(beginning) or bool(_RESULT.match(beginning) or _RESULT_END.search(end))
+
+
+def _is_tagged(beginning: str) -> bool:
     tag = _TAG.match(beginning)
-    is_tagged = tag is not None and tag[2].lower() in RESULT_TAGS
-    return is_tagged or bool(_RESULT.match(beginning) or _RESULT_END.search(end))
+    return tag is not None and tag[2].lower() in RESULT_TAGS
+
+
+def told_in(texts: Sequence[str]) -> Told:
+    """How surely a user's message with these texts, and nothing else, is what a tool said.
+
+    In doubt it is less sure: whatever else of it may be its sender's own, no stage may take away.
+    """
+    said = without_blocks_in(texts)
+    if not is_result(said):
+        return Told.NOT
+    beginning, end = said[0].lstrip()[:LOOKED_AT], said[-1][-LOOKED_AT:]
+    if words_of(said):  # Behind a tag that ends it may still be the tool that speaks.
+        return Told.PERHAPS if _is_tagged(beginning) else Told.NOT
+    if said != tuple(text for text in texts if text.strip()) or any(map(_OWN_TAGS.search, said)):
+        return Told.PERHAPS
+    is_observed = _RESULT.match(beginning) and _RESULT_END.search(end)
+    if _is_tagged(beginning) or _UNMISTAKABLE.match(beginning) or is_observed:
+        return Told.SURELY
+    return Told.PERHAPS if end.rstrip().endswith(_ASKS) else Told.LIKELY
 
 
 def _only_announces(texts: Sequence[str]) -> bool:

@@ -124,6 +124,30 @@ RESULTS = {
 """What begins a result, by whose words they are. It goes on to the end of the message."""
 RESULT_ENDS = (r"\(open file: [^\n]{1,500}\)[ \t]*$", r"\(current directory: [^\n]{1,500}\)[ \t]*$", r"bash-\$[ \t]*$")
 """What stands behind a result that nothing stands before (SWE-agent): all of the message is one."""
+UNMISTAKABLE = (
+    r"\[[a-z]+(?:_[a-z]+)+(?: for [^\n\]]{1,200})?\][ \t]*result:",  # Cline, Roo, Kilo
+    r"execution result of \[",  # OpenHands
+    r"tool response:[ \t]*\n-{5,}",  # LangChain
+)
+"""What only programs begin a result with."""
+CALLS = {
+    "ReAct, LangChain, CrewAI": (r"^(?:Action|Action Input)[ \t]*:",),
+    "Cline, Roo, Kilo": (r"<([a-z]+(?:_[a-z]+)+)>[\s\S]*</\1>",),
+    "OpenHands, Hermes, Qwen, Mistral": (
+        r"<function=[\w.-]+>",
+        r"<\|?tool_calls?(?:_begin)?\|?>",
+        r"<function_calls?>",
+        r"<invoke name=",
+        r"\[TOOL_CALLS\]",
+    ),
+    "SWE-agent": (r"^DISCUSSION\b[\s\S]*^```[\s\S]*^```[ \t]*\Z",),
+    "smolagents": (r"<end_code>", r"</code>\s*\Z"),
+    "JSON": (
+        r'"(?:action|tool|tool_name|function|function_call|name)"\s*:\s*"[\w.-]{1,64}"\s*,'
+        r'\s*"(?:action_input|tool_input|arguments|args|input|parameters)"\s*:',
+    ),
+}
+"""How an assistant calls a tool in its text, by whose client reads it. With regard to case, anywhere."""
 STEMS = (
     "observation", "beobachtung", "observaci", "observaç", "osservazion", "tool", "execution", "[error]", "exitcode",
     " result", "output", "工具", "观察", "结果", "ツール", "観察", "結果", "ausgabe", "ergebnis", "résultat", "resultado",

@@ -71,7 +71,7 @@ def possible_heads(transcript: Transcript, chain: Chain) -> Iterator[bytes]:
     """The places of a history that an earlier request may have left, deepest first: the first ones are the likely."""
     messages, digests, left = transcript.messages, chain.digests, MOST_HEADS
     for end in range(len(messages), 0, -1):
-        if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].kind is Kind.USER:
+        if messages[end - 1].kind is not Kind.ASSISTANT or end == len(messages) or messages[end].begins_turn:
             yield digests[end]
             if not (left := left - 1):
                 return

@@ -17,7 +17,9 @@ SENT_SHARE = 0.70
 TARGET_SHARE = 0.60
 """Of the ceiling, for a summary: so that the next turn does not overflow again."""
 LEAST_ROOM = 2_000
-"""Tokens beside the instructions; with less there is no conversation left."""
+LEAST_SHARE = 0.5
+"""Tokens beside the instructions, or this share of the limit in small windows; with less there is no conversation
+left."""
 PRESSURE = 0.80
 
 
@@ -46,7 +48,7 @@ def recovery_budget(
             factor = overflow.prompt / expected  # How much more the provider counts than we did: applied once, here.
         target = min(allowed, TARGET_SHARE * ceiling)
     limit = budget.line.estimate(allowed / factor)
-    if limit < instructions + LEAST_ROOM:
+    if limit < instructions + least_room(budget):
         return None
     share = limit / budget.limit if budget.limit else 0.0
     aim = budget.line.estimate(target / factor)
@@ -59,6 +61,11 @@ def recovery_budget(
         fold=int(budget.fold * share),
         hold=0,
     )
+
+
+def least_room(budget: Budget) -> int:
+    """What a prompt has to have beside the instructions; a smaller one is not made."""
+    return max(1, min(LEAST_ROOM, int(LEAST_SHARE * budget.limit)))
 
 
 def _completion(overflow: Overflow, budget: Budget, output: int | None) -> int:

@@ -171,11 +171,11 @@ def _steps(case: Case, why: Reasons) -> Iterator[tuple[StepName, View, Reasons]]
         yield "least", _shaped(case, view), ()
     widest = _shaped(case, case.widest_view)
     yield "widest", widest, why
-    yield from ((name, view, why) for name, view in _fitted(case, widest))
+    yield from ((name, view, why) for name, view in _made_to_fit(case, widest))
     if widest.chunks and case.policy.prune:
         given_up = (*why, Reason(Code.SUMMARIES_LEFT_OUT))
         bare = _shaped(case, case.bare_view)
-        yield from (("without_summaries", view, given_up) for _, view in _fitted(case, bare))
+        yield from (("without_summaries", view, given_up) for _, view in _made_to_fit(case, bare))
 
 
 def _shaped(case: Case, view: View) -> View:
@@ -194,12 +194,20 @@ def _shaped(case: Case, view: View) -> View:
     return view
 
 
-def _fitted(case: Case, view: View) -> Iterator[tuple[StepName, View]]:
-    """Through the stages that only a payload over the limit goes through, each tried before the next."""
-    conversation, policy, budget, cost = case.conversation, case.policy, case.budget, case.cost
+def _made_to_fit(case: Case, view: View) -> Iterator[tuple[StepName, View]]:
+    """Through the stages that only a payload over the limit goes through; once more where what the last turn began
+    with has to give way."""
+    for conversation in (case.conversation, *case.conversation.giving_way):
+        yield from _fitted(case, conversation, view)
+
+
+def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tuple[StepName, View]]:
+    """Each stage tried before the next."""
+    policy, budget, cost = case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
     if policy.fit:
-        view = case.fitted_view if view is case.widest_view else fit(conversation, view, limit, cost)
+        is_known = view is case.widest_view and conversation is case.conversation
+        view = case.fitted_view if is_known else fit(conversation, view, limit, cost)
         yield "fit", view
     if policy.prune:
         yield "prune", prune(conversation, view, limit, target, cost, stub=policy.stub)

@@ -76,14 +76,15 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
     for index, part in standing(view):
         if index is None:
             continue
-        if not (transcript.messages[index].answers or was_bound) or not units:
+        message = transcript.messages[index]
+        if not (message.answers or message.is_told or was_bound) or not units:
             units.append(_Unit([], 0, droppable=True))
         unit = units[-1]
         unit.indexes.append(index)
         unit.tokens += part.tokens if isinstance(part, Altered) else transcript.tokens_of(index)
-        kept = index in conversation.untouchable or transcript.messages[index].kind is Kind.INSTRUCTIONS
+        kept = index in conversation.untouchable or message.kind is Kind.INSTRUCTIONS
         unit.droppable = unit.droppable and not kept
-        was_bound = transcript.messages[index].bound
+        was_bound = message.bound
     if units:
         units[-1].droppable = False
     return units

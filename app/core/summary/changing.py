@@ -93,6 +93,6 @@ def _lengths(transcript: Transcript, heads: Collection[int]) -> list[int]:
     """
     messages = transcript.messages
     ends = {place: transcript.turn_at(place) for place in heads if messages[place - 1].kind is not Kind.ASSISTANT}
-    begun = [place + 1 for place in heads if messages[place].kind is Kind.USER]
+    begun = [place + 1 for place in heads if messages[place].begins_turn]
     ended = frozenset(ends.values())
     return [*ends, *(place for place in begun if transcript.turn_at(place) not in ended)]

@@ -33,15 +33,15 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
         return None
     # A summary of everything stands for what the base's chunks stand for too.
     kept = Path() if summary.cumulative else base
-    user = transcript.last_user
+    asked = {transcript.last_turn, transcript.last_user} - {-1}
     always = next(iter(transcript.turn_starts[-1 - budget.tail_turns :]), 0)
     for cut in _tails(transcript, cuts, always, budget.tail_fill):
-        tail = transcript.tokens(cut) + (transcript.tokens_of(user) if 0 <= user < cut else 0)
+        tail = transcript.tokens(cut) + sum(transcript.tokens_of(index) for index in asked if index < cut)
         parts = _parts(quoted_tokens(transcript, base.covered, cut), summary)
         expected = expected_view(conversation, kept, cut, parts, budget, summary)
         # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
         # next turn, or an agent's next step, would fire the trigger again.
-        since = (1 + (cut > user or cut < always)) * transcript.tokens(cut)
+        since = (1 + (cut > transcript.last_turn or cut < always)) * transcript.tokens(cut)
         after = size_after(conversation, cut, expected, budget.trigger.tail_turns, since)
         if cut < always:
             after = replace(after, turns=2 * after.turns, messages=2 * after.messages)
@@ -63,7 +63,7 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
     next_turn = turns[whole] if whole < len(turns) else len(transcript)
     between_units = () if is_used else cuts[fitting : bisect_left(cuts, next_turn)]
     first = min((always, *turns[whole : whole + 1], *between_units))
-    inside_last_turn = cuts[bisect_right(cuts, transcript.last_user) :]
+    inside_last_turn = cuts[bisect_right(cuts, transcript.last_turn) :]
     return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
 
 

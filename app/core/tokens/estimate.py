@@ -61,7 +61,8 @@ def estimate(messages: Sequence[Message], declarations: Declarations, rules: Cou
 def latest_turn(messages: Sequence[Message]) -> int:
     """Index behind the last user message: of what is before it, some providers leave out the reasoning."""
     said = (Kind.USER, Kind.CLIENT)  # A provider does not tell one from the other.
-    return next((i + 1 for i in reversed(range(len(messages))) if messages[i].kind in said), 0)
+    places = (i for i in reversed(range(len(messages))) if messages[i].kind in said or messages[i].is_told)
+    return next((i + 1 for i in places), 0)
 
 
 def passing_tokens(message: Message, rules: CountingRules, count: Count) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from app.core.history.messages import Message
+from app.core.history.messages import Kind, Message
 from app.core.tokens.estimate import Cost
 from app.core.view.reading import whole
 from app.core.view.view import Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
@@ -56,8 +56,8 @@ def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cos
     are demanded, and its answer is tied."""
     chain, messages = conversation.chain, conversation.transcript.messages
     plain = _plain_prints(messages)
-    begun = (turn for turn in reversed(conversation.transcript.turn_starts) if not messages[turn].answers)
-    latest = next(begun, -1)  # A message with results goes on with the turn that they belong to.
+    users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_told)
+    latest = next((i for i in users if not messages[i].answers), -1)  # One with results goes on for its provider, too.
     left_out = view.untied if view else frozenset[int]()
     untied = set(left_out)
     kept: list[tuple[bytes, bytes]] = []

@@ -200,7 +200,8 @@ class Conversation:
         stays from turn to turn. Messages with results do not count but at the end: most of them can be shortened."""
         transcript = self.transcript
         fixed = self.instruction_tokens + sum(map(transcript.tokens_of, transcript.messages.instruction_places))
-        asked = (turn for turn in transcript.turn_starts if not transcript.messages[turn].answers)
+        said = transcript.messages.user_places
+        asked = (index for index in said if not transcript.messages[index].answers)
         return max(self.floor, fixed + max(map(transcript.tokens_of, asked), default=0))
 
     @property
@@ -225,12 +226,24 @@ class Conversation:
         if pins == self.pins:
             return self
         pinned = copy(self)
-        pinned.kept = Kept(self.transcript, pins)
+        pinned.kept = Kept(self.transcript, pins, self.transcript.last_turn)
         return pinned
+
+    @property
+    def giving_way(self) -> tuple[Conversation, ...]:
+        """The same, of which what the last turn begins with may be shortened, and then may be left out: it stays while
+        there is room for it beside what the user said last. None where that is the same message."""
+        transcript = self.transcript
+        if transcript.last_turn in (-1, transcript.last_user):
+            return ()
+        shorter, bare = copy(self), copy(self)
+        shorter.kept = Kept(transcript, self.pins, transcript.last_turn, is_whole=False)
+        bare.kept = Kept(transcript, self.pins)
+        return shorter, bare
 
     @lazy
     def kept(self) -> Kept:
-        return Kept(self.transcript, Pins())
+        return Kept(self.transcript, Pins(), self.transcript.last_turn)
 
     def with_blocks(self, blocks: Blocks) -> Conversation:
         """The same history, of which these stay."""
@@ -254,7 +267,7 @@ class Conversation:
 
     @property
     def untouchable(self) -> frozenset[int]:
-        """The messages that no stage may leave out. Nor change, but for results in the last user message."""
+        """The messages that no stage may leave out. Nor change, but for results in a user message."""
         return self.kept.messages
 
     @property
@@ -264,11 +277,14 @@ class Conversation:
 
 
 class Kept:
-    """What pins keep of a transcript."""
+    """What stays of a transcript: what is pinned, the last user message, and what the last turn is about."""
 
-    def __init__(self, transcript: Transcript, pins: Pins) -> None:
+    def __init__(self, transcript: Transcript, pins: Pins, task: int = -1, *, is_whole: bool = True) -> None:
+        """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
         self._transcript = transcript
         self.pins = pins
+        self._asked = frozenset({transcript.last_user, task} - {-1})
+        self._unchanged = self._asked if is_whole else frozenset({transcript.last_user})
 
     @lazy
     def units(self) -> tuple[tuple[int, int], ...]:
@@ -276,14 +292,13 @@ class Kept:
 
     @lazy
     def messages(self) -> frozenset[int]:
-        return self._pinned | {self._transcript.last_user}
+        return self._pinned | self._asked
 
     @lazy
     def whole(self) -> frozenset[int]:
         """Those of them that hold no results that may be shortened."""
-        last_user = self._transcript.last_user
-        holds_results = last_user >= 0 and bool(self._transcript.messages[last_user].result_places)
-        return self._pinned if holds_results else self.messages
+        messages = self._transcript.messages
+        return self._pinned | {index for index in self._unchanged if not messages[index].result_places}
 
     @lazy
     def _pinned(self) -> frozenset[int]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.core.history.own_words import told_in
+from app.core.history.told import Told
 from app.wire.chat_completions.media import read_media
 from app.wire.format import Draft
 from app.wire.members import Unreadable
@@ -39,7 +41,8 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
     content, kind = message.get("content"), KINDS.get(role, Kind.OTHER)
     if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
         kind = Kind.CLIENT if kind is Kind.USER and is_programs((content,)) else kind
-        return Draft(Message(kind, role, (content,), raw, b""), canonical(message, ignore))
+        told = told_in((content,)) if kind is Kind.USER else Told.NOT
+        return Draft(Message(kind, role, (content,), raw, b"", told=told), canonical(message, ignore))
     texts, media, thoughts = _content(content)
     kind = Kind.CLIENT if kind is Kind.USER and not media and is_programs(texts) else kind
     calls = _calls(message)
@@ -59,6 +62,7 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         by_place=role == "function",
         media=media,
         thoughts=thoughts,
+        told=told_in(texts) if kind is Kind.USER and not media else Told.NOT,
     )
     return Draft(read, canonical(message, ignore))
 

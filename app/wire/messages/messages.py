@@ -14,6 +14,8 @@ import msgspec
 
 from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Message, ToolCall
+from app.core.history.own_words import told_in
+from app.core.history.told import Told
 from app.wire.format import Draft
 from app.wire.members import Unreadable
 from app.wire.messages.content import (
@@ -89,6 +91,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         thoughts=tuple(_thoughts(blocks)),
         passed_on=passed_on,
         beside=beside,
+        told=told_in(texts) if kind is Kind.USER and all(block.get("type") == "text" for block in blocks) else Told.NOT,
         encrypted=sum(
             len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
         ),

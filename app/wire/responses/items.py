@@ -18,6 +18,8 @@ import msgspec
 
 from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.core.history.own_words import told_in
+from app.core.history.told import Told
 from app.wire.format import Draft
 from app.wire.members import Unreadable, split_array
 from app.wire.native import MARK
@@ -117,7 +119,8 @@ def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         kind = Kind.INSTRUCTIONS if INSTRUCTIONS.match(raw) else Kind.USER
         role = "developer" if kind is Kind.INSTRUCTIONS else "user"
         canonical = _encoded({"role": role, "content": without(text, ignore)})
-        return Draft(Message(kind, role, (text,), raw, b""), canonical)
+        told = told_in((text,)) if kind is Kind.USER else Told.NOT
+        return Draft(Message(kind, role, (text,), raw, b"", told=told), canonical)
     if raw.startswith(b"{") and (items := _compacted(raw)):
         return _read_compacted(raw, items)
     item = decoded_object(raw, "An item")
@@ -202,7 +205,8 @@ def _read(raw: bytes, item: Json) -> Message:
         kind = ROLES.get(role, Kind.OTHER)
         if kind is Kind.USER and not media and is_programs(texts):
             kind = Kind.CLIENT
-        return Message(kind, role, texts, raw, b"", media=media)
+        told = told_in(texts) if kind is Kind.USER and not media else Told.NOT
+        return Message(kind, role, texts, raw, b"", media=media, told=told)
     if type_ == REASONING:
         thoughts, size = tuple(_thoughts(item)), len(_text(item.get("encrypted_content")))
         return Message(

@@ -11,7 +11,7 @@ from app.core.limits.trigger import Size
 from app.core.stages.fade import BANDS
 from app.core.view.mask import is_allowed
 from app.settings.presets import PRESETS, PresetName
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.presets import test_checkpoint_and_openclaw as checkpoint_and_openclaw
 from tests.e2e.presets import test_librechat as librechat
 from tests.e2e.presets import test_lightspeed_and_others as others

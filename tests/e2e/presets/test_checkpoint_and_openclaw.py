@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.simulator import Fault, Record, Simulator
+from lab.simulator import Fault, Record, Simulator
 from tests.e2e.histories import chat
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.raw import Answer, get, post

@@ -14,7 +14,7 @@ import pytest
 
 from app.settings import ConfigurationError, load
 from app.settings.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
-from app.simulator import Fault, Model, Record, Simulator
+from lab.simulator import Fault, Model, Record, Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.raw import Answer, get, post

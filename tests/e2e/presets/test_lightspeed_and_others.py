@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from app.core.summary.prompts import FOLD_NOTE
-from app.simulator import Fault, Record, ScriptedCall, Simulator
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
+from lab.simulator import Fault, Record, ScriptedCall, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.raw import Answer, arrival, connected, get, pieces, post, request_bytes, send

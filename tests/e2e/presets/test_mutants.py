@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.simulator import Simulator
+from lab.simulator import Simulator
 from tests.e2e.presets.mutants import MUTANTS, Mutant
 from tests.e2e.running import StartSteno
 

@@ -1,1 +1,0 @@
-"""Measurements: what Steno costs and how well it counts."""

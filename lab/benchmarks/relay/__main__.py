@@ -1,0 +1,94 @@
+"""Measures relays side by side, and writes what came of it into the documentation.
+
+    python -m lab.benchmarks.relay [--subjects steno,nginx] [--scenarios sat,ttft] [--rounds 3] [--seconds 2]
+        [--with CHECKOUT] [--no-docs]
+
+All results are in .bench/results.json; `--from FILE` writes the documentation from such a file again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lab.benchmarks.relay.charts import dots, sizes
+from lab.benchmarks.relay.measuring import bench, measure
+from lab.benchmarks.relay.report import columns, figures, markdown, with_section
+from lab.benchmarks.relay.scenarios import DOCUMENTED, NAMES, Scale, scenarios
+from lab.benchmarks.relay.subjects import ROOT, SUBJECTS, Subject, steno_of
+
+FOLDER = ROOT / ".bench"
+PAGE = ROOT / "docs" / "benchmarks.md"
+CHARTS = ROOT / "docs" / "benchmarks"
+TITLES = {
+    "all": "Every figure as a multiple of nginx's",
+    "sizes": "What is added to a request by the size of its body, as a multiple of what nginx adds to 4 KB",
+}
+
+
+def main() -> None:
+    # What was started is stopped, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    options = _options()
+    if options.source:
+        results = json.loads(options.source.read_text())
+    else:
+        scale = Scale(rounds=options.rounds, seconds=options.seconds)
+        known = scenarios(scale)
+        wanted = {name: known[name] for name in options.scenarios or NAMES}
+        with bench(FOLDER, _subjects(options), scale, partial(print, flush=True)) as made:
+            results = measure(made, wanted)
+        (FOLDER / "results.json").write_text(json.dumps(results, indent=1))
+    print(f"\n{markdown(results)}")
+    if options.docs:
+        write_documentation(results)
+
+
+def write_documentation(results: Mapping[str, Any]) -> None:
+    found, subjects = figures(results), columns(results)
+    CHARTS.mkdir(exist_ok=True)
+    (CHARTS / "all.svg").write_text(dots(found, subjects))
+    (CHARTS / "sizes.svg").write_text(sizes(found, subjects))
+    section = "\n\n".join(
+        (markdown(results), *(f"![{title}](benchmarks/{name}.svg)" for name, title in TITLES.items()))
+    )
+    PAGE.write_text(with_section(PAGE.read_text(), section))
+
+
+def _subjects(options: argparse.Namespace) -> dict[str, Subject]:
+    wanted = {name: SUBJECTS[name] for name in options.subjects or SUBJECTS}
+    if options.checkout:
+        wanted["before"] = partial(steno_of, options.checkout.resolve())
+    return wanted
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m lab.benchmarks.relay", description=__doc__.partition("\n")[0])
+    parser.add_argument("--subjects", type=_names(SUBJECTS), default=[], help=f"of {', '.join(SUBJECTS)}")
+    parser.add_argument("--scenarios", type=_names(NAMES), default=[], help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--rounds", type=int, default=DOCUMENTED.rounds)
+    parser.add_argument("--seconds", type=float, default=DOCUMENTED.seconds, help="of each scenario")
+    parser.add_argument("--with", dest="checkout", type=Path, help="another checkout of Steno, measured as 'before'")
+    parser.add_argument("--from", dest="source", type=Path, help="results of a run, in place of one")
+    parser.add_argument("--no-docs", dest="docs", action="store_false", help="leave the documentation as it is")
+    return parser.parse_args()
+
+
+def _names(known: Collection[str]) -> Any:
+    def names(text: str) -> list[str]:
+        found = [name for name in text.split(",") if name]
+        if unknown := [name for name in found if name not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: known are {', '.join(known)}")
+        return found
+
+    return names
+
+
+if __name__ == "__main__":
+    main()

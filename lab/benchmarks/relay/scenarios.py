@@ -1,0 +1,123 @@
+"""The scenarios: what is asked of every subject, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.benchmarks.relay.bodies import write_body
+
+KB = 1_024
+GROWS = 100
+"""Turns of about 100 bytes that are added to a long conversation. To a short one they would be most of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How long and how much. The defaults are those of the documentation."""
+
+    rounds: int = 3
+    seconds: float = 2.0
+    """Of each scenario that is asked for some time."""
+    large_bodies: int = 50
+    open_streams: int = 300
+    open_seconds: int = 8
+    settle_seconds: float = 3.0
+    """Before memory is read."""
+    afterwards_seconds: float = 0.3
+    """After the last answer: what a subject puts off until then is part of what a request costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One kind of load."""
+
+    what: str
+    size: int = 4 * KB
+    """Bytes of the body."""
+    connections: int = 1
+    warm: int = 10
+    """Requests before what is measured."""
+    seconds: float | None = None
+    """Asked for so long; None: as long as the scale says."""
+    requests: int | None = None
+    """Asked so often instead."""
+    rate: float | None = None
+    """Requests a second on all connections together; None: the next one as soon as an answer is there."""
+    ramp_ms: int = 0
+    """The connections begin within so long."""
+    turns: int = 1
+    """By so many the conversation grows, one with each request, before it begins again; 1: only its end is new."""
+    chunks: int | None = None
+    """Of a stream; None: a plain answer."""
+    pause_ms: int = 0
+    """Between the chunks."""
+
+    @property
+    def model(self) -> str:
+        return "bench-text200" if self.chunks is None else f"bench-chunks{self.chunks}-pause{self.pause_ms}"
+
+    def arguments(self, scale: Scale, bodies: Path) -> list[str]:
+        """Those of the load client, beside the port."""
+        stream = self.chunks is not None
+        times = {"--requests": self.requests} if self.requests else {"--seconds": self.seconds or scale.seconds}
+        options = {
+            "--body": write_body(bodies, self.size, self.model, stream),
+            "--connections": self.connections,
+            "--warm": self.warm,
+            "--rate": self.rate or 0,
+            "--ramp-ms": self.ramp_ms,
+            "--stamps": self.chunks or 1,
+            "--turns": self.turns,
+            **times,
+        }
+        return [*(str(part) for pair in options.items() for part in pair), *(["--stream"] if stream else [])]
+
+
+HOLD, MEMORY = "hold", "memory"
+ONCE = frozenset({HOLD, MEMORY})
+"""In the first round only, and not for the direct one."""
+FIRST_REQUESTS = Scenario("streams for which a subject loads what it needs", requests=20, warm=0, chunks=5)
+
+
+def scenarios(scale: Scale) -> Mapping[str, Scenario]:
+    """All of them, in the order in which they are run: first those about memory, of which a subject that has worked for
+    a while would have some to spare."""
+    streams = scale.open_streams
+    return {
+        HOLD: Scenario(
+            "open streams with a chunk a second",
+            connections=streams,
+            requests=streams,
+            warm=0,
+            ramp_ms=10 * streams,
+            chunks=scale.open_seconds,
+            pause_ms=1_000,
+        ),
+        MEMORY: Scenario("memory after large bodies", 4_096 * KB, warm=0, requests=scale.large_bodies, turns=GROWS),
+        "sat": Scenario("requests as fast as they are answered, 32 connections", connections=32, warm=64),
+        "c1": Scenario("one request after the other", warm=30),
+        "c16": Scenario(
+            "16 connections, 20 requests a second", connections=16, rate=20, warm=32, seconds=2 * scale.seconds
+        ),
+        "ttft": Scenario("time to the first content chunk of a stream", chunks=5, pause_ms=2),
+        "streams": Scenario(
+            "16 streams of 50 chunks a second",
+            connections=16,
+            requests=16,
+            warm=0,
+            ramp_ms=400,
+            chunks=round(50 * scale.seconds),
+            pause_ms=20,
+        ),
+        "fast": Scenario("16 streams, chunks as fast as they come", connections=16, warm=4, chunks=300),
+        "300b": Scenario("a small body", 300),
+        "40k": Scenario("a body of 40 KB", 40 * KB, turns=GROWS),
+        "400k": Scenario("a body of 400 KB", 400 * KB, warm=3, turns=GROWS),
+        "4m": Scenario("a body of 4 MB", 4_096 * KB, warm=1, turns=GROWS),
+    }
+
+
+DOCUMENTED = Scale()
+NAMES = tuple(scenarios(DOCUMENTED))

@@ -1,0 +1,285 @@
+"""`steno demo`: the same long conversation twice, straight to a provider and through Steno; no key, no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from app.commands.terminal import say
+from app.core.tokens.rules import rules_for
+from app.main import create_app
+from app.settings import load
+from app.tasks.server import serve
+from app.tokens.tokenizer import Tokenizer
+from lab.simulator import Simulator
+
+MODEL = "gpt-4o"
+WINDOW = 8_000
+TURNS = 60
+LONG_PROMPTS = 8
+LONG_PROMPT_SHARE = 0.16
+"""Of the window, one long prompt: the fifth does not fit under the trigger any more."""
+CHAT = "/v1/chat/completions"
+ANSWER_SECONDS = 300.0
+LISTED_SECONDS = 5.0
+"""A conversation is listed a moment after its answer."""
+
+INSTRUCTIONS = "You are the mate of the sailing boat Alma and keep her logbook. Be brief and exact."
+PORTS = ("Visby", "Klaipeda", "Gdansk", "Turku", "Tallinn", "Ventspils", "Kalmar", "Mariehamn", "Rostock", "Svaneke")
+JOBS = (
+    ("the forestay was loose", "a rigger tightened it and asked us to look again after the next strong wind"),
+    ("the bilge pump stopped twice", "we cleaned the float switch and it has run without a fault since"),
+    ("the chart plotter lost its position", "a new aerial went up on the stern rail and the fix is steady again"),
+    ("the mainsail had a torn seam", "the sailmaker sewed it by hand and would not take money for it"),
+    ("the water tank tasted of diesel", "we rinsed it three times and will drink from bottles until we are home"),
+    ("fog kept us in port", "we used the day to paint the hatch and to write letters"),
+)
+_BERTH = re.compile(r"BTH-\d{4}")
+
+
+def hold_conversation(turns: int = TURNS, window: int = WINDOW) -> int:
+    """Holds the conversation and prints a line a turn. The exit status."""
+    simulator = Simulator(window=window, models="any", reply=reply, count=_counter(MODEL))
+    with simulator.serve() as provider, _steno(f"{provider.url}/v1", MODEL, window) as steno, ExitStack() as clients:
+        direct = Chat(clients.enter_context(_client(provider.url)), MODEL)
+        through = Chat(clients.enter_context(_client(steno)), MODEL)
+        say(f"A {turns}-turn conversation in a window of {window:,} tokens, with a simulated provider.\n")
+        _line("turn", "direct", "Steno", "status", "what happened", bold=True)
+        for turn in range(1, turns + 1):
+            prompt = question(turn, turns)
+            shown, event = _direct_turn(direct, prompt)
+            answer = through.say(prompt)
+            if answer.error:
+                _line(turn, shown, "-", "failed", answer.error, fg="red")
+                return 1
+            event = event or through.news()
+            _line(turn, shown, f"{answer.tokens:,}", answer.status, event, **_style(event))
+        return _sum_up(direct, through, turns, window)
+
+
+def hold_long_prompts(upstream: str, model: str, window: int = WINDOW) -> int:
+    """Holds eight long prompts against a real provider, and checks status and summary after each. The exit status."""
+    key = os.environ.get("OPENAI_API_KEY")
+    count = _counter(model)
+    with _steno(upstream, model, window) as steno, _client(steno, key) as client:
+        through = Chat(client, model)
+        say(f"{LONG_PROMPTS} long prompts to {model} at {upstream}, as if its window were {window:,} tokens.\n")
+        _line("turn", "direct", "Steno", "status", "what happened", bold=True)
+        for turn in range(1, LONG_PROMPTS + 1):
+            answer = through.say(long_prompt(turn, int(LONG_PROMPT_SHARE * window), count))
+            if problem := answer.error or through.contradiction():
+                _line(turn, "-", "-", answer.status or "failed", "", fg="red")
+                say(f"\n{problem}", fg="red")
+                return 1
+            event = through.news()
+            _line(turn, f"{answer.before:,}", f"{answer.tokens:,}", answer.status, event, **_style(event))
+    if not through.summaries:
+        say("\nNo summary was made.", fg="red")
+        return 1
+    say(f"\n{LONG_PROMPTS} of {LONG_PROMPTS} prompts answered, {_counted(len(through.summaries))} made. The latest:")
+    say(f"\n{through.summaries[-1]['text'].strip()[:600]}", dim=True)
+    return 0
+
+
+def question(turn: int, last: int = TURNS) -> str:
+    """What the user says: a stop of a voyage, with a berth to remember; at the end, where the first one was."""
+    if turn == last:
+        return "Before we sail home: under which number was the berth of stop 1 booked?"
+    port = PORTS[turn % len(PORTS)]
+    trouble, cure = JOBS[turn % len(JOBS)]
+    return (
+        f"Stop {turn} is {port}. The berth is booked under {_berth(turn)} and costs {18 + turn * 7 % 23} euros a "
+        f"night. On the way {trouble}; {cure}. The log read {turn * 37 % 90 + 12} miles, the wind went round to the "
+        f"{('north', 'east', 'south', 'west')[turn % 4]} in the afternoon, and we were fast alongside at "
+        f"{14 + turn % 7}:{turn * 11 % 60:02d}. There were {turn * 5 % 17 + 2} other boats, two of them bound for "
+        "home, and one skipper lent us his pilot book, which has to go back to him before the end of the month. "
+        "Please enter all that in the logbook, and tell me what is still to be "
+        "done before we leave again."
+    )
+
+
+def long_prompt(turn: int, tokens: int, count: Callable[[str], int]) -> str:
+    """So many tokens of a logbook, and a short question on them."""
+    asked = "Read these pages of the logbook. Then say in one sentence which berth was booked first on them."
+    pages: list[str] = []
+    stop = turn * 1_000
+    while count("\n\n".join(pages)) < tokens:
+        stop += 1
+        pages.append(question(stop, 0))
+    return "\n\n".join((asked, *pages))
+
+
+def reply(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What the simulated model says: it knows what its prompt says, and nothing else."""
+    asked = messages[-1]["content"]
+    if "berth of stop 1 " in asked:
+        known = {berth for message in messages for berth in _BERTH.findall(str(message["content"]))}
+        return f"It was booked under {_berth(1)}." if _berth(1) in known else "That is not in what I can read."
+    stop, port = asked.split(" is ", 1)[0], asked.split(" is ", 1)[1].split(".", 1)[0]
+    return (
+        f"Entered: {stop}, {port}. Still to be done before we leave: fill the water tanks, pay the harbour master, "
+        "take on bread and lamp oil, look at the weather chart for the next two days, and check every shackle from the "
+        "masthead down to the chain plates. I have put the log, the wind and the time of arrival beside the entry. "
+        "The spare sail is to be aired, the lamps want trimming, and the ship's papers should lie ready for the next "
+        "port, because they were asked for twice on this coast and we had to look for them. "
+        "If the wind holds we can sail with the first light; if it backs, we had better wait for the evening."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DemoAnswer:
+    """What came back on one prompt."""
+
+    tokens: int = 0
+    """Of the prompt, as the provider counted them."""
+    before: int = 0
+    """Of the whole history, as Steno estimates them."""
+    status: str = ""
+    text: str = ""
+    error: str | None = None
+
+
+@dataclass
+class Chat:
+    """A client that resends its whole history, as all do."""
+
+    http: httpx2.Client
+    model: str
+    messages: list[dict[str, str]] = field(default_factory=lambda: [{"role": "system", "content": INSTRUCTIONS}])
+    answers: list[DemoAnswer] = field(default_factory=list)
+    summaries: list[Mapping[str, Any]] = field(default_factory=list)
+    """Those made so far, oldest first."""
+    ended: bool = False
+    """It got an error, and cannot go on."""
+    _conversation: str = ""
+    _used: tuple[str, ...] = ()
+
+    def say(self, prompt: str) -> DemoAnswer:
+        """The answer, which joins the history; an error leaves the history as it was."""
+        messages = [*self.messages, {"role": "user", "content": prompt}]
+        try:
+            response = self.http.post(CHAT, json={"model": self.model, "messages": messages})
+            body = response.json()
+        except (httpx2.HTTPError, ValueError) as error:
+            return DemoAnswer(error=f"{type(error).__name__}: {error}")
+        if response.status_code != 200:
+            return DemoAnswer(error=_error_of(body, response.status_code))
+        headers = response.headers
+        text = body["choices"][0]["message"].get("content") or ""
+        self.messages = [*messages, {"role": "assistant", "content": text}]
+        self._conversation = headers.get("x-context-conversation-id", "")
+        self._used = tuple(body.get("context", {}).get("chunks", ()))
+        reported = (body.get("usage") or {}).get("prompt_tokens")
+        tokens = int(reported or headers.get("x-context-tokens-after") or 0)
+        before = int(headers.get("x-context-tokens-before") or 0)
+        answer = DemoAnswer(tokens, before, body.get("context_status", ""), text)
+        self.answers.append(answer)
+        return answer
+
+    def news(self) -> str:
+        """What Steno did since it was last asked, in a few words."""
+        known = {summary["id"] for summary in self.summaries}
+        if set(self._used) <= known:
+            return ""
+        listed = self._listed()
+        new = [summary for summary in listed if summary["id"] not in known]
+        self.summaries = listed
+        parts = [f"summarised up to turn {s['summarized_through_turn']}" for s in new if not s["level"]]
+        parts += ["older summaries folded into one" for s in new if s["level"]]
+        return ", ".join(parts)
+
+    def contradiction(self) -> str | None:
+        """Where status and stored summaries do not agree, or None."""
+        status = self.answers[-1].status
+        if (status == "summarized") != bool(self._used):
+            return f"The status is {status!r}, but {_counted(len(self._used))} stand in the prompt."
+        listed = {summary["id"]: summary["text"] for summary in self._listed()} if self._used else {}
+        missing = [chunk for chunk in self._used if not listed.get(chunk)]
+        return f"The summaries {', '.join(missing)} are used but cannot be read." if missing else None
+
+    def _listed(self) -> list[Mapping[str, Any]]:
+        """The conversation's summaries by the REST interface, once those in use are among them."""
+        deadline = time.monotonic() + LISTED_SECONDS
+        while True:
+            response = self.http.get(f"/context/conversations/{self._conversation}/summaries", params={"limit": 100})
+            listed = response.json()["data"] if response.status_code == 200 else []
+            if {summary["id"] for summary in listed} >= set(self._used) or time.monotonic() > deadline:
+                return list(listed)
+            time.sleep(0.05)
+
+
+@contextmanager
+def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
+    """Steno's own address, on loopback. Its database is memory and ends with it."""
+    settings = load(
+        # The demo has a key of its own, and one provider: not those of the settings in effect.
+        upstream={"base_url": upstream, "discover_windows": False, "api_key_env": None},
+        models=[{"match": model, "context_window": window}],
+        storage={"url": "memory", "timeout_seconds": 5.0},
+    )
+    app = create_app(settings.model_copy(update={"upstreams": {}}))
+    with serve(app, date_header=False, server_header=False, lifespan="on") as server:
+        yield server.url
+
+
+def _counter(model: str) -> Callable[[str], int]:
+    return Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
+
+
+def _client(url: str, key: str | None = None) -> httpx2.Client:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx2.Client(base_url=url, headers=headers, timeout=ANSWER_SECONDS, trust_env=False)
+
+
+def _direct_turn(direct: Chat, prompt: str) -> tuple[str, str]:
+    """What to show of the client without Steno, which ends with its first error."""
+    if direct.ended:
+        return "-", ""
+    answer = direct.say(prompt)
+    if answer.error is None:
+        return f"{answer.tokens:,}", ""
+    direct.ended = True
+    return "refused", f"direct: {answer.error}"
+
+
+def _sum_up(direct: Chat, through: Chat, turns: int, window: int) -> int:
+    largest = max(answer.tokens for answer in through.answers)
+    remembered = _berth(1) in through.answers[-1].text
+    say("")
+    if len(direct.answers) < turns:
+        say(f"Direct   {len(direct.answers)} of {turns} turns, then context_length_exceeded.")
+    made = f"{_counted(len(through.summaries))} made"
+    say(f"Steno    {len(through.answers)} of {turns} turns, {made}, largest prompt {largest:,} of {window:,} tokens.")
+    say(f"Memory   Asked in turn {turns} for a number from turn 1, the model said:")
+    say(f"         {through.answers[-1].text}", fg="green" if remembered else "red")
+    return 0 if remembered and through.summaries else 1
+
+
+def _berth(stop: int) -> str:
+    return f"BTH-{stop:02d}{(stop * 37 + 11) % 100:02d}"
+
+
+def _error_of(body: Any, status: int) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    return str((error or {}).get("code") or (error or {}).get("message") or f"status {status}")
+
+
+def _counted(summaries: int) -> str:
+    return "1 summary" if summaries == 1 else f"{summaries} summaries"
+
+
+def _line(turn: object, direct: str, steno: str, status: str, event: str, **style: Any) -> None:
+    say(f"{turn:>4}  {direct:>7}  {steno:>6}  {status:<10}  {event}".rstrip(), **style)
+
+
+def _style(event: str) -> dict[str, Any]:
+    if not event:
+        return {}
+    return {"fg": "red"} if event.startswith("direct") else {"fg": "green"}

@@ -1,0 +1,105 @@
+"""The official clients, one for each format: a request out, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+
+from lab.replay.formats.format import ReplayFormat
+from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+
+ANSWER_SECONDS = 600.0
+MOST_OUTPUT = 1_024
+"""Messages have to say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    failure: str | None = None
+    """Why the client got none."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """What it says about the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client of one format."""
+
+    create: Callable[..., Any]
+    """Sends a request, and returns an answer or its events."""
+    required: Mapping[str, Any]
+    """What its signature wants, and the body says otherwise: in `extra_body`, as the SDKs look up the type of every
+    value in a history again, which is most of a long replay's time."""
+    ended: Callable[[Any], bool]
+    """Whether an answer, or an event, is its end."""
+
+    def ask(self, body: Mapping[str, Any], *, stream: bool) -> Answer:
+        given = {**self.required, "extra_body": dict(body)}
+        try:
+            pieces = list(self.create(**given, stream=True)) if stream else [self.create(**given)]
+        except (openai.OpenAIError, anthropic.AnthropicError) as error:
+            return Answer(f"The client got an error: {error}")
+        ended = any(map(self.ended, pieces))
+        return Answer(None if ended else "The answer ended without a reason to finish.", self._context(pieces))
+
+    def _context(self, pieces: Iterable[Any]) -> Mapping[str, Any]:
+        holders = (holder for piece in pieces for holder in (piece, getattr(piece, "response", None)))
+        members = (getattr(holder, "model_extra", None) or {} for holder in holders)
+        context: Mapping[str, Any] = next((found for each in members if (found := each.get("context"))), {})
+        return context
+
+
+@contextmanager
+def open_client(
+    written: ReplayFormat, base_url: str, api_key: str, model: str, sent: Callable[[bytes], None]
+) -> Iterator[Client]:
+    """`base_url` is Steno's, with its `/v1`; `sent` is given each body as it goes out."""
+
+    def keep(request: httpx2.Request) -> None:
+        sent(request.content)
+
+    options: Any = {"event_hooks": {"request": [keep]}, "trust_env": False, "timeout": ANSWER_SECONDS}
+    given: dict[str, Any] = {"api_key": api_key, "max_retries": 0}
+    if written is MESSAGES:
+        http = anthropic.DefaultHttpxClient(**options)
+        with anthropic.Anthropic(base_url=base_url.removesuffix("/v1"), http_client=http, **given) as claude:
+            yield _messages(claude, model)
+        return
+    with openai.OpenAI(base_url=base_url, http_client=openai.DefaultHttpxClient(**options), **given) as client:
+        yield _OPENAI[written.name](client, model)
+
+
+def _chat_completions(client: openai.OpenAI, model: str) -> Client:
+    return Client(
+        client.chat.completions.create,
+        {"model": model, "messages": []},
+        lambda piece: any(choice.finish_reason for choice in piece.choices[:1]),
+    )
+
+
+def _responses(client: openai.OpenAI, model: str) -> Client:
+    return Client(
+        client.responses.create,
+        {"model": model},
+        lambda piece: getattr(getattr(piece, "response", piece), "status", None) in ("completed", "incomplete"),
+    )
+
+
+def _messages(client: anthropic.Anthropic, model: str) -> Client:
+    return Client(
+        client.messages.create,
+        {"model": model, "max_tokens": MOST_OUTPUT, "messages": []},
+        lambda piece: getattr(getattr(piece, "delta", piece), "stop_reason", None) is not None,
+    )
+
+
+_OPENAI: Mapping[str, Callable[[openai.OpenAI, str], Client]] = {
+    CHAT_COMPLETIONS.name: _chat_completions,
+    RESPONSES.name: _responses,
+}

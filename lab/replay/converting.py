@@ -1,0 +1,150 @@
+"""Chat Completions as another format: the same conversation, as a client of that format would have held it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from lab.replay.formats.format import ReplayFormat, dicts
+from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.replay.recordings import Message, Recording, Remark, UnreadableRecording
+from lab.replay.sent import INSTRUCTION_ROLES
+
+OPENING = "Hello."
+"""What a user says where the other one began: Messages begin with the user."""
+
+
+def converted(recording: Recording, written: ReplayFormat) -> Recording:
+    """Raises `UnreadableRecording` for what cannot be said in that format."""
+    if recording.format is written:
+        return recording
+    if recording.format is not CHAT_COMPLETIONS:
+        raise UnreadableRecording(f"{recording.name} is of {recording.format.name}, and stays that.")
+    leading = next((i for i, m in enumerate(recording.messages) if m["role"] not in INSTRUCTION_ROLES), 0)
+    instructions = "\n\n".join(_text(message.get("content")) for message in recording.messages[:leading])
+    convert, member = _CONVERSIONS[written.name]
+    try:
+        made, places = convert(recording.messages[leading:])
+    except (KeyError, TypeError, msgspec.DecodeError) as error:
+        raise UnreadableRecording(f"{recording.name} cannot be said in {written.name}: {error}") from error
+    first = 1 if instructions else 0
+    return replace(
+        recording,
+        messages=tuple(made),
+        remarks={n: Remark(first + places[r.index - leading], r.text) for n, r in recording.remarks.items()},
+        format=written,
+        beside={**({member: instructions} if instructions else {}), **_tools(made)},
+    )
+
+
+def _to_messages(messages: Sequence[Message]) -> tuple[list[Message], list[int]]:
+    """And where each of them went."""
+    made: list[Message] = []
+    places: list[int] = []
+    for message in messages:
+        role, blocks = message["role"], _blocks(message)
+        if role in INSTRUCTION_ROLES:
+            raise TypeError("instructions stand behind the beginning.")
+        spoken = "assistant" if role == "assistant" else "user"
+        if not made and spoken == "assistant":
+            made.append({"role": "user", "content": OPENING})
+        # Results of one step are one message; so is what the assistant says in two.
+        goes_on = bool(made) and isinstance(made[-1]["content"], list) and _kind(made[-1]) == (spoken, role == "tool")
+        if goes_on and role != "user":
+            made[-1]["content"] += blocks
+        else:
+            made.append({"role": spoken, "content": blocks})
+        places.append(len(made) - 1)
+    return made, places
+
+
+def _kind(message: Message) -> tuple[str, bool]:
+    return message["role"], message["content"][-1]["type"] == "tool_result"
+
+
+def _blocks(message: Message) -> list[Message]:
+    if message["role"] == "tool":
+        result = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
+        return [{**result, "content": _text(message["content"])}]
+    content = message.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
+    uses = [
+        {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": call["function"]["name"],
+            "input": msgspec.json.decode(call["function"]["arguments"] or "{}"),
+        }
+        for call in message.get("tool_calls") or ()
+    ]
+    return [*(_block(part) for part in parts if part.get("text") != ""), *uses]
+
+
+def _block(part: Message) -> Message:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return {"type": "image", "source": _source(url)}
+    raise TypeError(f"a part of type {part.get('type')}.")
+
+
+def _source(url: str) -> Message:
+    if not url.startswith("data:"):
+        return {"type": "url", "url": url}
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    return {"type": "base64", "media_type": kind, "data": data}
+
+
+def _tools(made: Sequence[Message]) -> Mapping[str, Any]:
+    """Messages with calls have to declare what they call."""
+    blocks = (block for message in made for block in dicts(message.get("content")))
+    names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
+    return {"tools": [{"name": name, "input_schema": {"type": "object"}} for name in names]} if names else {}
+
+
+def _to_responses(messages: Sequence[Message]) -> tuple[list[Message], list[int]]:
+    """And where the first item of each went."""
+    made: list[Message] = []
+    places: list[int] = []
+    for message in messages:
+        places.append(len(made))
+        made += _items(message)
+    return made, places
+
+
+def _items(message: Message) -> list[Message]:
+    role = message["role"]
+    if role == "tool":
+        result = {"type": "function_call_output", "call_id": message["tool_call_id"]}
+        return [{**result, "output": _text(message["content"])}]
+    content = message.get("content")
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
+    said = [_part(part, role) for part in parts if part.get("text") != ""]
+    calls = [
+        {"type": "function_call", "call_id": call["id"], **call["function"]} for call in message.get("tool_calls") or ()
+    ]
+    return [*([{"type": "message", "role": role, "content": said}] if said else []), *calls]
+
+
+def _part(part: Message, role: str) -> Message:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return {"type": "input_image", "image_url": url, "detail": "auto"}
+    raise TypeError(f"a part of type {part.get('type')}.")
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in dicts(content))
+
+
+_Convert = Callable[[Sequence[Message]], tuple[list[Message], list[int]]]
+_CONVERSIONS: Mapping[str, tuple[_Convert, str]] = {
+    MESSAGES.name: (_to_messages, "system"),
+    RESPONSES.name: (_to_responses, "instructions"),
+}

@@ -1,0 +1,163 @@
+"""Evidence: what the provider's log shows of messages and of summary calls, in the judge's own reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import dropwhile, pairwise
+from typing import Any
+
+from lab.replay.formats.format import ReplayFormat
+from lab.replay.formats.known import CHAT_COMPLETIONS
+from lab.replay.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
+
+DECORATION = 40
+"""Characters that a transcript may put around each piece of a message with calls or media."""
+
+READABLE = 1_000
+"""Characters of a shortened text, more than any mask leaves: so much of it may stand for the whole before a summariser
+without room for more."""
+
+NOTE_KINDS = frozenset({"stub", "pinned_text", "client_instructions"})
+
+_WORD = re.compile(r"\w+")
+_FIRST_HEADING = re.compile(r"<(\S+) .*>")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSection:
+    """A part of what a summary call was shown."""
+
+    heading: str
+    body: str
+    quoted: bool = True
+    """It stands in a transcript; otherwise it is a message of the conversation itself."""
+
+    def quotes(self, message: SentMessage) -> bool:
+        """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""
+        if message.role not in _WORD.findall(self.heading):
+            return False
+        if message.plain:
+            whole = "\n".join(message.pieces)
+            return self.body == whole or (len(self.body) > READABLE and is_shortened(self.body, whole))
+        position = 0
+        for piece in message.pieces:
+            found = self.body.find(piece, position)
+            if found < 0:
+                return False
+            position = found + len(piece)
+        beside = len(self.body) - sum(map(len, message.pieces))
+        return message.opaque or beside <= DECORATION * (1 + len(message.pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCall:
+    """One call to the summariser, as the provider logged it."""
+
+    sequence: int
+    sections: tuple[ShownSection, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What Steno says of a payload where the provider's log cannot tell; indexes into the client's messages."""
+
+    pruned: frozenset[int] = frozenset()
+    notes: int = 0
+    """Messages of its own: those that stand for pruned ones and say so, the operator's pinned text, and
+    what the client put into its messages for good."""
+    pinned: tuple[int, ...] = ()
+    """Messages of which a copy stands behind the summaries."""
+    repaired: frozenset[int] = frozenset()
+    """Messages without those of their calls that nothing answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was reported to the client."""
+
+    actions: frozenset[str] = frozenset()
+    """As the answer names them."""
+    coverage: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """The parts of the payload; asked for only where something is missing."""
+    status: str | None = None
+    """As the answer gives it; None where there was none."""
+
+    def named(self, instructions: int) -> Named:
+        """`instructions`: how many of the client's messages the indexes of a coverage leave out."""
+        places: dict[str, list[int]] = {"pruned": [], "pinned": [], "repaired": []}
+        notes = 0
+        for part in self.coverage():
+            notes += part["kind"] in NOTE_KINDS
+            # What a coverage lists and the answer does not name is as good as hidden.
+            if part["kind"] in places and part.get("by", part["kind"]) in self.actions:
+                indexes = range(part["first_index"], part["last_index"] + 1)
+                places[part["kind"]] += [instructions + index for index in indexes]
+        return Named(frozenset(places["pruned"]), notes, tuple(places["pinned"]), frozenset(places["repaired"]))
+
+
+class SentMessages:
+    """Raw messages to messages; a replay resends them all, so each is read once."""
+
+    def __init__(self, written: ReplayFormat = CHAT_COMPLETIONS) -> None:
+        self.format = written
+        self._read: dict[bytes, SentMessage] = {}
+
+    def split(self, body: bytes) -> list[SentMessage]:
+        """The history in a request's body."""
+        return [self.read(raw) for raw in self.format.raw_messages(body)]
+
+    def read(self, raw: bytes) -> SentMessage:
+        if raw not in self._read:
+            self._read[raw] = self.format.message(raw)
+        return self._read[raw]
+
+
+def sections_of(body: bytes, written: ReplayFormat = CHAT_COMPLETIONS) -> tuple[ShownSection, ...]:
+    """What a summary call was shown: a transcript in its last message, or else its messages, the last one being the
+    order to summarise."""
+    messages = SentMessages(written).split(body)
+    return _quoted_in(messages[-1]) or _shown_in(messages[:-1]) if messages else ()
+
+
+def _quoted_in(message: SentMessage) -> tuple[ShownSection, ...]:
+    """The part of a text that stands under headings with one fence."""
+    lines = message.pieces[0].split("\n") if message.pieces else []
+    first = _FIRST_HEADING.fullmatch(lines[0]) if lines else None
+    if first is None:
+        return ()
+    opening = f"<{first[1]} "
+    places = [number for number, line in enumerate(lines) if line.startswith(opening) and line.endswith(">")]
+    return tuple(
+        ShownSection(heading, "\n".join(lines[start + 1 : stop]))
+        for start, stop in pairwise(places)
+        if (heading := lines[start][len(opening) : -1]) != "end"
+    )
+
+
+def _shown_in(messages: Sequence[SentMessage]) -> tuple[ShownSection, ...]:
+    """The conversation itself, as the calls that hit the provider's prompt cache hold it."""
+    talk = dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages)
+    return tuple(ShownSection(message.role, "\n".join(message.pieces), quoted=False) for message in talk)
+
+
+def split_pairs(messages: Iterable[SentMessage]) -> frozenset[str]:
+    """Ids of tool calls without a result directly behind them, or anywhere behind those that may have it there, and of
+    results without their call before them."""
+    split: set[str] = set()
+    waiting: set[str] = set()
+    open_: set[str] = set()
+    answered: set[str] = set()
+    for message in messages:
+        split |= {call for call in message.answers if call not in waiting | open_ | answered}
+        waiting.difference_update(message.answers)
+        open_.difference_update(message.answers)
+        answered.update(message.answers)
+        if message.anywhere:
+            open_.update(message.calls)
+        elif not message.answers:
+            split |= waiting
+            waiting, answered = set(message.calls), set()
+    return frozenset(split | waiting | open_)

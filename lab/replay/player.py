@@ -1,0 +1,198 @@
+"""The player: holds a recorded conversation again, turn by turn, through the official client of its format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import httpx2
+
+from lab.replay.clients import ANSWER_SECONDS, Answer, Client, open_client
+from lab.replay.evidence import Report, SentMessages
+from lab.replay.formats.known import FORMATS
+from lab.replay.judge import Judge, SummaryCalls, Verdict, Violation
+from lab.replay.recordings import Message, Recording
+from lab.replay.sent import SentMessage
+from lab.replay.stage import LoggingProvider
+from lab.replay.tally import Tally
+from lab.simulator import Record
+
+MESSAGE_TOKENS = 4
+"""A message beside its texts: 3 and its role."""
+COVERAGE_SECONDS = 10.0
+"""Steno stores what was done to a request shortly after it has answered."""
+COVERAGE_PAUSE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One request, and what came of it."""
+
+    recording: Recording
+    request: int
+    """From 1."""
+    verdict: Verdict
+    forwarded: int
+    """Tokens of the payload."""
+    direct: int = 0
+    """Tokens of the client's own history."""
+    verbatim: int = 0
+    """Tokens of the client's messages that stand in the payload as they were."""
+    calls: tuple[Record, ...] = ()
+    """The summary calls made for it, as the provider logged them."""
+    recalled: int = 0
+    """Tokens of the note of recalled passages."""
+    failure: str | None = None
+    """Why the client got no answer."""
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        unanswered = Violation(self.recording.name, self.request, "no_answer", self.failure or "")
+        return (*self.verdict.violations, unanswered) if self.failure else self.verdict.violations
+
+
+def _nobody(_: Played) -> None:
+    """For callers who want only the tally."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A request beside a conversation, which does not go on from it."""
+
+    messages: Sequence[Message]
+    heard: Callable[[Played], None]
+
+
+def _none(_: Played) -> Iterable[Aside]:
+    """For callers who ask nothing aside."""
+    return ()
+
+
+@dataclass
+class Player:
+    """Plays against a Steno and judges by the log of the provider behind it."""
+
+    base_url: str
+    provider: LoggingProvider
+    model: str
+    count: Callable[[str], int]
+    stream: bool | None = None
+    """None: every other request."""
+    api_key: str = "sk-replay"
+    calls: SummaryCalls = field(default_factory=SummaryCalls)
+    """Kept over several replays where they share a database."""
+
+    def __post_init__(self) -> None:
+        self._sent = b""
+        self._readers = {name: SentMessages(written) for name, written in FORMATS.items()}
+        self._tokens: dict[bytes, int] = {}
+        self._rest: httpx2.Client
+
+    def play(
+        self,
+        recordings: Sequence[Recording],
+        tally: Tally,
+        answered: Callable[[Played], None] = _nobody,
+        asides: Callable[[Played], Iterable[Aside]] = _none,
+    ) -> Tally:
+        """Plays all of them, one after the other; `answered` is called after each request.
+
+        Then it is asked what `asides` says, one in the place of the other. The tally has only what goes wrong with
+        them.
+        """
+        began = time.monotonic()
+        with ExitStack() as opened:
+            self._rest = opened.enter_context(httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS))
+            formats = {recording.format.name: recording.format for recording in recordings}
+            clients = {
+                name: opened.enter_context(open_client(written, self.base_url, self.api_key, self.model, self._keep))
+                for name, written in formats.items()
+            }
+            for recording in recordings:
+                judge = Judge(recording.name, self.calls, self._readers[recording.format.name])
+                tally.conversations += 1
+                client = clients[recording.format.name]
+                for number, end in enumerate(recording.requests, 1):
+                    played = self._ask(client, recording, number, recording.messages[:end], judge)
+                    _add(played, tally)
+                    answered(played)
+                    for aside in asides(played):
+                        # A judge of its own: what was asked before is nothing that it goes on from.
+                        alone = Judge(recording.name, self.calls, self._readers[recording.format.name])
+                        heard = self._ask(client, recording, number, aside.messages, alone)
+                        tally.object(heard.violations)
+                        aside.heard(heard)
+        tally.seconds += time.monotonic() - began
+        return tally
+
+    def _keep(self, body: bytes) -> None:
+        self._sent = body
+
+    def _ask(
+        self, client: Client, recording: Recording, number: int, messages: Sequence[Message], judge: Judge
+    ) -> Played:
+        self.provider.clear_log()
+        body = {**recording.beside, recording.format.history: messages}
+        answer = client.ask(body, stream=number % 2 == 0 if self.stream is None else self.stream)
+        records = self.provider.log
+        history = self._readers[recording.format.name].split(self._sent)
+        verdict = judge.judge(number, self._sent, records, self._report(answer, len(history)))
+        whole = [place for index, place in verdict.places.items() if place.raw == history[index].raw]
+        return Played(
+            recording,
+            number,
+            verdict,
+            forwarded=self._prompt_tokens(verdict.payload),
+            direct=self._prompt_tokens(history),
+            verbatim=self._prompt_tokens(whole),
+            calls=tuple(record for record in records if record.kind == "summary"),
+            recalled=self._prompt_tokens(verdict.recalling),
+            failure=answer.failure,
+        )
+
+    def _report(self, answer: Answer, messages: int) -> Report:
+        actions = frozenset(map(str, answer.context.get("actions") or ()))
+        conversation = answer.context.get("conversation_id")
+        if not conversation:
+            return Report()
+        return Report(actions, partial(self._coverage, conversation, messages), answer.context.get("status"))
+
+    def _coverage(self, conversation: str, messages: int) -> Sequence[Mapping[str, Any]]:
+        """The parts of the payload, once they are those of a request with so many messages; none if they never are."""
+        root = self.base_url.removesuffix("/v1")
+        deadline = time.monotonic() + COVERAGE_SECONDS
+        while time.monotonic() < deadline:
+            answer = self._rest.get(
+                f"{root}/context/conversations/{conversation}/coverage",
+                headers={"authorization": f"Bearer {self.api_key}"},
+            )
+            parts: Sequence[Mapping[str, Any]] = answer.json()["parts"] if answer.status_code == 200 else ()
+            if parts and _messages_in(parts) == messages:
+                return parts
+            time.sleep(COVERAGE_PAUSE)
+        return ()
+
+    def _prompt_tokens(self, messages: Sequence[SentMessage]) -> int:
+        return sum(map(self._message_tokens, messages))
+
+    def _message_tokens(self, message: SentMessage) -> int:
+        if message.raw not in self._tokens:
+            self._tokens[message.raw] = MESSAGE_TOKENS + sum(map(self.count, message.pieces))
+        return self._tokens[message.raw]
+
+
+def _add(played: Played, tally: Tally) -> None:
+    summaries = sum(record.prompt_tokens or 0 for record in played.calls)
+    tally.add(played.verdict, played.direct, played.forwarded, summaries, played.recalled)
+    tally.errors += bool(played.failure)
+    tally.object(played.violations)
+
+
+def _messages_in(parts: Sequence[Mapping[str, Any]]) -> int:
+    """How many messages a coverage is about, the instructions among them."""
+    instructions = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
+    return int(instructions) + max((part.get("last_index", -1) for part in parts), default=-1) + 1

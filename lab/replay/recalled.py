@@ -1,0 +1,56 @@
+"""Recalled passages: what a payload's note quotes from messages that are not in it, in the judge's own reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lab.replay.sent import SentMessage
+
+_NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
+_LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
+_WORD = re.compile(r"\w+")
+_QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
+_CONTINUED = re.compile("(\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])\t")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One quotation, as the note attributes it."""
+
+    position: int
+    """Of the message, from 0, the leading instructions not counted."""
+    speaker: str
+    text: str
+
+    def is_said_in(self, message: SentMessage) -> bool:
+        """Whether it stands there letter by letter, and is that speaker's. What would look like a mark of the note is
+        quoted with a backslash behind its `<`."""
+        said = any(text in piece for piece in message.pieces for text in (self.text, self.text.replace("<\\", "<")))
+        return said and message.role in _WORD.findall(self.speaker)
+
+
+def passages_in(message: SentMessage) -> Sequence[Passage]:
+    """The quotations of a note, each behind its position and speaker; none where it is no such note.
+
+    A quotation begins a line; what it quotes goes on behind a tab.
+    """
+    note = _NOTE.search("\n".join(message.pieces))
+    if note is None:
+        return ()
+    lines = re.split(r"\n(?!\t)", note[2])
+    quoted = (_QUOTATION.fullmatch(_CONTINUED.sub(r"\1", line)) for line in lines)
+    return tuple(Passage(int(found[1]) - 1, found[2], found[3]) for found in quoted if found)
+
+
+def listed_in(message: SentMessage) -> Sequence[str]:
+    """The values that a note lists; none where it is no such note, such as a summary that has a list of its own."""
+    listed = _LIST.fullmatch("\n".join(message.pieces))
+    return listed[2].split("\n") if listed else ()
+
+
+def is_said(value: str, messages: Iterable[SentMessage]) -> bool:
+    """Whether one of the messages has all of its words: a call is written in another way than it was made."""
+    wanted = _WORD.findall(value)
+    return any(all(word in piece for word in wanted) for message in messages for piece in ("\n".join(message.pieces),))

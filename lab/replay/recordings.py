@@ -1,0 +1,257 @@
+"""Recordings: conversations from files, in the format that they were held in, whatever shape the file has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lab.replay.formats.format import ReplayFormat, dicts
+from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+
+Message = dict[str, Any]
+"""An element of the history: a message, or an item of Responses."""
+
+ONE_MORE = "There is one more thing I would like to ask."
+"""What a user says before a question, where the conversation does not end with a user's message."""
+YES = "Yes?"
+"""What the assistant says to it, unless the question needs something else before it."""
+
+KINDS_OF_LOCOMO = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
+"""What its authors call the categories of its questions."""
+
+ONLY_IN_MESSAGES = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
+"""Blocks by which a recording without a system prompt is known."""
+
+_TURN_ID = re.compile(r"D\d+:\d+")
+
+
+class UnreadableRecording(Exception):
+    """Which file, which line, and what was expected there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody may ask after a conversation."""
+
+    answer: str
+    """Empty where nobody wrote one down."""
+    evidence: tuple[str, ...]
+    """Ids of the remarks that hold the answer."""
+    text: str = ""
+    kind: str = ""
+    before: str = YES
+    """What the assistant said last, which may name what the question does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What one speaker said, within a message."""
+
+    index: int
+    """In the history as the judge reads it: what stands beside the messages is its first."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One conversation, as it was held."""
+
+    name: str
+    messages: tuple[Message, ...]
+    questions: tuple[Question, ...] = ()
+    """Those whose evidence is in it."""
+    remarks: Mapping[str, Remark] = field(default_factory=dict)
+    format: ReplayFormat = CHAT_COMPLETIONS
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """Members that are sent with every request."""
+
+    @property
+    def requests(self) -> tuple[int, ...]:
+        """Where an answer begins that somebody asked for: the client's history ended there."""
+        return tuple(i for i in range(len(self.messages)) if self.format.is_answer(self.messages, i))
+
+    def followed_by_a_question(self) -> Recording:
+        """With one more request at the end, in which everything that was said is history."""
+        asked = () if self.messages[-1]["role"] == "user" else ({"role": "user", "content": ONE_MORE},)
+        return replace(self, messages=(*self.messages, *asked, {"role": "assistant", "content": YES}))
+
+    def asked(self, question: Question) -> tuple[Message, ...]:
+        """The history of a request that asks it; of what is `followed_by_a_question`, the last words are its own."""
+        said = {"role": "assistant", "content": question.before}
+        return (*self.messages[:-1], said, {"role": "user", "content": question.text})
+
+
+def read_recordings(path: Path) -> list[Recording]:
+    """The conversations in a file, recognised by content.
+
+    JSON lines of `{"id", "messages"}`, of `{"id", "input"}` or of LoCoMo's `{"id", "speakers", "sessions"}`; or one
+    JSON `{"messages"}` or `{"input"}`.
+    """
+    text = _text_of(path)
+    try:
+        return [_recording(f"{path.name}", path.stem, msgspec.json.decode(text))]
+    except msgspec.DecodeError:  # Not one value: a value a line.
+        return [_recording(_place(path, line), f"{path.stem}-{line}", value) for line, value in _lines(path, text)]
+
+
+def with_questions(recordings: Sequence[Recording], path: Path) -> list[Recording]:
+    """The recordings with the questions of a file instead of their own: JSON lines of `{"conversation", "question",
+    "evidence"}`, and where there are any `category`, `answer`, and in `before` what the assistant said last."""
+    asked: dict[str, list[Question]] = {}
+    for line, value in _lines(path, _text_of(path)):
+        try:
+            question = _question(value)
+            asked.setdefault(value["conversation"], []).append(question)
+        except (KeyError, TypeError) as error:
+            raise UnreadableRecording(f"{_place(path, line)}: a question lacks {error}.") from error
+        if not question.evidence:
+            raise UnreadableRecording(f"{_place(path, line)}: a question without evidence cannot be judged.")
+    for recording in recordings:
+        evidence = {name for question in asked.get(recording.name, ()) for name in question.evidence}
+        if unknown := sorted(evidence - recording.remarks.keys()):
+            raise UnreadableRecording(f"{path.name}: {recording.name} has no remark {', '.join(unknown)}.")
+    return [replace(recording, questions=tuple(asked.get(recording.name, ()))) for recording in recordings]
+
+
+def chain(recordings: Sequence[Recording], length: int) -> list[Recording]:
+    """Each `length` recordings as one, see `joined`."""
+    if length <= 1:
+        return list(recordings)
+    return [joined(group) for group in _batched(recordings, length)]
+
+
+def joined(recordings: Sequence[Recording]) -> Recording:
+    """One after the other as one: later system messages dropped, ids of tool calls made unique, all questions kept."""
+    first = recordings[0]
+    messages: list[Message] = []
+    questions: list[Question] = []
+    remarks: dict[str, Remark] = {}
+    for number, recording in enumerate(recordings):
+        if recording.format is not first.format:
+            raise UnreadableRecording(f"{first.name} and {recording.name} are of two formats: they make no chain.")
+        is_instruction = recording.format.is_instruction
+        kept = [i for i, message in enumerate(recording.messages) if number == 0 or not is_instruction(message)]
+        places = {index: place for place, index in enumerate(kept, len(messages))}
+        messages += recording.format.renamed([recording.messages[index] for index in kept], number)
+        for name, remark in recording.remarks.items():
+            remarks[f"{number}/{name}"] = Remark(places[remark.index], remark.text)
+        questions += (
+            replace(asked, evidence=tuple(f"{number}/{name}" for name in asked.evidence))
+            for asked in recording.questions
+        )
+    name = f"{first.name}+{len(recordings) - 1}"
+    return Recording(name, tuple(messages), tuple(questions), remarks, first.format, _beside_all(recordings))
+
+
+def _beside_all(recordings: Sequence[Recording]) -> Mapping[str, Any]:
+    """What is said once, and all tools."""
+    tools = {msgspec.json.encode(tool): tool for recording in recordings for tool in recording.beside.get("tools", ())}
+    return {**recordings[0].beside, **({"tools": list(tools.values())} if tools else {})}
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableRecording(f"{path} cannot be read: {error}") from error
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """The JSON value of each line that has one, with its number."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise UnreadableRecording(f"{_place(path, number)}: {error}") from error
+
+
+def _place(path: Path, line: int) -> str:
+    return f"{path.name}, line {line}"
+
+
+def _recording(place: str, name: str, value: Any) -> Recording:
+    if isinstance(value, dict):
+        name = str(value.get("id", name))
+        if isinstance(value.get("messages"), list):
+            return _held(place, name, value, MESSAGES if _is_messages(value) else CHAT_COMPLETIONS)
+        if isinstance(value.get("input"), list):
+            return _held(place, name, value, RESPONSES)
+        if isinstance(value.get("sessions"), list) and isinstance(value.get("speakers"), list):
+            try:
+                return _dialogue(name, value)
+            except (KeyError, TypeError, IndexError) as error:
+                raise UnreadableRecording(f"{place}: a session lacks {error}.") from error
+    raise UnreadableRecording(f'{place}: expected an object with "messages", "input", or "speakers" and "sessions".')
+
+
+def _held(place: str, name: str, value: Mapping[str, Any], written: ReplayFormat) -> Recording:
+    beside = {key: value[key] for key in written.beside if value.get(key)}
+    messages = tuple(_checked(place, value[written.history], written))
+    return Recording(name, messages, format=written, beside=beside)
+
+
+def _is_messages(value: Mapping[str, Any]) -> bool:
+    """Whether it is a conversation of Messages: by its system prompt, its tools or its blocks."""
+    blocks = (block for message in dicts(value["messages"]) for block in dicts(message.get("content")))
+    tools = dicts(value.get("tools"))
+    return (
+        "system" in value
+        or any("input_schema" in tool for tool in tools)
+        or any(block.get("type") in ONLY_IN_MESSAGES or "source" in block for block in blocks)
+    )
+
+
+def _checked(place: str, messages: Sequence[Any], written: ReplayFormat) -> Iterator[Message]:
+    for number, message in enumerate(messages, 1):
+        known = isinstance(message, dict) and (message.get("role") or (written is RESPONSES and message.get("type")))
+        if not isinstance(known, str):
+            raise UnreadableRecording(f"{place}: message {number} has no role.")
+        yield message
+
+
+def _dialogue(name: str, value: Mapping[str, Any]) -> Recording:
+    """The first speaker as user, the other as assistant; a session's date stands before its first words."""
+    roles = dict(zip(value["speakers"], ("user", "assistant"), strict=False))
+    messages: list[Message] = []
+    remarks: dict[str, Remark] = {}
+    for session in value["sessions"]:
+        date = f"[{session['date_time']}] "
+        for turn in session["turns"]:
+            role, text = roles[turn["speaker"]], date + turn["text"]
+            date = ""
+            if messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += f"\n{text}"
+            else:
+                messages.append({"role": role, "content": text})
+            remarks[str(turn.get("id"))] = Remark(len(messages) - 1, turn["text"])
+    asked = map(_question, (qa for qa in value.get("qa") or () if "answer" in qa))
+    questions = tuple(question for question in asked if question.evidence and remarks.keys() >= {*question.evidence})
+    return Recording(name, tuple(messages), questions, remarks)
+
+
+def _question(value: Mapping[str, Any]) -> Question:
+    text = str(value["question"])
+    category = value.get("category", "")
+    return Question(
+        answer=str(value.get("answer", "")),
+        evidence=_ids(value.get("evidence")),
+        text=text,
+        kind=str(KINDS_OF_LOCOMO.get(category, category)),
+        before=str(value.get("before", YES)),
+    )
+
+
+def _ids(evidence: Any) -> tuple[str, ...]:
+    """Some are several in one string."""
+    return tuple(found for listed in evidence or () for found in _TURN_ID.findall(str(listed)) or [str(listed)])
+
+
+def _batched(recordings: Sequence[Recording], length: int) -> Iterator[Sequence[Recording]]:
+    return (recordings[start : start + length] for start in range(0, len(recordings), length))

@@ -1,0 +1,76 @@
+"""The stage: Steno on a real socket of loopback, and behind it a provider whose log can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.core.tokens.rules import rules_for
+from app.main import create_app
+from app.settings import load
+from app.tasks.server import RunningServer, serve
+from app.tokens.tokenizer import Tokenizer
+from lab.replay.recorder import Recorder
+from lab.simulator import Record, Simulator
+
+STORE_SECONDS = 5.0
+"""Bound of a database call: a busy machine must not make Steno do without its store, as it would in earnest."""
+DIGEST_KEY = "digests of a replay are the same each time"
+"""The server secret where the database ends with the replay."""
+
+
+class LoggingProvider(Protocol):
+    """A provider that logs what it receives."""
+
+    @property
+    def log(self) -> tuple[Record, ...]: ...
+
+    def clear_log(self) -> None: ...
+
+    def serve(self) -> RunningServer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    base_url: str
+    """Steno's."""
+    provider: LoggingProvider
+    count: Callable[[str], int]
+
+
+@contextmanager
+def stage(
+    model: str,
+    window: int,
+    upstream: str | None = None,
+    database_url: str | None = None,
+    compaction: Mapping[str, Any] | None = None,
+    summary_edit: Callable[[str], str] = str,
+) -> Iterator[Stage]:
+    """Steno in front of the simulator, or of a real provider that is listened in on.
+
+    `compaction` are settings of that section, before those of the environment; `summary_edit` is what is made of the
+    simulator's summaries.
+    Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
+    """
+    count = Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
+    simulator = Simulator(window=window, models="any", count=count)
+    simulator.summary_edit = summary_edit
+    provider: LoggingProvider = Recorder(upstream, count) if upstream else simulator
+    storage: dict[str, Any] = {"storage": {"url": database_url or "memory", "timeout_seconds": STORE_SECONDS}}
+    if database_url is None:
+        storage["secret"] = DIGEST_KEY
+    with provider.serve() as behind:
+        settings = load(
+            # The replay has a key of its own, and one provider: not those of the settings in effect.
+            upstream={"base_url": f"{behind.url}/v1", "discover_windows": False, "api_key_env": None},
+            models=[{"match": "*", "context_window": window}],
+            # What a request led to is judged with it: nothing is made beside the requests unless that is asked for.
+            compaction={"background": {"enabled": False}, **(compaction or {})},
+            **storage,
+        )
+        steno = create_app(settings.model_copy(update={"upstreams": {}}))
+        with serve(steno, date_header=False, server_header=False, lifespan="on") as server:
+            yield Stage(f"{server.url}/v1", provider, count)

@@ -1,0 +1,257 @@
+"""Survival: which exact values of a conversation stand in its payloads after they have been compacted.
+
+What a value is, is defined here and nowhere else: the measure must not look for what the product happens to keep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from lab.replay.evidence import SentMessages
+from lab.replay.formats.known import FORMATS
+from lab.replay.player import Aside, Played
+from lab.replay.recordings import Recording
+from lab.replay.sent import INSTRUCTION_ROLES, SentMessage
+
+FAR = 12
+"""A value is far where so many messages, or fewer, say it for the last time before it is used again."""
+CYCLES = 5
+"""Compactions after which it is looked for what the first one took."""
+MOST_NAMED = 20
+"""Values of one kind that are asked for in one conversation after each compaction, taken evenly from all of it."""
+WORDS_BEFORE, WORDS_AFTER = 6, 3
+"""What names a value's subject: the words beside it where it was said first."""
+
+Kind = Literal["files", "ids", "amounts", "dates", "decisions"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_KINDS: Mapping[str, Kind] = {kind: kind for kind in KINDS}
+
+_SUFFIXES = (
+    "py|pyi|js|jsx|ts|tsx|go|rs|java|rb|php|c|h|cc|cpp|sh|sql|md|txt|csv|json|ya?ml|toml|html|css|pdf|log|xml|ini|cfg"
+)
+_VALUE = re.compile(
+    rf"""
+    (?P<files> https?://[^\s"'<>)\]}}]+ | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
+             | (?:[\w.~-]*/)+[\w.-]*\w\.[A-Za-z]\w{{0,4}}\b | \b[\w-]+\.(?:{_SUFFIXES})\b )
+  | (?P<dates> \b\d{{4}}-\d\d-\d\d(?!\d) )
+  | (?P<ids> \b(?=[\w-]*[A-Za-z])(?=[\w-]*\d)[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*\b | \b[A-Z]{{5,}}\b )
+  | (?P<amounts> \b\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?\b | \b\d+\.\d+\b | \b\d{{3,}}\b )
+    """,
+    re.VERBOSE,
+)
+_LEAST_ID = 4
+"""Characters: `5th`, `2x` and `A1` are no ids."""
+_DECISION = re.compile(
+    r"\b(?:I want|I.d (?:like|prefer)|I would (?:like|prefer)|I.ll|I will|I agree|please|let.s|go ahead|proceed"
+    r"|decided?|prefer|instead)\b",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?]|$)", re.MULTILINE)
+_LEAST_DECISION = 5
+"""Words."""
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    kind: Kind
+    text: str
+
+    def stands_in(self, text: str) -> bool:
+        """Letter by letter, and not as a part of a longer one."""
+        if self.kind == "decisions":
+            return self.text in text
+        return re.search(rf"(?<![A-Za-z0-9]){re.escape(self.text)}(?![A-Za-z0-9])", text) is not None
+
+
+def values_in(text: str) -> list[Value]:
+    """Paths, addresses, ids, amounts and dates, each once."""
+    found = (Value(_KINDS[match.lastgroup or ""], match[0]) for match in _VALUE.finditer(text))
+    return list(dict.fromkeys(value for value in found if value.kind != "ids" or len(value.text) >= _LEAST_ID))
+
+
+def without_values(summary: str) -> str:
+    """What a summariser writes that keeps no exact value: the simulator's own keeps all it has room for, and a model
+    whatever it likes, and neither is what is measured."""
+    return _VALUE.sub("something", summary)
+
+
+def decisions_in(text: str) -> list[Value]:
+    """Sentences in which somebody says what they want or will do."""
+    sentences = (match[0].strip() for match in _SENTENCE.finditer(text))
+    stated = (each for each in sentences if len(each.split()) >= _LEAST_DECISION and _DECISION.search(each))
+    return list(dict.fromkeys(Value("decisions", sentence) for sentence in stated))
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """A value that an answer uses, and that was last said long before."""
+
+    conversation: str
+    request: int
+    value: Value
+    ago: int
+    """How many messages ago it was said for the last time."""
+    stands: bool
+    """The payload that the answer was made from has it."""
+
+    def as_json(self) -> Mapping[str, Any]:
+        at = {"conversation": self.conversation, "request": self.request}
+        return {**at, "kind": self.value.kind, "value": self.value.text, "messages_ago": self.ago}
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """A value that the first compaction took, looked for after another one."""
+
+    cycle: int
+    """1 for the first compaction."""
+    value: Value
+    stands: bool
+    """In the conversation's own payload."""
+    named: bool
+    """There, or in that of a request whose user names its subject."""
+
+    def as_json(self) -> Mapping[str, Any]:
+        value = {"kind": self.value.kind, "value": self.value.text}
+        return {"after": self.cycle, **value, "in_the_payload": self.stands, "when_named": self.named}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """A value, and what is beside it where it was said first."""
+
+    value: Value
+    subject: str
+
+
+@dataclass
+class _Conversation:
+    """How far one has come."""
+
+    recording: Recording
+    messages: list[SentMessage]
+    last_said: dict[Value, int] = field(default_factory=dict)
+    read: int = 0
+    compactions: int = 0
+    looked_after: int = 0
+    """The last compaction after which it was looked for the facts."""
+    facts: list[_Fact] = field(default_factory=list)
+
+
+class Survival:
+    """Sees the requests of conversations in order, and asks beside them for what the first compaction took."""
+
+    def __init__(self) -> None:
+        self.used: list[Used] = []
+        self.lasting: list[Lasting] = []
+        self._readers = {name: SentMessages(written) for name, written in FORMATS.items()}
+        self._conversation: _Conversation | None = None
+
+    def see(self, played: Played) -> None:
+        conversation = self._of(played.recording)
+        end = played.recording.requests[played.request - 1]
+        _read_on(conversation, end)
+        payload = _text(played.verdict.payload) if played.verdict.accepted else ""
+        for value in _values_of(_answer(conversation.messages, end)):
+            ago = end - conversation.last_said.get(value, end)
+            if ago > FAR:
+                stands = value.stands_in(payload)
+                self.used.append(Used(played.recording.name, played.request, value, ago, stands))
+        conversation.compactions += played.verdict.compaction
+        if played.verdict.compaction and conversation.compactions == 1:
+            conversation.facts = _taken(conversation.messages[:end], played)
+
+    def asides(self, played: Played) -> Iterator[Aside]:
+        """After each of the first compactions, when the user speaks next: whether the facts are there, and if not,
+        whether they are when the user names their subject."""
+        conversation = self._of(played.recording)
+        end = played.recording.requests[played.request - 1]
+        new = conversation.looked_after < conversation.compactions <= CYCLES
+        if not new or conversation.messages[end - 1].role != "user" or not played.verdict.accepted:
+            return
+        cycle = conversation.looked_after = conversation.compactions
+        payload = _text(played.verdict.payload)
+        verbatim = _text(played.verdict.places.values())
+        for fact in conversation.facts:
+            if fact.value.stands_in(verbatim):
+                continue  # It was said again, and is not compacted.
+            if fact.value.stands_in(payload):
+                self.lasting.append(Lasting(cycle, fact.value, stands=True, named=True))
+                continue
+            asked = {"role": "user", "content": f"Once more about {fact.subject}: what was it exactly?"}
+            yield Aside((*played.recording.messages[: end - 1], asked), self._heard(cycle, fact))
+
+    def _heard(self, cycle: int, fact: _Fact) -> Callable[[Played], None]:
+        def heard(played: Played) -> None:
+            named = played.verdict.accepted and fact.value.stands_in(_text(played.verdict.payload))
+            self.lasting.append(Lasting(cycle, fact.value, stands=False, named=named))
+
+        return heard
+
+    def _of(self, recording: Recording) -> _Conversation:
+        if self._conversation is None or self._conversation.recording is not recording:
+            reader = self._readers[recording.format.name]
+            messages = [reader.read(msgspec.json.encode(message)) for message in recording.messages]
+            self._conversation = _Conversation(recording, messages)
+        return self._conversation
+
+
+def _read_on(conversation: _Conversation, end: int) -> None:
+    """Notes where each value was said last; what the instructions say is in every payload, and no matter of memory."""
+    for index in range(conversation.read, end):
+        if conversation.messages[index].role not in INSTRUCTION_ROLES:
+            conversation.last_said.update(dict.fromkeys(_values_of([conversation.messages[index]]), index))
+    conversation.read = end
+
+
+def _answer(messages: Sequence[SentMessage], start: int) -> Iterator[SentMessage]:
+    """What was answered: one message, or in some formats several elements."""
+    for message in messages[start:]:
+        if message.role != "assistant":
+            return
+        yield message
+
+
+def _values_of(messages: Iterable[SentMessage]) -> list[Value]:
+    return list(dict.fromkeys(value for message in messages for piece in message.pieces for value in values_in(piece)))
+
+
+def _taken(messages: Sequence[SentMessage], played: Played) -> list[_Fact]:
+    """What is said in messages that are no longer whole in the payload, however they left it."""
+    beside = played.verdict.messages - len(messages)  # What some formats have before their first element.
+    places = played.verdict.places
+    whole = {index - beside for index, place in places.items() if place.pieces == messages[index - beside].pieces}
+    gone = [i for i, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES and i not in whole]
+    facts: dict[Value, _Fact] = {}
+    for message in (messages[index] for index in gone):
+        for piece in message.pieces[: message.texts]:
+            decisions = decisions_in(piece) if message.role == "user" else []
+            for value in (*values_in(piece), *decisions):
+                facts.setdefault(value, _Fact(value, _subject(value, piece)))
+    return [fact for kind in KINDS for fact in _evenly([f for f in facts.values() if f.value.kind == kind])]
+
+
+def _subject(value: Value, text: str) -> str:
+    """The words beside a value; of a decision those that are longest."""
+    if value.kind == "decisions":
+        words = sorted(set(_WORD.findall(value.text)), key=len, reverse=True)
+        return " ".join(words[:WORDS_BEFORE])
+    start = text.index(value.text)
+    before, after = _WORD.findall(text[:start]), _WORD.findall(text[start + len(value.text) :])
+    return " ".join((*before[-WORDS_BEFORE:], *after[:WORDS_AFTER]))
+
+
+def _evenly(facts: Sequence[_Fact]) -> list[_Fact]:
+    if len(facts) <= MOST_NAMED:
+        return list(facts)
+    return [facts[place * len(facts) // MOST_NAMED] for place in range(MOST_NAMED)]
+
+
+def _text(messages: Iterable[SentMessage]) -> str:
+    return "\n".join(piece for message in messages for piece in message.pieces)

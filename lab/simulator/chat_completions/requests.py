@@ -1,0 +1,186 @@
+"""Reading a chat request: parse, check, count. Messages seen before cost a look-up: replays resend them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from app.core.history.identity import Identity
+from app.core.tokens.estimate import Count
+from app.core.view.view import Costs
+from app.tokens.estimator import Estimator
+from app.wire.chat_completions.declarations import MEMBERS as DECLARING_MEMBERS
+from app.wire.chat_completions.declarations import read_declarations
+from app.wire.chat_completions.messages import read_message
+from app.wire.members import RawObject
+from app.wire.reader import MessageReader
+from lab.simulator.chat_completions.arguments import check_arguments
+from lab.simulator.chat_completions.messages import check_alternation, check_message, check_tool_pairs
+from lab.simulator.chat_completions.refusals import no_json_word, over_the_window
+from lab.simulator.log import NOT_JSON
+from lab.simulator.prompt_cache import PromptCache
+from lab.simulator.refusals import (
+    Refusal,
+    Refused,
+    empty_array,
+    long_array,
+    missing,
+    unreadable,
+    wrong_type,
+)
+from lab.simulator.replies import texts_of
+from lab.simulator.rules import RequestRules, model_of
+
+_CACHED_MESSAGES = 50_000
+_IDENTITY = Identity(b"simulator")
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRequest:
+    """An acceptable request."""
+
+    model: str
+    messages: Sequence[Any]
+    arguments: Mapping[str, Any]
+    """All but the messages."""
+    prompt_tokens: int
+    cached_tokens: int
+
+    @property
+    def conversation(self) -> Sequence[Any]:
+        return self.messages
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.arguments.get("stream"))
+
+    @property
+    def include_usage(self) -> bool:
+        return bool((self.arguments.get("stream_options") or {}).get("include_usage"))
+
+    @property
+    def choices(self) -> int:
+        return self.arguments.get("n") or 1
+
+    @property
+    def max_tokens(self) -> int | None:
+        return _max_tokens(self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A message once parsed and checked."""
+
+    value: Any
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """One text counter for all encodings."""
+
+    count: Count
+    missing: tuple[str, ...] = ()
+
+    def counter(self, _: str) -> Count:
+        return self.count
+
+
+class Reader:
+    """Turns bodies into requests. Not for several threads."""
+
+    def __init__(self, count: Count) -> None:
+        self._estimator = Estimator(_Words(count))
+        self._messages = MessageReader(_IDENTITY, read_message)
+        self._recent = PromptCache()
+        self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
+
+    def read(self, body: bytes, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
+        raw = _decode(body, dict[str, msgspec.Raw])
+        arguments = {name: _decode(value) for name, value in raw.items() if name != "messages"}
+        model = model_of(arguments, rules)
+        check_arguments({**arguments, "messages": None}, model.unsupported)
+        parts = [bytes(part) for part in _message_parts(raw, rules)]
+        seen = [self._inspect(part, rules.lenient_messages) for part in parts]
+        messages = _accepted(seen)
+        _check_sequence(messages, arguments, rules)
+
+        costs = self._costs(model.name, parts, raw)
+        extras = costs.fixed - self._costs(model.name, (), {}).fixed
+        total = rules.scaled(sum(costs.messages) + costs.fixed)
+        counted(total)
+        asked = rules.asked_of(model, _max_tokens(arguments), usual=True)
+        _check_window(total, round(rules.skew * extras), asked or None, rules.window_of(model))
+        head = msgspec.json.encode([model.name, arguments.get("tools"), arguments.get("functions")])
+        shared = self._recent.shared_parts([head, *parts])
+        cached = round(rules.skew * (extras + sum(costs.messages[: shared - 1]))) if shared > 1 else 0
+        return AcceptedRequest(model.name, messages, arguments, total, min(total, cached))
+
+    def _inspect_afresh(self, raw: bytes, lenient: bool) -> _Seen:
+        value = _decode(raw)
+        try:
+            check_message(value, lenient)
+        except Refused as refused:
+            return _Seen(value, refused.refusal)
+        return _Seen(value, None)
+
+    def _costs(self, model: str, parts: Sequence[bytes], raw: Mapping[str, msgspec.Raw]) -> Costs:
+        """By the rules that real providers charge by: those are what Steno estimates with, too."""
+        declared = {name: raw[name] for name in DECLARING_MEMBERS if name in raw}
+        source = msgspec.json.encode(declared)
+        messages = self._messages.read(parts)
+        return self._estimator.prompt(model, messages, source, lambda: read_declarations(RawObject(source))).costs()
+
+
+def _decode(body: bytes | msgspec.Raw, kind: Any = Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except NOT_JSON:
+        raise Refused(unreadable()) from None
+
+
+def _message_parts(raw: Mapping[str, msgspec.Raw], rules: RequestRules) -> list[msgspec.Raw]:
+    if "messages" not in raw:
+        raise Refused(missing("messages"))
+    try:
+        parts = msgspec.json.decode(raw["messages"], type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        raise Refused(wrong_type("messages", "an array of objects", _decode(raw["messages"]))) from None
+    if not parts:
+        raise Refused(empty_array("messages"))
+    if rules.max_messages is not None and len(parts) > rules.max_messages:
+        raise Refused(long_array("messages", rules.max_messages, len(parts)))
+    return parts
+
+
+def _accepted(seen: Iterable[_Seen]) -> list[Any]:
+    messages = []
+    for index, item in enumerate(seen):
+        if item.refusal:
+            raise Refused(item.refusal.at(index))
+        messages.append(item.value)
+    return messages
+
+
+def _check_sequence(messages: Sequence[Any], arguments: Mapping[str, Any], rules: RequestRules) -> None:
+    check_tool_pairs(messages)
+    if rules.strict_roles:
+        check_alternation(messages)
+    if (arguments.get("response_format") or {}).get("type") == "json_object":
+        texts = (text for message in messages for text in texts_of(message))
+        if not any("json" in text.lower() for text in texts):
+            raise Refused(no_json_word())
+
+
+def _check_window(total: int, functions: int, completion: int | None, window: int) -> None:
+    if total + (completion or 0) > window:
+        raise Refused(over_the_window(window, total - functions, functions, completion))
+
+
+def _max_tokens(arguments: Mapping[str, Any]) -> int | None:
+    return arguments.get("max_completion_tokens") or arguments.get("max_tokens")

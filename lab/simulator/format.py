@@ -1,0 +1,94 @@
+"""What the simulator asks of a format: how requests are judged, and how answers are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from app.core.tokens.estimate import Count
+from lab.simulator.content import Content
+from lab.simulator.log import Record
+from lab.simulator.rules import RequestRules
+from lab.simulator.script import Fault
+
+
+class Frame(NamedTuple):
+    """One server-sent event."""
+
+    event: str | None
+    data: Mapping[str, Any]
+
+
+class Accepted(Protocol):
+    """An acceptable request."""
+
+    @property
+    def stream(self) -> bool: ...
+
+    @property
+    def conversation(self) -> Sequence[Any]:
+        """Its messages with `role` and `content`, whatever they are in the format."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None: ...
+
+
+class Answer(Protocol):
+    """One answer, before it is written."""
+
+    @property
+    def text(self) -> str | None: ...
+
+    @property
+    def usage(self) -> Mapping[str, Any] | None: ...
+
+    def whole(self) -> Mapping[str, Any]:
+        """The body in one piece."""
+        ...
+
+    def frames(self) -> Iterator[Frame]: ...
+
+
+AcceptedT = TypeVar("AcceptedT", bound=Accepted)
+
+
+class Format(Protocol[AcceptedT]):
+    """One API."""
+
+    path: str
+    """Where conversations are posted."""
+    closing: bytes
+    """What follows the last frame of a whole stream."""
+
+    def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedT:
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
+        ...
+
+    def answer(self, sequence: int, request: AcceptedT, fault: Fault, text: str, count: Count) -> Answer:
+        """`text` is what the model would say."""
+        ...
+
+    def owns(self, record: Record) -> bool:
+        """Whether the request's path, or its headers, are those of the format."""
+        ...
+
+    def respond(self, record: Record, rules: RequestRules) -> Content | None:
+        """The answer on another path of the format; None: the path is not its own."""
+        ...
+
+    def error(self, fault: Fault) -> Mapping[str, Any]:
+        """The body of a scripted status from 400 on: the fault's error object, or the provider's own for it."""
+        ...
+
+    def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:
+        """The body of an error, with the request's id where the provider names it there."""
+        ...
+
+    def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
+        """An error after so many frames."""
+        ...
+
+    def headers(self, request_id: str, status: int) -> Mapping[str, str]:
+        """Which the provider always sends."""
+        ...

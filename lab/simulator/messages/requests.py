@@ -1,0 +1,224 @@
+"""Reading a request to Messages: judge, count, compare with the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.core.tokens.estimate import Count
+from lab.simulator.counting import OF_A_PROMPT, Counting
+from lab.simulator.log import Record
+from lab.simulator.messages.arguments import has_beta
+from lab.simulator.messages.binding import behind_compaction, blocks_of, unmarked
+from lab.simulator.messages.blocks import CACHED
+from lab.simulator.messages.judge import check
+from lab.simulator.messages.order import is_old
+from lab.simulator.messages.refusals import (
+    answer_too_long,
+    no_such_method,
+    no_such_model,
+    prompt_too_long,
+    too_many_bytes,
+    unreadable,
+)
+from lab.simulator.messages.thoughts import Misplaced, drops, is_bound, is_bound_as_sent, misplaced, without
+from lab.simulator.messages.threads import Threads
+from lab.simulator.prompt_cache import PromptCache
+from lab.simulator.refusals import Refused
+from lab.simulator.rules import Model, RequestRules
+
+MOST_BYTES = 32 * 1024 * 1024
+LONG_WINDOW = 1_000_000
+LONG_WINDOW_BETA = "context-1m-"
+STOPS_AT_WINDOW_BETA = "model-context-window-exceeded-"
+USUAL_TRIGGER = 150_000
+"""Of `compact_20260112`, in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedRequest:
+    """An acceptable request, without what the provider drops from it."""
+
+    request: Mapping[str, Any]
+    sent: Mapping[str, Any]
+    """With it."""
+    dropped: Sequence[Misplaced]
+    room: int
+    """Tokens that the window leaves for the answer."""
+    prompt_tokens: int
+    cache_read: int
+    cache_written: int
+    cache_written_hour: int
+    """Of those, what is kept for an hour."""
+    compaction: Mapping[str, Any] | None
+    """What asks for the provider's own compaction now."""
+
+    @property
+    def model(self) -> str:
+        return str(self.request["model"])
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.request.get("stream"))
+
+    @property
+    def max_tokens(self) -> int | None:
+        return int(self.request["max_tokens"])
+
+    @property
+    def conversation(self) -> Sequence[Any]:
+        return conversation_of(self.request)
+
+    @property
+    def bound_to(self) -> Mapping[str, Any]:
+        """The request that the answer's thinking is sealed over."""
+        return self.sent if is_bound_as_sent(self.model) else self.request
+
+    @property
+    def thinks(self) -> bool:
+        asked = (self.request.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+        return asked and ("-think" in self.model or is_bound(self.model))
+
+
+def betas_of(record: Record) -> Collection[str]:
+    return [beta.strip() for beta in (record.header("anthropic-beta") or "").split(",")]
+
+
+def conversation_of(request: Mapping[str, Any]) -> Sequence[Any]:
+    """Its texts by role; what only holds results is no user's."""
+    said = [{"role": "system", "content": _texts(request["system"])}] if request.get("system") else []
+    for message in request["messages"]:
+        kinds = {block["type"] for block in blocks_of(message["content"])}
+        role = "tool" if kinds == {"tool_result"} else message["role"]
+        said.append({"role": role, "content": _texts(message["content"])})
+    return said
+
+
+def _texts(content: Any) -> str:
+    texts = []
+    for block in blocks_of(content):
+        held = block.get("content") if block["type"] in ("tool_result", "compaction") else block.get("text")
+        texts.append(_texts(held) if isinstance(held, list) else held or "")
+    return "\n".join(text for text in texts if text)
+
+
+class Reader:
+    """Turns bodies into requests. Not for several threads."""
+
+    def __init__(self, count: Count, threads: Threads) -> None:
+        self._counting = Counting(count)
+        self._threads = threads
+        self._recent = PromptCache()
+
+    def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
+        """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
+        betas = betas_of(record)
+        sent, dropped = self._accepted(record, rules, betas)
+        request = without(sent, dropped) if dropped else sent
+        model = _model_of(request, rules)
+        parts, tokens = self._parts(request, rules)
+        counted(sum(tokens))
+        window = window_of(model, betas, rules)
+        _check_window(sum(tokens), _asked(model, request, betas, rules), window)
+        read, written, hour = self._cached(request, parts, tokens)
+        return AcceptedRequest(
+            request=request,
+            sent=sent,
+            dropped=dropped,
+            room=window - sum(tokens),
+            prompt_tokens=sum(tokens),
+            cache_read=read,
+            cache_written=written,
+            cache_written_hour=hour,
+            compaction=_compaction(request, sum(tokens)),
+        )
+
+    def count(self, record: Record, rules: RequestRules) -> int:
+        """What `count_tokens` answers: whatever the window is."""
+        sent, dropped = self._accepted(record, rules, betas_of(record), required=())
+        request = without(sent, dropped) if dropped else sent
+        _model_of(request, rules)
+        return sum(self._parts(request, rules)[1])
+
+    def _accepted(
+        self,
+        record: Record,
+        rules: RequestRules,
+        betas: Collection[str],
+        required: Collection[str] = ("max_tokens",),
+    ) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
+        """As it was sent, and what is to be dropped from it."""
+        if record.method != "POST":
+            raise Refused(no_such_method())
+        if len(record.body) > MOST_BYTES:
+            raise Refused(too_many_bytes())
+        request = record.payload
+        if not isinstance(request, dict):
+            raise Refused(unreadable())
+        request = self._threads.whole(request)
+        check(request, betas, required, rules.strict_roles)
+        return request, list(misplaced(request)) if drops(request) else []
+
+    def _parts(self, request: Mapping[str, Any], rules: RequestRules) -> tuple[list[Any], list[int]]:
+        """Tools and system, then each message that the model still reads; and the tokens of each."""
+        head = [request.get("tools"), request.get("system")]
+        messages = list(behind_compaction(request["messages"]))
+        costs = [OF_A_PROMPT + sum(self._counting.texts(each) for each in head)]
+        costs += [self._counting.part(message["content"]) for message in messages]
+        scaled = [round(rules.skew * cost) for cost in costs]
+        return [head, *messages], [scaled[0] + rules.offset, *scaled[1:]]
+
+    def _cached(self, request: Mapping[str, Any], parts: Sequence[Any], tokens: Sequence[int]) -> tuple[int, int, int]:
+        """Tokens read from the cache, and written to it: both end where a mark stands. And those of them that are
+        written for an hour, which the last mark says."""
+        ends = len(parts) if request.get(CACHED) is not None else 0
+        ends = ends or max(
+            (index + 1 for index, part in enumerate(parts) if b'"cache_control":{' in _raw(part)), default=0
+        )
+        marked = [_raw(unmarked([request["model"], part])) for part in parts[:ends]]
+        shared = self._recent.shared_parts(marked) if marked else 0
+        written = sum(tokens[shared:ends])
+        last = request.get(CACHED) or (parts[ends - 1] if ends else None)
+        return sum(tokens[:shared]), written, written if b'"ttl":"1h"' in _raw(last) else 0
+
+
+def window_of(model: Model, betas: Collection[str], rules: RequestRules) -> int:
+    window = rules.window_of(model)
+    return max(window, LONG_WINDOW) if has_beta(betas, (LONG_WINDOW_BETA,)) else window
+
+
+def _model_of(request: Mapping[str, Any], rules: RequestRules) -> Model:
+    model = rules.model(request["model"])
+    if model is None:
+        raise Refused(no_such_model(request["model"]))
+    return model
+
+
+def _asked(model: Model, request: Mapping[str, Any], betas: Collection[str], rules: RequestRules) -> int:
+    """Newer models begin whatever room is left, and stop where the window ends."""
+    stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
+    return rules.asked_of(model, request["max_tokens"], usual=not stops)
+
+
+def _check_window(tokens: int, asked: int, window: int) -> None:
+    if tokens > window:
+        raise Refused(prompt_too_long(tokens, window))
+    if tokens + asked > window:
+        raise Refused(answer_too_long(tokens, asked, window))
+
+
+def _compaction(request: Mapping[str, Any], tokens: int) -> Mapping[str, Any] | None:
+    if (whole := request.get("compaction")) is not None:
+        return dict(whole)
+    for edit in (request.get("context_management") or {}).get("edits") or ():
+        trigger = (edit.get("trigger") or {}).get("value", USUAL_TRIGGER)
+        if edit["type"] == "compact_20260112" and tokens > trigger:
+            return dict(edit)
+    return None
+
+
+def _raw(value: Any) -> bytes:
+    return msgspec.json.encode(value)

@@ -1,0 +1,337 @@
+"""The simulator: a scripted provider of three APIs, as strict as the real ones, as a plain ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from app.core.tokens.estimate import Count
+from app.tasks.server import RunningServer, serve
+from app.tokens.tokenizer import Tokenizer
+from lab.simulator.chat_completions.format import ChatCompletions
+from lab.simulator.connection import (
+    Connection,
+    OpenProtocol,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    received_headers,
+    received_target,
+    wait_until_closed,
+)
+from lab.simulator.content import Content, json_content
+from lab.simulator.delivery import Delivery
+from lab.simulator.endpoints import respond
+from lab.simulator.format import Accepted, Format
+from lab.simulator.listings import Shape
+from lab.simulator.log import Kind, Log, Record
+from lab.simulator.messages.format import Messages
+from lab.simulator.refusals import Refused, no_such_method
+from lab.simulator.replies import default_reply, summary_of
+from lab.simulator.responses.format import Responses
+from lab.simulator.rules import Model, RequestRules
+from lab.simulator.script import Fault, Predicate, Script, fault_of
+
+LOG_PATH = "/__log"
+CALL_HEADER = b"x-context-call"
+DEFAULT_MODELS = (
+    Model("gpt-4o"),
+    Model("gpt-4o-mini"),
+    Model("gpt-4.1"),
+    Model("gpt-4.1-mini"),
+    Model("o4-mini", unsupported=frozenset({"max_tokens"})),
+    Model("gpt-5.4"),
+    Model("claude-haiku-4-5"),
+    Model("claude-opus-4-8"),
+    Model("claude-sonnet-5"),
+)
+"""Listed with the simulator's window. What is not listed has the window that Steno's own table knows."""
+
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+_REPLACED = rb"\\ufffd"
+
+Reply = Callable[[list[Any]], str]
+
+
+class Simulator:
+    """Settings, state and application. The settings are plain attributes and may be changed while it runs."""
+
+    def __init__(
+        self,
+        *,
+        window: int = 8_000,
+        models: Iterable[Model | str] | Literal["any"] = DEFAULT_MODELS,
+        announce_window: bool = True,
+        listing: Shape = "plain",
+        reply: Reply = default_reply,
+        summary_words: int = 400,
+        count: Count | None = None,
+        tables: Path | None = None,
+        skew: float = 1.0,
+        offset: int = 0,
+        strict_roles: bool = False,
+        lenient_messages: bool = False,
+        max_messages: int | None = 2048,
+        late_overflow: bool = False,
+        lenient_text: bool = False,
+        log_limit: int = 100_000,
+        log_bodies: bool = True,
+    ) -> None:
+        self.window = window
+        """Context window of every model without its own."""
+        self.models: Mapping[str, Model] | Literal["any"] = models if models == "any" else _by_name(models)
+        """any: every name is known."""
+        self.announce_window = announce_window
+        """Whether /v1/models gives windows."""
+        self.listing: Shape = listing
+        """Whose /v1/models it is like; local servers have paths of their own besides."""
+        self.reply = reply
+        """What the model says to these messages."""
+        self.summary_words = summary_words
+        """A summary has at most so many words, and at most one for every two tokens the caller allows."""
+        self.summary_edit: Callable[[str], str] = str
+        """What is made of a summary before it is sent."""
+        self.skew = skew
+        """Prompt tokens = skew x count + offset."""
+        self.offset = offset
+        self.strict_roles = strict_roles
+        """Refuse user messages in a row, and in Chat Completions instructions after the start."""
+        self.lenient_messages = lenient_messages
+        """Accept unknown keys in messages."""
+        self.max_messages = max_messages
+        self.late_overflow = late_overflow
+        """Whether Responses reports an overflow in a stream that had begun, not by a status."""
+        self.lenient_text = lenient_text
+        """Read a surrogate without its pair as U+FFFD, and log the body so; others take such a body for no JSON."""
+        self.chat_default = Fault()
+        """How chats are answered that the script does not mention; likewise summaries and everything else."""
+        self.summary_default = Fault()
+        self.other_default = Fault()
+        self.script = Script()
+        self.count: Count = count or Tokenizer(tables).counter("o200k_base")
+        self._formats: Sequence[Format[Any]] = (
+            ChatCompletions(self.count),
+            Messages(self.count),
+            Responses(self.count),
+        )
+        self._log = Log(log_limit, log_bodies)
+
+    # What arrived
+
+    @property
+    def log(self) -> tuple[Record, ...]:
+        """Every request in order of arrival."""
+        return self._log.records()
+
+    @property
+    def chats(self) -> tuple[Record, ...]:
+        return self._of_kind("chat")
+
+    @property
+    def summaries(self) -> tuple[Record, ...]:
+        return self._of_kind("summary")
+
+    @property
+    def others(self) -> tuple[Record, ...]:
+        return self._of_kind("other")
+
+    def clear_log(self) -> None:
+        self._log.clear()
+
+    def wait_for(self, condition: Callable[[tuple[Record, ...]], bool], timeout: float = 30.0) -> bool:
+        """Block until the log satisfies the condition; False if it never did. Not for an event loop's own thread."""
+        return self._log.wait(condition, timeout)
+
+    # What to answer
+
+    def next_chat(self, fault: Fault | None = None, /, **fields: Any) -> None:
+        """How to answer the next acceptable chat: a `Fault`, or its fields. Calls queue up."""
+        self.script.next("chat", fault_of(fault, fields))
+
+    def next_summary(self, fault: Fault | None = None, /, **fields: Any) -> None:
+        """How to answer the next acceptable summary call."""
+        self.script.next("summary", fault_of(fault, fields))
+
+    def next_other(self, fault: Fault | None = None, /, **fields: Any) -> None:
+        """How to answer the next request to any other endpoint."""
+        self.script.next("other", fault_of(fault, fields))
+
+    def when(
+        self, predicate: Predicate, fault: Fault | None = None, /, *, times: int | None = None, **fields: Any
+    ) -> None:
+        """How to answer requests that satisfy the predicate: all of them, or the first so many."""
+        self.script.when(predicate, fault_of(fault, fields), times)
+
+    # Running
+
+    def serve(self, *, host: str = "127.0.0.1", port: int = 0) -> RunningServer:
+        """Run on a real socket in a thread; base URL of the API: `server.url + "/v1"`."""
+        return serve(self, host=host, port=port, http=OpenProtocol, lifespan="off")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"The simulator speaks HTTP, not {scope['type']}.")
+        body, whole = await read_body(receive)
+        connection = Connection(scope, send)
+        if scope["path"] == LOG_PATH:
+            await self._show_log(scope, body, connection)
+            return
+        record = self._record(scope, body)
+        if not whole:
+            self._log.update(record.sequence, disconnected_at=time.monotonic())
+            return
+        await self._answer_while_connected(record, connection, receive)
+
+    async def _answer_while_connected(self, record: Record, connection: Connection, receive: Receive) -> None:
+        answering = asyncio.create_task(self._answer(record, connection))
+        closed = asyncio.create_task(wait_until_closed(receive))
+        try:
+            await asyncio.wait({answering, closed}, return_when=asyncio.FIRST_COMPLETED)
+            if connection.ended:
+                self._log.update(record.sequence, finished_at=time.monotonic())
+            elif closed.done():
+                self._log.update(record.sequence, disconnected_at=time.monotonic())
+                answering.cancel()
+            await asyncio.wait({answering})
+            if connection.severed:
+                await closed  # or uvicorn would take the answer for a forgotten one
+        finally:
+            answering.cancel()
+            closed.cancel()
+        if not answering.cancelled():
+            answering.result()
+
+    async def _answer(self, record: Record, connection: Connection) -> None:
+        """Refuse, or answer as the script says. A refused request uses up no fault."""
+        request: Accepted | None = None
+        content: Content | None = None
+        fault = Fault()
+        written = self._format_of(record)
+        try:
+            if record.kind == "other":
+                content = self._other(record)
+            else:
+                request = self._read(record, written)
+            fault = self.script.take(record) or self._default_fault(record.kind)
+        except Refused as refused:
+            self._log.update(record.sequence, refusal=refused.refusal.message)
+            body = written.identified(refused.refusal.body, record.request_id)
+            content = json_content(body, refused.refusal.status)
+        delivery = Delivery(
+            connection, record, fault, written, lambda status: self._log.update(record.sequence, status=status)
+        )
+        scripted = _scripted_content(fault, written, record.request_id)
+        if scripted is not None:
+            await delivery.content(scripted)
+        elif content is not None:
+            await delivery.content(content)
+        elif request is not None:
+            await self._complete(record, request, written, fault, delivery)
+
+    def _read(self, record: Record, written: Format[Any]) -> Accepted:
+        if record.method != "POST":
+            raise Refused(no_such_method(record.method, record.path))
+        accepted: Accepted = written.read(
+            record, self._rules, lambda tokens: self._log.update(record.sequence, prompt_tokens=tokens)
+        )
+        return accepted
+
+    @property
+    def _rules(self) -> RequestRules:
+        return RequestRules(
+            self.models,
+            self.window,
+            self.skew,
+            self.offset,
+            self.strict_roles,
+            self.lenient_messages,
+            self.max_messages,
+            self.late_overflow,
+        )
+
+    async def _complete(
+        self, record: Record, request: Accepted, written: Format[Any], fault: Fault, delivery: Delivery
+    ) -> None:
+        text = fault.text if fault.text is not None else self._text(record.kind, request)
+        answer = written.answer(record.sequence, request, fault, text, self.count)
+        self._log.update(record.sequence, text=answer.text, usage=answer.usage)
+        if request.stream:
+            await delivery.stream(answer.frames())
+        else:
+            await delivery.content(json_content(answer.whole()))
+
+    def _text(self, kind: Kind, request: Accepted) -> str:
+        if kind == "summary":
+            notes = summary_of(request.conversation, self.summary_words, request.max_tokens, self.count)
+            return self.summary_edit(notes)
+        return self.reply(list(request.conversation))
+
+    def _format_of(self, record: Record) -> Format[Any]:
+        """The one whose path it is, or whose headers; OpenAI's for what has none."""
+        own = (each for each in self._formats if each.owns(record))
+        return next(own, self._formats[0])
+
+    def _other(self, record: Record) -> Content:
+        for written in self._formats:
+            if (content := written.respond(record, self._rules)) is not None:
+                return content
+        offered: Sequence[Model] = DEFAULT_MODELS if self.models == "any" else list(self.models.values())
+        return respond(record, offered, self.window, self.listing if self.announce_window else "silent")
+
+    async def _show_log(self, scope: Scope, body: bytes, connection: Connection) -> None:
+        """GET: the log as JSON; DELETE: empty it. Not logged."""
+        method = scope["method"]
+        if method == "DELETE":
+            self._log.clear()
+        if method in ("GET", "DELETE"):
+            content = json_content([record.as_json() for record in self.log])
+        else:
+            refusal = no_such_method(method, LOG_PATH)
+            content = json_content(refusal.body, refusal.status)
+        record = Record(0, 0.0, method, LOG_PATH, received_headers(scope), body, "other")
+        await Delivery(connection, record, Fault(), self._formats[0]).content(content)
+
+    def _default_fault(self, kind: Kind) -> Fault:
+        return {"chat": self.chat_default, "summary": self.summary_default, "other": self.other_default}[kind]
+
+    def _kind(self, scope: Scope) -> Kind:
+        if all(scope["path"] != each.path for each in self._formats):
+            return "other"
+        return "summary" if (CALL_HEADER, b"summary") in map(tuple, scope["headers"]) else "chat"
+
+    def _of_kind(self, kind: Kind) -> tuple[Record, ...]:
+        return tuple(record for record in self.log if record.kind == kind)
+
+    def _record(self, scope: Scope, body: bytes) -> Record:
+        """The request, entered in the log."""
+        record = Record(
+            sequence=self._log.next_sequence(),
+            at=time.monotonic(),
+            method=scope["method"],
+            target=received_target(scope),
+            headers=received_headers(scope),
+            body=_LONE.sub(_REPLACED, body) if self.lenient_text else body,
+            kind=self._kind(scope),
+        )
+        self._log.add(record)
+        return record
+
+
+def _by_name(models: Iterable[Model | str]) -> Mapping[str, Model]:
+    offered = [Model(model) if isinstance(model, str) else model for model in models]
+    return {model.name: model for model in offered}
+
+
+def _scripted_content(fault: Fault, written: Format[Any], request_id: str) -> Content | None:
+    """What a fault answers in place of the endpoint."""
+    if fault.body is not None:
+        return Content(fault.body, status=fault.status)
+    if fault.status < 400:
+        return None
+    return json_content(written.identified(written.error(fault), request_id), fault.status)
