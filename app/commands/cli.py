@@ -1,4 +1,4 @@
-"""The command line: run, serve, migrate, doctor, tables, models, plan, conversations, bench, demo, replay.
+"""The command line: run, serve, migrate, doctor, link, tables, models, plan, conversations, bench, demo, replay.
 
 What a command needs is imported when it runs, so that the others start fast.
 """
@@ -394,6 +394,39 @@ def delete_conversation(
         typer.confirm(f"Delete the conversation {conversation_id}?", abort=True)
     _with_store(config, database_url, lambda store: stored.delete(store, conversation_id, tenant))
     typer.echo(f"Deleted {conversation_id}.")
+
+
+@cli.command()
+def link(
+    url: Annotated[str, typer.Option(help="Steno's address, as a browser reaches it.")] = "",
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Print none: void all links so far, and sign out whom they let in.")
+    ] = False,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Print a link that signs the operator in to the inspector. It opens every tenant, for 24 hours."""
+    settings = _settings(config, storage={"url": database_url})
+    from app.commands import ports
+    from app.inspector.links import LINK_SECONDS, operator_link
+    from app.inspector.session import OPERATORS
+    from app.settings import ConfigurationError
+    from app.settings.secret import server_secret
+    from app.store import DatabaseURLError
+    from app.store.database import read_url
+
+    try:
+        if read_url(settings.storage.address).kind == "memory":
+            _fail("A database in memory is that of one Steno alone: use the link that it printed, and revoke it there.")
+        secret = server_secret(settings)
+    except (ConfigurationError, DatabaseURLError) as error:
+        _fail(str(error))
+    if revoke:
+        _with_store(config, database_url, lambda store: store.revoke(OPERATORS, LINK_SECONDS))
+        typer.echo("All links so far are void, and operators are signed out.")
+        return
+    server = settings.server
+    typer.echo(operator_link(secret, url or ports.url_of(ports.near(server.host), server.port)))
 
 
 @cli.command()

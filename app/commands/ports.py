@@ -17,6 +17,16 @@ ASK_SECONDS = 0.5
 LONGEST_ANSWER = 10_000
 LISTENS = "0A"
 """The state of a listening socket in Linux' tables."""
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
+
+
+def url_of(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def near(host: str) -> str:
+    """By which this machine reaches a server that listens there, be it at all of its addresses."""
+    return _ANY_ADDRESS.get(host, host)
 
 
 def take(host: str, port: int) -> list[socket.socket]:

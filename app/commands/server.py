@@ -37,10 +37,6 @@ SWITCH_SECONDS = 0.0005
 Python's own 5 ms a request waited twice as long beside a busy thread."""
 
 
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
-"""By which this machine reaches a server that listens at all of its addresses."""
-
-
 @dataclass(frozen=True, slots=True)
 class Started:
     """What is known once it listens, and only there."""
@@ -103,8 +99,7 @@ def announce(settings: Settings, taken: list[socket.socket], started: Started) -
     if is_readable(settings.log.format):
         workers = settings.server.workers
         runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
-        near = _ANY_ADDRESS.get(host, host)
-        url = _url(near, port)
+        url = ports.url_of(ports.near(host), port)
         shows_link = settings.inspector.enabled and sys.stdout.isatty()  # It is a secret: for no file.
         inspector = operator_link(server_secret(settings), url) if shows_link else None
         sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, inspector))
@@ -113,17 +108,13 @@ def announce(settings: Settings, taken: list[socket.socket], started: Started) -
     log.info(
         "serving",
         version=__version__,
-        url=f"{_url(host, port)}/v1",
+        url=f"{ports.url_of(host, port)}/v1",
         upstream=settings.upstream.base_url,
         database=started.database,
         workers=settings.server.workers,
         loop=started.loop,
         http=started.http,
     )
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def cannot_listen(settings: Settings, error: OSError) -> str:

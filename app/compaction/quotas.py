@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from math import inf
 from time import monotonic
 
 from app.core.reasons import Code
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.memory.periods import Period
 
 MINUTE, HOUR = 60.0, 3_600.0
-SLOTS = 60
-"""Parts of a period in which its amounts are added up."""
 
 
 class Quotas:
@@ -26,8 +24,8 @@ class Quotas:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._most = inf if compactions is None else compactions
-        self._forced = _Period(MINUTE, forced_per_minute)
-        self._tokens = _Period(HOUR, summary_tokens_per_hour)
+        self._forced = Period(MINUTE, forced_per_minute)
+        self._tokens = Period(HOUR, summary_tokens_per_hour)
         self._clock = clock
         self._under_way: dict[str, Counter[str]] = {}
         """How many compactions of which conversations, by tenant."""
@@ -69,45 +67,3 @@ class Quotas:
     def spend(self, tenant: str, tokens: int) -> None:
         """So many of a summary call, prompt and completion."""
         self._tokens.add(tenant, tokens, self._clock())
-
-
-class _Period:
-    """How much each tenant has used in the last so many seconds, to the sixtieth part of them."""
-
-    def __init__(self, seconds: float, most: int | None) -> None:
-        self._slot_seconds = seconds / SLOTS
-        self._most = most
-        self._used: BoundedMap[str, deque[tuple[int, int]]] = BoundedMap(MOST_REMEMBERED)
-        """Slots and amounts, the oldest first."""
-
-    def add(self, tenant: str, amount: int, now: float) -> None:
-        if self._most is None:
-            return
-        used, slot = self._recent(tenant, now), int(now // self._slot_seconds)
-        if used and used[-1][0] == slot:
-            amount += used.pop()[1]
-        used.append((slot, amount))
-        self._used.keep(tenant, used)
-
-    def wait(self, tenant: str, now: float) -> float:
-        """Seconds until something may be used again."""
-        if self._most is None:
-            return 0.0
-        used = self._recent(tenant, now)
-        left = sum(amount for _, amount in used)
-        for slot, amount in used:
-            if left < self._most:
-                break
-            left -= amount
-            ends = (slot + SLOTS + 1) * self._slot_seconds
-            if left < self._most:
-                return ends - now
-        return 0.0
-
-    def _recent(self, tenant: str, now: float) -> deque[tuple[int, int]]:
-        used = self._used.get(tenant)
-        if used is None:
-            return deque()
-        while used and (used[0][0] + SLOTS + 1) * self._slot_seconds <= now:
-            used.popleft()
-        return used

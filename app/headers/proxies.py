@@ -95,12 +95,23 @@ def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trus
         return False
     if not _is_in(address, trusted):
         return address.is_loopback and not any(is_told_by_proxies(name) for name, _ in listed)
-    ways = []
-    if sent := [value for name, value in listed if name == b"x-forwarded-for"]:
-        ways.append(b",".join(sent).decode("latin-1").split(","))
-    if sent := [value for name, value in listed if name == b"forwarded"]:
-        ways.append(_forwarded_for(b",".join(sent).decode("latin-1")))
+    ways = _ways(listed)
     return bool(ways) and all(_is_loopback(_client(way, trusted)) for way in ways)
+
+
+def client_of(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> str:
+    """The network that whoever asks is in: an IPv4 address, or the /64 of an IPv6 one, which is one caller's.
+
+    The peer's, unless that is a trusted proxy which says clearly whose request it is. Empty where it is not known.
+    """
+    address = read_address(peer)
+    if address is not None and _is_in(address, trusted):
+        told = {_client(way, trusted) for way in _ways(headers)}
+        if len(told) == 1:
+            address = told.pop() or address
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((address, 64), strict=False))
+    return "" if address is None else str(address)
 
 
 def read_address(named: str) -> Address | None:
@@ -112,6 +123,16 @@ def read_address(named: str) -> Address | None:
     except ValueError:
         return None
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
+    """The addresses that a request came by, as each of the two headers has them."""
+    listed, ways = list(headers), []
+    if sent := [value for name, value in listed if name == b"x-forwarded-for"]:
+        ways.append(b",".join(sent).decode("latin-1").split(","))
+    if sent := [value for name, value in listed if name == b"forwarded"]:
+        ways.append(_forwarded_for(b",".join(sent).decode("latin-1")))
+    return ways
 
 
 def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import ceil
 
 from markupsafe import Markup, escape
 
@@ -62,6 +63,12 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
     return "just now"
 
 
+def minutes(seconds: float) -> str:
+    """How long to wait, rounded up."""
+    whole_minutes = ceil(seconds / 60)
+    return f"{whole_minutes} minute{'' if whole_minutes == 1 else 's'}"
+
+
 def exactly(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -88,6 +95,11 @@ def coded(text: str) -> Markup:
     return Markup("".join(f"<code>{each}</code>" if place % 2 else each for place, each in enumerate(pieces)))  # noqa: S704 - escaped
 
 
+def number(index: int) -> int:
+    """Of a message after the instructions, from 1: as Steno's notes count them. REST counts indexes from 0."""
+    return index + 1
+
+
 FILTERS = {
-    each.__name__: each for each in (short, whole, money, gain, percent, ago, exactly, machine, digest, words, coded)
+    each.__name__: each for each in (short, whole, money, gain, percent, ago, exactly, machine, digest, words, coded, number)
 }

@@ -1,23 +1,38 @@
-"""The operator's link: who has it has shell access or was given it, and sees every tenant."""
+"""The operator's link: who has it has shell access or was given it, and sees every tenant, for as long as it lasts."""
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from hmac import compare_digest
+from time import time
 
+LINK_SECONDS = 24 * 3_600
+"""How long a link opens sessions."""
 TOKEN_BYTES = 24
-"""192 bits: a thousand million guesses a second would not find it before the sun goes out. So wrong ones are neither
-counted nor slowed down, which could only be used to lock the operator out."""
+"""Of its seal: 192 bits."""
+_TOKEN = re.compile(r"(?P<issued>[0-9a-f]{12})(?P<seal>[0-9a-f]{48})", re.ASCII)
 
 
-def operator_token(secret: bytes) -> str:
-    """The same at every worker and every replica, for as long as the server secret stays."""
-    return blake2b(b"operator", key=inspector_key(secret), digest_size=TOKEN_BYTES).hexdigest()
+def operator_token(secret: bytes, issued: int | None = None) -> str:
+    """Good at every worker and every replica. `issued`: milliseconds since 1970; now, if it is left out."""
+    written = f"{int(1_000 * time()) if issued is None else issued:012x}"
+    return (
+        written
+        + blake2b(b"operator" + written.encode(), key=inspector_key(secret), digest_size=TOKEN_BYTES).hexdigest()
+    )
 
 
-def is_operator_token(secret: bytes, given: str) -> bool:
-    """In a time that says nothing of how much of it is right."""
-    return compare_digest(operator_token(secret).encode(), given.encode(errors="replace"))
+def issued_at(secret: bytes, token: str) -> int | None:
+    """When the server made this token, in milliseconds since 1970; None if it did not make it.
+
+    Takes a time that says nothing of how much of it is right.
+    """
+    read = _TOKEN.fullmatch(token)
+    if read is None:
+        return None
+    issued = int(read["issued"], 16)
+    return issued if compare_digest(operator_token(secret, issued), token) else None
 
 
 def operator_link(secret: bytes, base_url: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
 
@@ -44,8 +44,11 @@ class Live:
     def has_room(self, tenant: str) -> bool:
         return self.listeners < MOST_LISTENERS and self._listeners[tenant] < MOST_OF_A_TENANT
 
-    async def events(self, services: Services, tenant: str, conversation_id: str) -> AsyncIterator[bytes]:
-        """Frames of an event stream: the state at first, and again whenever it has changed."""
+    async def events(
+        self, services: Services, tenant: str, conversation_id: str, is_over: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[bytes]:
+        """Frames of an event stream: the state at first, and again whenever it has changed. It ends with its session:
+        when `is_over`."""
         place, under_way = (tenant, conversation_id), services.compactor.under_way
         with self._listening(tenant), under_way.watched(place) as changed:
             yield _RECONNECT
@@ -58,6 +61,8 @@ class Live:
                     looked = now
                     changed.clear()
                     with suppress(StoreUnavailable):  # What is known of this process is shown meanwhile.
+                        if await is_over():
+                            return
                         pulse = await services.store.pulse(tenant, conversation_id)
                 running = under_way.at(place)
                 if (state := _state(running, pulse)) != shown:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from hmac import compare_digest
@@ -16,10 +16,13 @@ from time import time
 
 import msgspec
 
-from app.inspector.links import inspector_key, is_operator_token
+from app.inspector.links import LINK_SECONDS, inspector_key, issued_at
+from app.proxy.tenants import ANONYMOUS
 
 COOKIE = "steno_inspector"
 LASTS_SECONDS = 12 * 3600
+OPERATORS = "operators"
+"""Stands for the sessions and links of all operators where they are revoked. No session has it for its id."""
 _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 
@@ -31,14 +34,29 @@ class Session:
     operator: bool
     """Whether it may change the tenant."""
     expires: int
-    """Seconds since 1970."""
+    """Milliseconds since 1970."""
     id: str
-    """What its forms are bound to."""
+    """What its forms are bound to, and by which it is revoked."""
+
+    @property
+    def is_signed_in(self) -> bool:
+        """Whether somebody signed in for it; else it is of whoever needs no key here and now, and has no end."""
+        return self.operator or self.tenant != ANONYMOUS
+
+    @property
+    def revoked_by(self) -> tuple[str, ...]:
+        """The ids whose revocation may end it."""
+        return (self.id, OPERATORS) if self.operator else (self.id,)
+
+    def is_over(self, revoked: Mapping[str, int]) -> bool:
+        """`revoked`: when ids were, in milliseconds since 1970."""
+        opened = self.expires - 1_000 * LASTS_SECONDS
+        return self.id in revoked or (self.operator and opened <= revoked.get(OPERATORS, -1))
 
 
 class Sessions:
     """They are kept nowhere but in their cookies, so every worker and replica knows them, and none outlives a new
-    server secret."""
+    server secret. Which of them ended before their time the store knows: see `is_over`."""
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time) -> None:
         """`clock`: seconds since 1970."""
@@ -47,11 +65,16 @@ class Sessions:
         self._clock = clock
 
     def opened(self, tenant: str, *, operator: bool = False) -> Session:
-        return Session(tenant, operator, int(self._clock()) + LASTS_SECONDS, secrets.token_urlsafe(12))
+        expires = int(1_000 * (self._clock() + LASTS_SECONDS))
+        return Session(tenant, operator, expires, secrets.token_urlsafe(12))
 
-    def opened_by(self, token: str) -> Session | None:
-        """The operator's, if that is the token of the operator's link."""
-        return self.opened("", operator=True) if is_operator_token(self._secret, token) else None
+    def issued_at(self, token: str) -> int | None:
+        """When a token of an operator's link was made, in milliseconds since 1970; None if it did not."""
+        return issued_at(self._secret, token)
+
+    def opens(self, issued: int, revoked: Mapping[str, int]) -> bool:
+        """Whether a link that was made then opens a session now."""
+        return revoked.get(OPERATORS, -1) < issued and 1_000 * self._clock() < issued + 1_000 * LINK_SECONDS
 
     def at(self, session: Session, tenant: str) -> Session:
         """The same, at another tenant's data."""
@@ -72,7 +95,7 @@ class Sessions:
         if not compare_digest(mac, self._mac(b"session", content)):
             return None
         session = Session(*msgspec.json.decode(content, type=tuple[str, bool, int, str]))
-        return session if session.expires > self._clock() else None
+        return session if session.expires > 1_000 * self._clock() else None
 
     def form_token(self, session: Session) -> str:
         """What a form of this session carries: another page can send the cookie along, but cannot read this."""

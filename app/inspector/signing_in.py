@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.errors import MissingCredentials, OriginNotAllowed
 from app.headers.relayed import value_of
+from app.inspector.links import LINK_SECONDS
+from app.inspector.session import LASTS_SECONDS, OPERATORS
 from app.inspector.visits import (
     NoSuchPage,
     PageRoute,
     TheForm,
     TheInspector,
     TheVisit,
+    client_of,
     forget,
     read_form,
     redirected,
     remember,
+    too_many_guesses,
 )
 from app.proxy.asgi import peer_of
+
+log = structlog.get_logger("steno.inspector")
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -32,6 +39,10 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
     """The key becomes its tenant at once, and is kept nowhere."""
     _refuse_other_pages(request)
+    address, guesses = client_of(request), inspector.guesses
+    if seconds := guesses.wait(address):
+        guesses.count(address, "key")
+        return too_many_guesses(inspector, seconds)
     key = (await read_form(request)).get("key", "").strip()
     try:
         if not key:
@@ -40,13 +51,30 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
         tenant = inspector.services.tenants.tenant([header], peer_of(request.scope))
     except MissingCredentials as error:
         return inspector.pages.page("sign_in.html", {"problem": error.message}, 400)
+    if not await inspector.services.store.is_tenant(tenant):
+        guesses.count(address, "key")
     answer = redirected("/ui")
     remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(tenant)))
     return answer
 
 
 @router.post("/ui/sign-out")
-async def sign_out(request: Request, _: TheForm) -> Response:
+async def sign_out(request: Request, visit: TheVisit, _: TheForm) -> Response:
+    """At every replica, so that a copy of the cookie is worth nothing."""
+    if visit.session.is_signed_in:
+        await visit.services.store.revoke(visit.session.id, LASTS_SECONDS)
+    answer = redirected("/ui/sign-in")
+    forget(request, answer)
+    return answer
+
+
+@router.post("/ui/revoke-links")
+async def revoke_links(request: Request, visit: TheVisit, _: TheForm) -> Response:
+    """All operators' links so far, and the sessions that they opened, this one among them."""
+    if not visit.session.operator:
+        raise NoSuchPage
+    await visit.services.store.revoke(OPERATORS, LINK_SECONDS)
+    log.warning("operators' links revoked", address=client_of(request))
     answer = redirected("/ui/sign-in")
     forget(request, answer)
     return answer

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
+import structlog
 from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
@@ -14,9 +16,11 @@ from fastapi.routing import APIRoute
 
 from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.headers.relayed import value_of
+from app.inspector.formats import minutes
+from app.inspector.guesses import Guesses
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
-from app.inspector.session import COOKIE, LASTS_SECONDS, Session, Sessions
+from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS, Session, Sessions
 from app.metrics.table import Table
 from app.proxy.asgi import peer_of, read_body
 from app.proxy.record import REQUEST
@@ -33,6 +37,8 @@ IN_LINK = "token"
 FORM_BYTES = 1_000_000
 FORM_SECONDS = 20.0
 
+log = structlog.get_logger("steno.inspector")
+
 
 @dataclass(frozen=True, slots=True)
 class Inspector:
@@ -46,40 +52,51 @@ class Inspector:
     counts: Table
     """Of all workers."""
     live: Live = field(default_factory=Live)
+    guesses: Guesses = field(default_factory=Guesses)
 
 
 class Instead(Exception):
     """Something else is answered than the page that was asked for."""
 
-    def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         raise NotImplementedError
 
 
 class SignInNeeded(Instead):
     """Nobody in particular looks, and this page is somebody's."""
 
-    def answer(self, request: Request) -> Response:  # noqa: ARG002 - the same for every page
+    async def answer(self, request: Request) -> Response:  # noqa: ARG002 - the same for every page
         return redirected("/ui/sign-in")
 
 
 class FromElsewhere(Instead):
     """A link on another site led here: its browser kept the cookie back, and sends it with the next request."""
 
-    def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         return _inspector(request).pages.page("onward.html", {})
 
 
 class LinkFollowed(Instead):
     """The operator's link led here: its token is exchanged for a cookie, and leaves the address."""
 
-    def answer(self, request: Request) -> Response:
-        inspector = _inspector(request)
-        session = inspector.sessions.opened_by(request.query_params[IN_LINK])
-        if session is None:
+    async def answer(self, request: Request) -> Response:
+        inspector, address = _inspector(request), client_of(request)
+        sessions, guesses = inspector.sessions, inspector.guesses
+        issued = sessions.issued_at(request.query_params[IN_LINK])
+        if issued is None:
+            # A right link is never refused: nobody guesses 192 bits, and nobody can keep the operator out.
+            seconds = guesses.wait(address)
+            guesses.count(address, "link")
+            if seconds:
+                return too_many_guesses(inspector, seconds)
             problem = "This link is not of this server, or the server's secret has changed since."
             return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
+        if not sessions.opens(issued, await inspector.services.store.revocations([OPERATORS])):
+            problem = "This link has expired, or was revoked. `steno link` prints a new one."
+            return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
+        log.info("operator signed in", address=address)
         answer = redirected(str(request.scope["path"]))
-        remember(request, answer, inspector.sessions.seal(session))
+        remember(request, answer, sessions.seal(sessions.opened("", operator=True)))
         return answer
 
 
@@ -92,9 +109,12 @@ class Trouble(Instead):
         self.title = title
         self.why = why
 
-    def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         inspector, shown = _inspector(request), {"title": self.title, "why": self.why}
-        found = session_of(request, inspector)
+        try:
+            found = await session_of(request, inspector)
+        except StoreUnavailable:  # It may have been ended.
+            found = None
         if found is None:
             return inspector.pages.page("trouble_outside.html", shown, self.status)
         return Visit(inspector, request, *found).page("trouble.html", status=self.status, **shown)
@@ -140,6 +160,11 @@ class Visit:
         scope = self.request.scope
         return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
 
+    async def is_over(self) -> bool:
+        """Whether its session was ended meanwhile. Raises `StoreUnavailable`."""
+        session = self.session
+        return session.is_signed_in and session.is_over(await self.services.store.revocations(session.revoked_by))
+
     def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
         """`shown`: what the template names, beside what all templates may: see `layout`."""
         answer = self.inspector.pages.page(template, self.layout() | shown, status)
@@ -170,17 +195,25 @@ def _inspector(request: Request) -> Inspector:
 TheInspector = Annotated[Inspector, Depends(_inspector)]
 
 
-def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
-    """Whose request it is, and whether that is news to its browser; None for a stranger."""
+async def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
+    """Whose request it is, and whether that is news to its browser; None for a stranger.
+
+    A key in a header signs nobody in: at the form guesses are counted. Raises `StoreUnavailable`.
+    """
     scope = request.scope
     session = inspector.sessions.unseal(request.cookies.get(COOKIE, ""))
-    if session is not None and (session.operator or session.tenant != ANONYMOUS):
-        return session, False
+    if session is not None and session.is_signed_in:
+        found = Visit(inspector, request, session, is_new=False)
+        if not await found.is_over():
+            return session, False
+        session = None
     try:
         tenant = inspector.services.tenants.tenant(scope["headers"], peer_of(scope))
     except MissingCredentials:
         return None  # Also with a cookie of `anonymous`: that is whoever may do without a key here and now.
-    if session is not None and session.tenant == tenant:
+    if tenant != ANONYMOUS:
+        return None
+    if session is not None:
         return session, False
     return inspector.sessions.opened(tenant), True
 
@@ -189,7 +222,7 @@ async def visit_of(request: Request, inspector: TheInspector) -> Visit:
     """Raises `Instead`."""
     if IN_LINK in request.query_params:
         raise LinkFollowed
-    found = session_of(request, inspector)
+    found = await session_of(request, inspector)
     if found is None:
         if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
             raise FromElsewhere
@@ -224,6 +257,22 @@ async def read_form(request: Request) -> dict[str, str]:
         raise InvalidRequest("The body is no form.") from error
 
 
+def client_of(request: Request) -> str:
+    """The network address that it came from; see `Tenants.client`."""
+    scope = request.scope
+    return _inspector(request).services.tenants.client(scope["headers"], peer_of(scope))
+
+
+def too_many_guesses(inspector: Inspector, seconds: float) -> Response:
+    """`seconds`: until there may be another one."""
+    problem = (
+        f"Too many keys and links from your address were wrong. Wait {minutes(seconds)}, or open the operator's link."
+    )
+    answer = inspector.pages.page("sign_in.html", {"problem": problem}, 429)
+    answer.headers["retry-after"] = str(ceil(seconds))
+    return answer
+
+
 def remember(request: Request, answer: Response, cookie: str) -> None:
     answer.set_cookie(
         COOKIE, cookie, max_age=LASTS_SECONDS, path="/", secure=is_https(request), httponly=True, samesite="strict"
@@ -251,11 +300,18 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except Instead as instead:
-                return instead.answer(request)
+                return await _answered(instead, request)
             except (StenoError, StoreUnavailable, RequestValidationError) as error:
-                return _trouble_of(error, request).answer(request)
+                return await _trouble_of(error, request).answer(request)
 
         return shown
+
+
+async def _answered(instead: Instead, request: Request) -> Response:
+    try:
+        return await instead.answer(request)
+    except StoreUnavailable as error:
+        return await _trouble_of(error, request).answer(request)
 
 
 def _trouble_of(error: Exception, request: Request) -> Trouble:

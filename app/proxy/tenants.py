@@ -8,7 +8,7 @@ from typing import Literal
 from app.core.history.identity import Identity
 from app.errors import MissingCredentials
 from app.headers.credentials import keys_in
-from app.headers.proxies import Network, is_from_this_machine
+from app.headers.proxies import Network, client_of, is_from_this_machine
 
 ANONYMOUS = "anonymous"
 
@@ -34,6 +34,11 @@ class Tenants:
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
         """Whether the request, which `peer` sent, comes from this machine."""
         return is_from_this_machine(headers, peer, self._trusted_proxies)
+
+    def client(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> str:
+        """The network address that the request came from: the peer's, or what a trusted proxy says; of IPv6 the /64,
+        which one caller has all of. Empty where it is not known."""
+        return client_of(headers, peer, self._trusted_proxies)
 
     def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
         """Raises `MissingCredentials` for a request without any, unless it may do without. `peer` sent it."""

@@ -14,6 +14,7 @@ from app.store import (
     learned_windows,
     message_rows,
     pins,
+    revocations,
     search,
     tenant_rows,
     usage_days,
@@ -69,6 +70,18 @@ class RestCalls(Calls):
     async def latest_tenant(self) -> str | None:
         """Whose conversation had a request last; None before the first one."""
         return await self._rest(OF_ALL, self._read(tenant_rows.latest_tenant))
+
+    async def is_tenant(self, tenant: str) -> bool:
+        """Whether it has a conversation."""
+        return await self._rest(tenant, self._read(tenant_rows.is_tenant, tenant))
+
+    async def revocations(self, ids: Sequence[str]) -> dict[str, int]:
+        """When each of these was revoked that was, in milliseconds since 1970."""
+        return await self._bounded(self._read(revocations.find_revocations, ids), REST_SECONDS)
+
+    async def revoke(self, id_: str, seconds: int) -> None:
+        """What has that id, for every replica. `seconds`: how long it could have gone on."""
+        await self._bounded(self._write_patiently(revocations.revoke, id_, 1_000 * seconds), REST_SECONDS)
 
     async def tenants(self) -> list[SeenTenant]:
         """Who has conversations, the latest first; those seen last where there are very many."""
@@ -137,6 +150,13 @@ class RestCalls(Calls):
     async def history_between(self, tenant: str, conversation_id: str, first: int, last: int) -> list[StoredMessage]:
         """What was kept of the latest request's history, from one position to another; fewer where they are large."""
         return await self._rest(tenant, self._read(message_rows.read_stretch, tenant, conversation_id, first, last))
+
+    async def questions(
+        self, tenant: str, conversation_ids: Sequence[str], number: int, most_characters: int
+    ) -> dict[str, StoredMessage]:
+        """By conversation the user's message of that number, from 0, if it was kept and is not longer."""
+        find = message_rows.find_questions
+        return await self._rest(tenant, self._read(find, tenant, conversation_ids, number, most_characters))
 
     async def sources(self, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
         """What was kept of the messages that a summary stands for; fewer where they are large."""

@@ -1,7 +1,7 @@
 """The tables. Every key begins with the tenant, so no query can reach across.
 
 But for `calibrations` and `learned_windows`, which several tenants may confirm to each other: they hold numbers of
-tokens and the names of models, nobody's text.
+tokens and the names of models, nobody's text. And for `revocations`, which are of sessions, known by random ids.
 """
 
 from __future__ import annotations
@@ -392,4 +392,14 @@ usage_days_due = Table(
     _required("day", Milliseconds),
     PrimaryKeyConstraint("tenant", "day"),
     Index(None, "day"),
+)
+
+# Sessions of the inspector that ended before their time: see `revocations`.
+revocations = Table(
+    "revocations",
+    metadata,
+    _required("id", CleanText),
+    _required("revoked_at", Milliseconds),
+    _required("expires_at", Milliseconds),  # When what was revoked would have ended by itself.
+    PrimaryKeyConstraint("id"),
 )

@@ -40,6 +40,12 @@ async def latest_tenant(connection: AsyncConnection) -> str | None:
     return await connection.scalar(select(table.tenant).order_by(table.updated_at.desc(), table.tenant).limit(1))
 
 
+async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
+    """Whether it has a conversation."""
+    found = await connection.scalar(select(conversations.c.id).where(conversations.c.tenant == tenant).limit(1))
+    return found is not None
+
+
 async def list_tenants(connection: AsyncConnection) -> list[SeenTenant]:
     """Who has conversations; the latest first."""
     table, latest = conversations.c, func.max(conversations.c.updated_at).label("latest")

@@ -10,8 +10,10 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
+from structlog.testing import capture_logs
 
-from app.inspector.links import operator_link
+from app.inspector.guesses import MOST_GUESSES
+from app.inspector.links import LINK_SECONDS, operator_link, operator_token
 from app.inspector.session import COOKIE, Sessions
 from app.proxy.tenants import ANONYMOUS
 from app.store.write_behind import PAUSE_SECONDS
@@ -189,7 +191,7 @@ def test_an_operator_sees_one_tenant_at_a_time(used: Steno) -> None:
 
 def test_a_wrong_link_opens_nothing(used: Steno) -> None:
     with browser(used.url, headers=ELSEWHERE) as client:
-        answer = client.get("/ui?token=" + "0" * 48)
+        answer = client.get("/ui?token=" + "0" * 60)
         assert answer.status_code == 403
         assert "set-cookie" not in answer.headers
 
@@ -242,11 +244,90 @@ def test_another_page_cannot_sign_anybody_in(used: Steno) -> None:
     assert "set-cookie" not in answer.headers
 
 
-def test_signing_out_ends_it(used: Steno) -> None:
-    with signed_in(used.url, KEYS[0]) as client:
+@pytest.mark.parametrize("enter", [lambda url: signed_in(url, KEYS[0]), operator], ids=["key", "operator"])
+def test_signing_out_ends_the_session_and_every_copy_of_its_cookie(used: Steno, enter: Any) -> None:
+    with enter(used.url) as client, browser(used.url, headers=ELSEWHERE, cookies=client.cookies) as copy:
+        assert copy.get("/ui").status_code == 200
         answer = client.post("/ui/sign-out", data={"form_token": form_token(client)})
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in")
         assert client.get("/ui").status_code == 303
+        for path in ("/ui", "/ui/conversations", "/ui/conversations/shared-name/payload"):
+            assert copy.get(path).headers["location"] == "/ui/sign-in"
+        assert "shared-name" not in copy.get("/").text
+        assert copy.post("/ui/sign-out", data={"form_token": "any"}).status_code == 303
+    with enter(used.url) as other:
+        assert other.get("/ui").status_code == 200, "another session goes on"
+
+
+def test_signing_out_and_revoking_hold_at_every_replica(steno: StartSteno, shared_url: str) -> None:
+    first, second = (steno(storage={"url": shared_url}, secret=SECRET) for _ in range(2))
+    say(first.url, KEYS[0], "of-first")
+    with (
+        signed_in(first.url, KEYS[0]) as client,
+        browser(second.url, headers=ELSEWHERE, cookies=client.cookies) as elsewhere,
+    ):
+        assert elsewhere.get("/ui").status_code == 200
+        client.post("/ui/sign-out", data={"form_token": form_token(client)})
+        assert elsewhere.get("/ui").status_code == 303
+    link = operator_link(SECRET.encode(), "")
+    with operator(first.url) as client, operator(second.url) as elsewhere:
+        answer = client.post("/ui/revoke-links", data={"form_token": form_token(client)})
+        assert answer.headers["location"] == "/ui/sign-in"
+        for each in (client, elsewhere):
+            assert each.get("/ui").status_code == 303
+            assert "was revoked" in each.get(link).text
+    with operator(second.url) as client:
+        assert client.get("/ui").status_code == 200, "by a new link"
+
+
+def test_an_open_page_hears_nothing_more_once_its_session_is_ended(used: Steno) -> None:
+    with (
+        signed_in(used.url, KEYS[0]) as client,
+        client.stream("GET", "/ui/conversations/shared-name/events") as events,
+    ):
+        lines = events.iter_lines()
+        assert next(line for line in lines if line.startswith("data:"))
+        client.post("/ui/sign-out", data={"form_token": form_token(client)})
+        assert not [line for line in lines if line.startswith("event: idle")]
+
+
+def test_only_an_operator_revokes_links(used: Steno) -> None:
+    with signed_in(used.url, KEYS[0]) as client:
+        assert client.post("/ui/revoke-links", data={"form_token": form_token(client)}).status_code == 404
+    with operator(used.url) as client:
+        assert client.post("/ui/revoke-links", data={"form_token": "forged"}).status_code == 403
+        assert client.get("/ui").status_code == 200
+
+
+def test_a_link_that_has_expired_opens_nothing_and_is_no_guess(used: Steno) -> None:
+    expired = operator_token(SECRET.encode(), int(1_000 * (time.time() - LINK_SECONDS)))
+    with browser(used.url, headers=ELSEWHERE) as client:
+        for _ in range(2 * MOST_GUESSES):
+            answer = client.get("/ui", params={"token": expired})
+            assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+            assert "has expired" in answer.text
+
+
+def test_guesses_of_keys_and_links_are_refused_after_ten_and_logged(used: Steno) -> None:
+    with capture_logs() as logged, browser(used.url, headers=ELSEWHERE) as client:
+        for number in range(MOST_GUESSES // 2):
+            assert client.get("/ui", params={"token": f"{number:060x}"}).status_code == 403
+            assert client.post("/ui/sign-in", data={"key": f"sk-guess-{number}"}).status_code == 303
+        refused = client.post("/ui/sign-in", data={"key": KEYS[0]})
+        assert (refused.status_code, "set-cookie" in refused.headers) == (429, False)
+        assert 0 < int(refused.headers["retry-after"]) <= 630
+        assert client.get("/ui", params={"token": "0" * 60}).status_code == 429
+        answer = client.get(operator_link(SECRET.encode(), used.url))
+        assert answer.status_code == 303, "the right link is never refused"
+    guesses = [each for each in logged if each["event"] == "sign-in guessed"]
+    assert {each["guessed"] for each in guesses} == {"key", "link"}
+    assert {each["address"] for each in guesses} == {"127.0.0.1"}
+    assert "sk-guess" not in str(logged)
+
+
+def test_a_key_in_a_header_signs_nobody_in(used: Steno) -> None:
+    with browser(used.url, headers={"authorization": f"Bearer {KEYS[0]}"}) as client:
+        assert client.get("/ui/conversations").headers["location"] == "/ui/sign-in"
 
 
 def test_a_link_on_another_site_leads_on_once_the_cookie_may_come_along(used: Steno) -> None:

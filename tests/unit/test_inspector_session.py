@@ -6,8 +6,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import pytest
 
-from app.inspector.links import is_operator_token, operator_link, operator_token
-from app.inspector.session import LASTS_SECONDS, Session, Sessions
+from app.inspector.links import LINK_SECONDS, issued_at, operator_link, operator_token
+from app.inspector.session import LASTS_SECONDS, OPERATORS, Sessions
 
 SECRET = b"a secret"
 NOW = 1_800_000_000.0
@@ -33,7 +33,7 @@ def sessions(clock: Clock) -> Sessions:
 def test_what_was_sealed_is_read_again_by_every_worker(sessions: Sessions, clock: Clock) -> None:
     session = sessions.at(sessions.opened("", operator=True), "a tenant")
     assert Sessions(SECRET, clock).unseal(sessions.seal(session)) == session
-    assert (session.tenant, session.operator, session.expires) == ("a tenant", True, int(NOW) + LASTS_SECONDS)
+    assert (session.tenant, session.operator, session.expires) == ("a tenant", True, 1_000 * (int(NOW) + LASTS_SECONDS))
 
 
 def test_a_session_ends_after_twelve_hours(sessions: Sessions, clock: Clock) -> None:
@@ -69,16 +69,36 @@ def test_a_form_belongs_to_its_session_and_to_no_other(sessions: Sessions) -> No
         assert not sessions.sent_from_form(mine, wrong)
 
 
-def test_the_operators_link_is_the_same_on_every_replica_and_for_no_other_secret() -> None:
-    token = operator_token(SECRET)
-    assert operator_link(SECRET, "http://127.0.0.1:8080/") == f"http://127.0.0.1:8080/ui?token={token}"
-    assert is_operator_token(SECRET, token)
-    for wrong in (operator_token(b"another secret"), token.upper(), token[:-1], "", "é"):
-        assert not is_operator_token(SECRET, wrong)
+def test_an_operators_link_is_good_at_every_replica_and_with_no_other_secret() -> None:
+    token = operator_token(SECRET, 1_000)
+    assert operator_link(SECRET, "http://127.0.0.1:8080/").startswith("http://127.0.0.1:8080/ui?token=")
+    assert issued_at(SECRET, token) == 1_000
+    later = f"{2_000:012x}{token[12:]}"
+    others = operator_token(b"another secret")
+    for wrong in (others, later, token.upper(), token[:-1], token + "0", "", "é", "\u0660" * 60):
+        assert issued_at(SECRET, wrong) is None
 
 
-def test_the_operators_token_opens_a_session_that_may_choose_its_tenant(sessions: Sessions) -> None:
-    session = sessions.opened_by(operator_token(SECRET))
-    assert isinstance(session, Session)
-    assert (session.operator, session.tenant) == (True, "")
-    assert sessions.opened_by("wrong") is None
+def test_an_operators_link_opens_sessions_for_a_day(sessions: Sessions, clock: Clock) -> None:
+    issued = int(1_000 * NOW)
+    clock.now += LINK_SECONDS - 1
+    assert sessions.opens(issued, {})
+    clock.now += 1
+    assert not sessions.opens(issued, {})
+
+
+def test_a_revocation_ends_what_was_issued_until_then_and_nothing_later(sessions: Sessions, clock: Clock) -> None:
+    issued, before = int(1_000 * NOW), sessions.opened("", operator=True)
+    clock.now += 0.001
+    revoked, after = {OPERATORS: issued}, sessions.opened("", operator=True)
+    assert [sessions.opens(moment, revoked) for moment in (issued, issued + 1)] == [False, True]
+    assert [before.is_over(revoked), after.is_over(revoked)] == [True, False]
+    assert before.is_over({OPERATORS: issued, after.id: issued})
+    assert not sessions.at(sessions.opened("a tenant"), "a tenant").is_over(revoked), "not an operator's"
+
+
+def test_a_session_that_was_ended_is_over_and_no_other(sessions: Sessions) -> None:
+    mine, others = sessions.opened("a tenant"), sessions.opened("a tenant")
+    assert mine.is_over({mine.id: 1})
+    assert not others.is_over({mine.id: 1})
+    assert set(mine.revoked_by) == {mine.id}

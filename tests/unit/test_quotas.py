@@ -93,7 +93,7 @@ def test_tokens_that_were_spent_come_back_after_an_hour() -> None:
 
 
 def test_only_so_many_tenants_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.compaction.quotas.MOST_REMEMBERED", 2)
+    monkeypatch.setattr("app.memory.periods.MOST_REMEMBERED", 2)
     limited = Quotas(forced_per_minute=1, clock=Clock())
     for tenant in ("a", "b", "c"):
         limited.force(tenant)

@@ -199,3 +199,24 @@ def test_where_this_machine_is_a_proxy_it_has_to_say_who_asks() -> None:
 def test_an_empty_key_is_none(header: tuple[bytes, bytes], is_key: bool) -> None:
     assert sends_key([(b"host", b"a"), header]) is is_key
     assert bool(keys_in([header])) is is_key
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer", "client"),
+    [
+        ({}, "192.0.2.7", "192.0.2.7"),
+        ({"x-forwarded-for": "203.0.113.9"}, "192.0.2.7", "192.0.2.7"),
+        ({"x-forwarded-for": "198.51.100.1, 203.0.113.9, 10.0.0.2"}, "10.0.0.1", "203.0.113.9"),
+        ({"forwarded": 'for="[2001:db8::7]:443"'}, "10.0.0.1", "2001:db8::/64"),
+        ({"x-forwarded-for": "203.0.113.9", "forwarded": "for=198.51.100.1"}, "10.0.0.1", "10.0.0.1"),
+        ({"x-forwarded-for": "nobody"}, "10.0.0.1", "10.0.0.1"),
+        ({}, "2001:db8::1234", "2001:db8::/64"),
+        ({}, "", ""),
+    ],
+)
+def test_a_client_is_known_by_its_address_or_what_a_trusted_proxy_says(
+    headers: dict[str, str], peer: str, client: str
+) -> None:
+    sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+    tenants = Tenants(IDENTITY, "loopback", [ip_network("10.0.0.0/8")])
+    assert tenants.client(sent, peer) == client

@@ -3,8 +3,8 @@
 from alembic import op
 from sqlalchemy import BigInteger, Column, Integer, PrimaryKeyConstraint, Text
 
-revision = "0023"
-down_revision = "0019"
+revision = "0022"
+down_revision = "0021"
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 

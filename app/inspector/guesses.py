@@ -1,0 +1,38 @@
+"""Guesses: keys that nobody has used and links that are not of this server, counted by the address they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Literal
+
+import structlog
+
+from app.memory.periods import Period
+from app.memory.repeats import Repeats
+
+MOST_GUESSES = 10
+PERIOD_SECONDS = 600.0
+"""In which an address may guess so often."""
+
+log = structlog.get_logger("steno.inspector")
+
+
+class Guesses:
+    """Of one process. So many replicas allow so many times as much."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._made = Period(PERIOD_SECONDS, MOST_GUESSES)
+        self._repeats = Repeats(clock)
+
+    def wait(self, address: str) -> float:
+        """Seconds until the address may guess again; 0 if it may now."""
+        return self._made.wait(address, self._clock())
+
+    def count(self, address: str, guessed: Literal["key", "link"]) -> None:
+        """One that was wrong, or was not looked at any more."""
+        if not (refused := self.wait(address) > 0):
+            self._made.add(address, 1, self._clock())
+        if (times := self._repeats.again((address, guessed))) is not None:
+            log.warning("sign-in guessed", address=address, guessed=guessed, refused=refused, times=times)

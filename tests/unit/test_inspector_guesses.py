@@ -1,0 +1,57 @@
+"""Guesses: ten in ten minutes from an address, and each is logged once."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from app.inspector.guesses import MOST_GUESSES, PERIOD_SECONDS, Guesses
+from app.memory.bounded import MOST_REMEMBERED
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_address_may_guess_ten_times_in_ten_minutes_and_others_are_not_affected() -> None:
+    clock = Clock()
+    guesses = Guesses(clock)
+    for _ in range(MOST_GUESSES):
+        assert guesses.wait("192.0.2.1") == 0
+        guesses.count("192.0.2.1", "key")
+    assert 0 < guesses.wait("192.0.2.1") <= 1.05 * PERIOD_SECONDS
+    assert guesses.wait("192.0.2.2") == 0
+    clock.now += 1.05 * PERIOD_SECONDS
+    assert guesses.wait("192.0.2.1") == 0
+
+
+def test_guesses_that_are_refused_do_not_prolong_the_wait() -> None:
+    clock = Clock()
+    guesses = Guesses(clock)
+    for _ in range(MOST_GUESSES):
+        guesses.count("192.0.2.1", "link")
+    ends = clock.now + guesses.wait("192.0.2.1")
+    clock.now += PERIOD_SECONDS / 2
+    guesses.count("192.0.2.1", "link")
+    assert clock.now + guesses.wait("192.0.2.1") == ends
+
+
+def test_guesses_are_logged_at_first_and_then_once_a_minute() -> None:
+    clock = Clock()
+    guesses = Guesses(clock)
+    with capture_logs() as logged:
+        for _ in range(MOST_GUESSES + 5):
+            guesses.count("192.0.2.1", "key")
+        clock.now += 60
+        guesses.count("192.0.2.1", "key")
+    told = [(each["event"], each["address"], each["refused"], each["times"]) for each in logged]
+    assert told == [("sign-in guessed", "192.0.2.1", False, 1), ("sign-in guessed", "192.0.2.1", True, 16)]
+
+
+def test_a_crowd_of_addresses_takes_bounded_memory() -> None:
+    guesses = Guesses(Clock())
+    for number in range(MOST_REMEMBERED + 10):
+        guesses.count(str(number), "link")
+    assert len(guesses._made._used) == MOST_REMEMBERED
