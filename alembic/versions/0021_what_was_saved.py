@@ -15,6 +15,3 @@ def upgrade() -> None:
     for name in ("too_large", "too_large_tokens"):
         op.add_column("usage_days", Column(name, COUNT, nullable=False, server_default=text("0")))
     op.add_column("usage_days", Column("too_large_saved_cost", Double, nullable=False, server_default=text("0")))
-    # Until now the price of all tokens that were left out, as if no cache had had them. What was saved in truth is not
-    # known of those days. What a replica of the release before adds during the rollout stays wrong.
-    op.execute("UPDATE usage_days SET saved_cost = 0")

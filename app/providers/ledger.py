@@ -114,7 +114,7 @@ class Ledger:
         """
         try:
             whole = tokens if purpose == "message" else None
-            if chain is not None and sizes is not None and status == 200:
+            if whole is not None and chain is not None and sizes is not None and status == 200:
                 whole = self._sent_whole((tenant, conversation_id, model), tokens, chain, sizes)
             model = model[:LONGEST_MODEL]
             tariff = self.tariff_of(model, bill.model)

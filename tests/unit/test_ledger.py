@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from app.core.history.identity import Chain
+from app.core.tokens.savings import Estimated
 from app.core.tokens.usage import Bill, Price, Spend, Tariff, Tokens, cost, saved, spends
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger, new_request_id
@@ -31,6 +33,11 @@ class Kept:
 Call = dict[str, Any]
 
 
+def history(messages: int, branch: str = "") -> Chain:
+    """Each that is longer goes on from a shorter one of the same branch."""
+    return Chain(tuple(f"{branch}{number}".encode() for number in range(messages + 1)))
+
+
 def call(**changes: Any) -> Call:
     members = {
         "tenant": "t",
@@ -46,6 +53,8 @@ def call(**changes: Any) -> Call:
         "estimated": 5_000,
         "forwarded": 2_700,
         "context_status": "summarized",
+        "chain": history(3),
+        "sizes": Estimated(5_000, 2_700),
     }
     return {**members, **changes}
 
@@ -276,3 +285,60 @@ def test_the_latest_answer_that_says_something_decides() -> None:
 def test_a_cache_is_believed_in_for_five_minutes() -> None:
     assert warmth(CACHED, passed=299)
     assert not warmth(CACHED, passed=301)
+
+
+def test_what_it_is_paid_to_keep_for_an_hour_is_believed_in_for_one() -> None:
+    hour = call(tokens=Tokens(1_000, 10, 0, written=1_000, written_hour=1_000))
+    assert warmth(hour, passed=3_599)
+    assert not warmth(hour, passed=3_601)
+
+
+# What was saved
+
+LARGE = call(tokens=Tokens(5_000, 100, 4_000), forwarded=5_000, sizes=Estimated(5_000, 5_000))
+"""A request that goes as it came."""
+
+
+def saved_by(*calls: Call, passed: float = 0.0) -> float | None:
+    """Of the last one, so many seconds after the others, in prompt tokens."""
+    now, store = [0.0], Kept()
+    kept: Any = store
+    tariff = Tariff("gpt-4o", "settings", ((0, Price(1, 5, cached=0.1)),))
+    ledger = Ledger(kept, lambda *_: tariff, Metrics.of_one(), lambda: now[0])
+    for each in calls:
+        if each is calls[-1]:
+            now[0] = passed
+        ledger.record(**each)
+    saved_cost = store.records[-1].saved_cost
+    return None if saved_cost is None else round(saved_cost * 1e6, 3)
+
+
+COMPACTED = call(
+    tokens=Tokens(1_500, 100, 500), estimated=6_000, forwarded=1_500, chain=history(5), sizes=Estimated(6_000, 1_500)
+)
+
+
+def test_a_request_that_went_as_it_came_saved_nothing() -> None:
+    assert saved_by(LARGE) == 0.0
+
+
+def test_a_compaction_is_held_against_the_cache_that_it_broke() -> None:
+    """Whole it would have been 1,000 new tokens and 5,000 from the cache; 1,000 were new and 500 from the cache."""
+    assert saved_by(LARGE, COMPACTED) == 450.0
+
+
+def test_a_compaction_after_the_cache_is_gone_saves_all_that_it_leaves_out() -> None:
+    assert saved_by(LARGE, COMPACTED, passed=301) == 4_500.0
+
+
+def test_another_branch_says_nothing_about_the_cache() -> None:
+    assert saved_by({**LARGE, "chain": history(3, "other")}, COMPACTED) == 4_500.0
+    assert saved_by({**LARGE, "chain": history(6)}, COMPACTED) == 4_500.0
+
+
+def test_a_summary_saves_nothing_by_itself() -> None:
+    assert saved_by(call(purpose="summary", tokens=Tokens(1_000, 100), chain=None, sizes=None)) == -1_500.0
+
+
+def test_a_refused_call_saves_nothing_that_is_known() -> None:
+    assert saved_by(call(status=400, tokens=Tokens())) is None
