@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from lab.commands import demo
 from app.tasks.server import RunningServer
 from app.tokens.tokenizer import Tokenizer
+from lab.commands import demo
 from lab.simulator import Fault, Simulator
 from tests.e2e import commands
 

@@ -11,7 +11,6 @@ import pytest
 
 from app.core.summary.prompts import RULES_HEADING
 from lab.simulator.log import Record
-from tests.histories.judge import Judge
 from tests.histories.judge import CLEARED, Judge
 from tests.histories.talks import BLOCKS, SENTENCES, traits_of
 from tests.histories.wires import Asked, Said
