@@ -222,7 +222,7 @@ def _steno(upstream: str, model: str, window: int) -> Iterator[str]:
         # The demo has a key of its own, and one provider: not those of the settings in effect.
         upstream={"base_url": upstream, "discover_windows": False, "api_key_env": None},
         models=[{"match": model, "context_window": window}],
-        storage={"url": "memory", "timeout_seconds": 5.0},
+        storage={"url": "memory", "timeout_seconds": 5.0, "messages": True},
     )
     app = create_app(settings.model_copy(update={"upstreams": {}}))
     with serve(app, date_header=False, server_header=False, lifespan="on") as server:

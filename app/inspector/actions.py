@@ -30,14 +30,14 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/c
 async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
     """One message, beside those that are pinned already."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
-    index, wanted = _number(form.get("index", "")), form.get("pinned") != "no"
+    index, wanted = _index(form.get("message", "")), form.get("pinned") != "no"
     held = {pin.position for pin in await services.store.pins(tenant, id_)}
     asked = held | {index} if wanted else held - {index}
     try:
         await pins.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
     except StenoError as error:
         return await page_of(visit, conversation, at=index, problem=error.message, status=error.status)
-    return _back(conversation, "pinned" if wanted else "unpinned", f"m{index}", at=index)
+    return _back(conversation, "pinned" if wanted else "unpinned", f"m{index + 1}", at=index + 1)
 
 
 @router.post("/compact")
@@ -49,7 +49,7 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
     if focus := form.get("focus", "").strip()[:LONGEST_FOCUS]:
         asked["context"] = {"instructions": focus}
     if through := form.get("through", ""):
-        asked["through"] = _number(through)
+        asked["through"] = _index(through)
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     if key := form.get("key", "").strip():
         last = Fates(parts_of(conversation)).number - 1
@@ -112,11 +112,11 @@ async def delete_conversation(visit: TheVisit, conversation: TheConversation, _:
     return redirected("/ui/conversations")
 
 
-def _number(text: str) -> int:
-    """Raises `NoSuchPage` for what no form of ours holds."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+def _index(number: str) -> int:
+    """Of a message by its number. Raises `NoSuchPage` for what no form of ours holds."""
+    if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
         raise NoSuchPage
-    return int(text)
+    return int(number) - 1
 
 
 def _back(conversation: StoredConversation, done: str, place: str, **parameters: object) -> Response:

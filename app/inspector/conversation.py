@@ -15,11 +15,12 @@ from app.core.view.chunks import SummaryChunk
 from app.inspector.curl import curl_of
 from app.inspector.grid import grid_of
 from app.inspector.pages import HEADERS
-from app.inspector.payload import entries_of, indexes_of
+from app.inspector.payload import Place, entry_of, places_of, stretches_of
 from app.inspector.said import Formats, Said, said_in
 from app.inspector.sawtooth import NARROW, WIDE, Tooth, plot_of
 from app.inspector.teeth import teeth_of
 from app.inspector.timeline import Fate, Fates
+from app.inspector.titles import titles_of
 from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
 from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
@@ -39,7 +40,7 @@ OUTPUT = 1_024
 """Tokens that the answer to that request may have."""
 SUMMARIES = 20
 MESSAGES = 50
-"""On a page of the timeline."""
+"""On a page of the timeline, and of the payload."""
 DONE: Mapping[str, str] = {
     "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
     "compacted": "The summaries are made and stored, for the next request that needs them.",
@@ -116,11 +117,13 @@ def formats_of(services: Services) -> Formats:
 async def show_conversation(
     visit: TheVisit,
     conversation: TheConversation,
-    at: Annotated[int | None, Query()] = None,
-    through: Annotated[int | None, Query(ge=0)] = None,
+    at: Annotated[int | None, Query(ge=1)] = None,
+    through: Annotated[int | None, Query(ge=1)] = None,
     done: Annotated[str, Query()] = "",
 ) -> Response:
-    return await page_of(visit, conversation, at=at, through=through, done=DONE.get(done))
+    """`at` and `through` are numbers of messages."""
+    wanted, upto = (None if number is None else number - 1 for number in (at, through))
+    return await page_of(visit, conversation, at=wanted, through=upto, done=DONE.get(done))
 
 
 async def page_of(
@@ -144,6 +147,7 @@ async def page_of(
         "conversation.html",
         status=status,
         conversation=conversation,
+        title=(await titles_of(visit.services, tenant, [conversation.id])).get(conversation.id),
         done=done,
         problem=problem,
         through=through,
@@ -225,27 +229,35 @@ def _by_summary(ledger: UsagePage) -> dict[str, Any]:
 
 
 @router.get("/ui/conversations/{conversation_id}/payload")
-async def show_payload(visit: TheVisit, conversation: TheConversation) -> Response:
-    """The latest payload as it went out, and the client's request as a command."""
-    services, parts = visit.services, parts_of(conversation)
-    archived = await _archived(visit, conversation, parts) if services.keeps_messages else {}
-    chunks = {chunk.id: chunk for chunk in await services.store.chunks_named(visit.tenant, conversation.summaries)}
-    entries = list(entries_of(parts, archived, chunks, formats_of(services)))
+async def show_payload(
+    visit: TheVisit, conversation: TheConversation, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
+) -> Response:
+    """The latest payload as it went out, a page at a time, and on the first one the client's request as a command."""
+    services, places = visit.services, places_of(parts_of(conversation))
+    paging = page_at((page - 1) * MESSAGES, len(places))
+    shown = places[paging.first : paging.last + 1]
+    archived = await _archived(visit, conversation, shown) if services.keeps_messages else {}
+    named = [place.part["summary_id"] for place in shown if "summary_id" in place.part]
+    chunks = {chunk.id: chunk for chunk in await services.store.chunks_named(visit.tenant, named)}
+    formats, shows_request = formats_of(services), bool(archived) and not paging.first
     return visit.page(
         "payload.html",
         conversation=conversation,
-        entries=entries,
+        entries=[entry_of(place, archived, chunks, formats) for place in shown],
+        paging=paging,
+        page=paging.first // MESSAGES + 1,
+        pages=max(paging.count - 1, 0) // MESSAGES + 1,
         keeps_messages=services.keeps_messages,
-        has_request=bool(archived),
-        command=await _command(visit, conversation) if archived else "",
+        has_request=shows_request,
+        command=await _command(visit, conversation) if shows_request else "",
     )
 
 
 async def _archived(
-    visit: Visit, conversation: StoredConversation, parts: Sequence[Mapping[str, Any]]
+    visit: Visit, conversation: StoredConversation, places: Sequence[Place]
 ) -> dict[int, StoredMessage]:
     found: dict[int, StoredMessage] = {}
-    for first, last in indexes_of(parts):
+    for first, last in stretches_of(places):
         stored = await visit.services.store.history_between(visit.tenant, conversation.id, first, last)
         found |= {message.position: message for message in stored}
     return found

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from app.core.stages.ladder import Status
 from app.inspector.pages import address
+from app.inspector.titles import titles_of
 from app.inspector.visits import PageRoute, TheVisit, redirected
 from app.store import Sorting, UnknownCursor, Wanted
 
@@ -51,6 +52,7 @@ async def list_conversations(
     return visit.page(
         "conversations.html",
         found=found,
+        titles=await titles_of(visit.services, visit.tenant, (each.id for each in found.data)),
         wanted=wanted,
         sort=sort,
         asked=asked,

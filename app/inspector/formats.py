@@ -86,4 +86,11 @@ def coded(text: str) -> Markup:
     return Markup("".join(f"<code>{each}</code>" if place % 2 else each for place, each in enumerate(pieces)))  # noqa: S704 - escaped
 
 
-FILTERS = {each.__name__: each for each in (short, whole, money, percent, ago, exactly, machine, digest, words, coded)}
+def number(index: int) -> int:
+    """Of a message after the instructions, from 1: as Steno's notes count them. REST counts indexes from 0."""
+    return index + 1
+
+
+FILTERS = {
+    each.__name__: each for each in (short, whole, money, percent, ago, exactly, machine, digest, words, coded, number)
+}

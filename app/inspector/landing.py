@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.inspector.titles import titles_of
 from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, visit_of
 from app.providers.discovery import ListingRefused, ModelListing
 from app.providers.providers import Provider
@@ -125,9 +126,10 @@ async def _stored(visit: Visit) -> dict[str, Any]:
         used = await store.models_used(visit.tenant)
         wanted = Wanted(status="summarized")
         latest = await store.search_conversations(visit.tenant, wanted, "updated", limit=LATEST, after=None)
+        titles = await titles_of(visit.services, visit.tenant, (each.id for each in latest.data))
     except StoreUnavailable:
-        return {"windows": windows(visit, ()), "latest": []}
-    return {"windows": windows(visit, used), "latest": latest.data}
+        return {"windows": windows(visit, ()), "latest": [], "titles": {}}
+    return {"windows": windows(visit, used), "latest": latest.data, "titles": titles}
 
 
 def windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:

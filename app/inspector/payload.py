@@ -8,6 +8,7 @@ stored nowhere: of these the shape is shown, and that it is no more than that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.core.summary.prompts import chunk_text
@@ -17,9 +18,10 @@ from app.inspector.said import LONGEST, Formats, Said, said_in
 from app.inspector.timeline import WORDS
 from app.store import StoredMessage
 
-_WHOLE = ("verbatim", "carried", "pinned")
+_WHOLE = ("instructions", "verbatim", "carried", "pinned")
 """Kinds of parts whose messages went as they came."""
 _NOTES = {
+    "tools": "Tools, the response format and what the provider adds. The archive keeps messages, and none of these.",
     "stub": "A line of Steno's own that says messages were left out.",
     "pinned_text": "The operator's pinned text.",
     "client_instructions": (
@@ -49,49 +51,60 @@ class Entry:
         return {"summarized": "summary"}.get(self.kind, WORDS.get(self.kind, self.kind).replace("_", " "))
 
 
-def indexes_of(parts: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """The stretches of messages that stand in the payload, first and last; instructions are negative."""
-    leading = [(-part["messages"], -1) for part in parts if part["kind"] == "instructions" and part["messages"]]
-    return leading + [
-        (part["first_index"], part["last_index"])
-        for part in parts
-        if "first_index" in part and part["kind"] not in ("summarized", "pruned")
-    ]
+@value
+class Place:
+    """Of an entry: the part that it belongs to, and where it is one of the client's messages, its index."""
+
+    part: Mapping[str, Any]
+    index: int | None = None
 
 
-def entries_of(
-    parts: Sequence[Mapping[str, Any]],
-    archived: Mapping[int, StoredMessage],
-    chunks: Mapping[str, SummaryChunk],
-    formats: Formats,
-) -> Iterator[Entry]:
-    """In the order of the payload. `archived`: what was kept, by position."""
-    for part in parts:
-        kind = part["kind"]
-        if kind == "instructions":
-            yield from _instructions(part, archived, formats)
-        elif kind == "summarized":
-            yield _summary(part, chunks.get(part["summary_id"]))
-        elif kind in _WHOLE:
-            yield from _whole(part, archived, formats)
-        elif kind == "pruned":
-            yield Entry(kind, 0, part["first_index"], note=_range(part, "nothing stands in their place"))
-        elif kind == "recalled":
-            quoted = ", ".join(f"#{index}" for index in part["messages"])
-            note = f"Passages of {quoted}, quoted for this request. They are worked out anew for each and not stored."
-            yield Entry(kind, part["tokens"], note=note)
-        elif kind in _NOTES:
-            yield Entry(kind, part["tokens"], note=_NOTES[kind])
+def places_of(parts: Sequence[Mapping[str, Any]]) -> list[Place]:
+    """Of all entries, in the order of the payload."""
+    return [place for part in parts for place in _places(part)]
+
+
+def _places(part: Mapping[str, Any]) -> Iterator[Place]:
+    kind = part["kind"]
+    if kind == "instructions":
+        yield from (Place(part, index) for index in range(-part["messages"], 0))
+        if tools := part.get("tools_tokens"):
+            yield Place({"kind": "tools", "tokens": tools})
+    elif "first_index" in part and kind not in ("summarized", "pruned"):
+        yield from (Place(part, index) for index in range(part["first_index"], part["last_index"] + 1))
+    else:
+        yield Place(part)
+
+
+def stretches_of(places: Sequence[Place]) -> list[tuple[int, int]]:
+    """The messages of the client among them, as first and last of those in a row; instructions are negative."""
+    stretches: list[tuple[int, int]] = []
+    for index in (place.index for place in places if place.index is not None):
+        if stretches and index and stretches[-1][1] == index - 1:
+            stretches[-1] = (stretches[-1][0], index)
         else:
-            yield from _cut(part, archived, formats)
+            stretches.append((index, index))
+    return stretches
 
 
-def _instructions(part: Mapping[str, Any], archived: Mapping[int, StoredMessage], formats: Formats) -> Iterator[Entry]:
-    for index in range(-part["messages"], 0):
-        yield _archived("instructions", index, archived, formats)
-    if tools := part.get("tools_tokens"):
-        note = "Tools, the response format and what the provider adds. The archive keeps messages, and none of these."
-        yield Entry("tools", tools, note=note)
+def entry_of(
+    place: Place, archived: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk], formats: Formats
+) -> Entry:
+    """`archived`: what was kept, by index."""
+    part, index = place.part, place.index
+    kind = part["kind"]
+    if index is not None:
+        shown = _archived(kind, index, archived, formats)
+        return shown if kind in _WHOLE else _cut(part, shown)
+    if kind == "summarized":
+        return _summary(part, chunks.get(part["summary_id"]))
+    if kind == "pruned":
+        return Entry(kind, 0, part["first_index"], note=_range(part, "nothing stands in their place"))
+    if kind == "recalled":
+        quoted = ", ".join(f"#{message + 1}" for message in part["messages"])
+        note = f"Passages of {quoted}, quoted for this request. They are worked out anew for each and not stored."
+        return Entry(kind, part["tokens"], note=note)
+    return Entry(kind, part["tokens"], note=_NOTES.get(kind))
 
 
 def _summary(part: Mapping[str, Any], chunk: SummaryChunk | None) -> Entry:
@@ -104,16 +117,9 @@ def _summary(part: Mapping[str, Any], chunk: SummaryChunk | None) -> Entry:
     )
 
 
-def _whole(part: Mapping[str, Any], archived: Mapping[int, StoredMessage], formats: Formats) -> Iterator[Entry]:
-    for index in range(part["first_index"], part["last_index"] + 1):
-        yield _archived(part["kind"], index, archived, formats)
-
-
-def _cut(part: Mapping[str, Any], archived: Mapping[int, StoredMessage], formats: Formats) -> Iterator[Entry]:
-    for index in range(part["first_index"], part["last_index"] + 1):
-        entry = _archived(part["kind"], index, archived, formats)
-        note = f"Sent cut to about {part['tokens']:,} tokens; what was left of it is not stored. This is the original."
-        yield Entry(part["kind"], part["tokens"], index, entry.said, note if entry.said else _ONLY_SHAPE)
+def _cut(part: Mapping[str, Any], original: Entry) -> Entry:
+    note = f"Sent cut to about {part['tokens']:,} tokens; what was left of it is not stored. This is the original."
+    return replace(original, tokens=part["tokens"], note=note if original.said else _ONLY_SHAPE)
 
 
 _ONLY_SHAPE = "Only its shape is known: the archive does not hold this message."
@@ -127,5 +133,5 @@ def _archived(kind: str, index: int, archived: Mapping[int, StoredMessage], form
 
 
 def _range(part: Mapping[str, Any], rest: str) -> str:
-    first, last = part["first_index"], part["last_index"]
+    first, last = part["first_index"] + 1, part["last_index"] + 1
     return f"Message #{first} is left out: {rest}." if first == last else f"#{first} to #{last} are left out: {rest}."

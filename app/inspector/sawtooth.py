@@ -100,17 +100,21 @@ class Size:
     right: int = 12
     top: int = 26
     bottom: int = 24
-    most_labels: int = 10
-    """Of compactions: with more of them their numbers would overlap."""
 
 
 WIDE = Size(960, 400, 52)
-NARROW = Size(360, 260, 44, most_labels=4)
+NARROW = Size(360, 260, 44)
+LABEL_WIDTH = 76
+"""Room for the numbers of a compaction; where the one before it is nearer, it has none."""
 TIP_WIDTH = 208
 LONGEST_LINE = 34
 """Characters of a line of details."""
 _CEILING = 2.2
-"""Windows up to which the plot follows the client's history, which has no bound."""
+"""Windows up to which the axis is even. The client's history has no bound: what is above is squeezed into a band."""
+_BAND = 26
+"""Height of that band."""
+_BREAK = 12
+"""Height of the gap under it, where the axis is broken."""
 _FLOOR = 0.3
 """Share of the trigger below which a plot is drawn to the size of what was sent instead of the window's."""
 _STEPS = (1, 2, 2.5, 5, 10)
@@ -118,6 +122,33 @@ _LINES = 4
 """Across the plot, about."""
 Place = Callable[[float], float]
 """From a number to where it is in the plot."""
+
+
+@value
+class Scale:
+    """Where tokens are in a plot: evenly up to `even`, and above a break, up to `most`, squeezed into a band."""
+
+    size: Size
+    even: float
+    most: float
+
+    @property
+    def is_broken(self) -> bool:
+        return self.most > self.even
+
+    @property
+    def broken_at(self) -> float:
+        """The middle of the gap."""
+        return self.size.top + _BAND + _BREAK / 2
+
+    def __call__(self, tokens: float) -> float:
+        size, base = self.size, self.size.height - self.size.bottom
+        if not self.is_broken:
+            return round(base - (base - size.top) * min(tokens, self.even) / self.even, 1)
+        if tokens <= self.even:
+            return round(base - (base - size.top - _BAND - _BREAK) * tokens / self.even, 1)
+        share = (min(tokens, self.most) - self.even) / (self.most - self.even)
+        return round(size.top + _BAND * (1 - share), 1)
 
 
 class Tick(NamedTuple):
@@ -165,6 +196,10 @@ class Plot:
     trigger_label: Tick | None
     above: tuple[str, ...]
     """What lies above the plot."""
+    broken_at: float | None
+    """Where the axis of tokens is broken; None where it is even."""
+    broken: str
+    """The sign for it, as points of a line across the plot."""
     marks: tuple[Mark, ...]
     columns: tuple[Column, ...]
     y_ticks: tuple[Tick, ...]
@@ -175,21 +210,29 @@ class Plot:
         """Where the axis of requests is."""
         return self.size.height - self.size.bottom
 
+    @property
+    def first(self) -> int:
+        """Number of the first request that is shown."""
+        return self.columns[0].tooth.number
+
+    @property
+    def last(self) -> int:
+        return self.columns[-1].tooth.number
+
 
 def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
     """None without requests."""
     if not teeth:
         return None
-    highest = _highest(teeth)
+    most = max(max(tooth.sent, tooth.forwarded, *(each.before for each in tooth.compactions)) for tooth in teeth)
+    highest = _highest(teeth, most)
     step = _nice(highest / _LINES)
     highest = step * -(-highest // step)
     inner, base = size.width - size.left - size.right, size.height - size.bottom
+    y = Scale(size, highest, most)
 
     def x(place: float) -> float:
         return round(size.left + inner * (place + 0.5) / len(teeth), 1)
-
-    def y(tokens: float) -> float:
-        return round(base - (base - size.top) * min(tokens, highest) / highest, 1)
 
     sent, forwarded = ([(x(i), y(each)) for i, each in enumerate(series)] for series in _series(teeth))
     trigger_path, window_path = (
@@ -221,7 +264,12 @@ def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
             )
             for place, tooth in enumerate(teeth)
         ),
-        y_ticks=tuple(Tick(y(step * number), short(step * number)) for number in range(round(highest / step) + 1)),
+        broken_at=y.broken_at if y.is_broken else None,
+        broken=_zigzag(size, y.broken_at) if y.is_broken else "",
+        y_ticks=tuple(
+            Tick(y(tokens), short(tokens))
+            for tokens in (*(step * number for number in range(round(highest / step) + 1)), *([most] * y.is_broken))
+        ),
         x_ticks=tuple(_x_ticks(teeth, x, size)),
     )
 
@@ -234,12 +282,12 @@ def _fitted(text: str) -> str:
     return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _highest(teeth: Sequence[Tooth]) -> float:
+def _highest(teeth: Sequence[Tooth], most: int) -> float:
+    """How far the axis is even, at least. `most`: tokens of all that is drawn."""
     window = max((tooth.window or 0 for tooth in teeth), default=0)
     trigger = max((tooth.trigger or tooth.window or 0 for tooth in teeth), default=0)
-    most = max(1, *(max(tooth.sent, tooth.forwarded) for tooth in teeth))
     if not window or most < _FLOOR * trigger:
-        return most * 1.15
+        return max(1, most) * 1.15
     return min(max(window, most), _CEILING * window) * 1.04
 
 
@@ -271,6 +319,12 @@ def _path(heights: Sequence[float | None], size: Size, count: int) -> str:
     return "".join(written)
 
 
+def _zigzag(size: Size, at: float) -> str:
+    """Across the plot, from the axis on."""
+    places = range(size.left - 6, size.width - size.right + 1, 6)
+    return _points([(x, at + (2 if number % 2 else -2)) for number, x in enumerate(places)])
+
+
 def _label(name: str, tokens: int | None, highest: float, y: Place) -> Tick | None:
     if tokens is None or tokens > highest:
         return None
@@ -284,12 +338,13 @@ def _above(latest: Tooth, highest: float) -> Iterator[str]:
 
 
 def _marks(teeth: Sequence[Tooth], size: Size, x: Place, y: Place) -> Iterator[Mark]:
-    labelled = sum(len(tooth.compactions) for tooth in teeth) <= size.most_labels
+    free = 0.0
     for place, tooth in enumerate(teeth):
         for compaction in tooth.compactions:
             at, before, after = x(place), compaction.before, compaction.after
             sizes = (compaction.replaced, compaction.summaries) if compaction.ahead else (before, after)
-            label = f"{short(sizes[0])} → {short(sizes[1])}" if labelled and sizes[0] > sizes[1] else ""
+            label = f"{short(sizes[0])} → {short(sizes[1])}" if at >= free and sizes[0] > sizes[1] else ""
+            free = at + LABEL_WIDTH if label else free
             anchor = "start" if at < size.left + 60 else "end" if at > size.width - 60 else "middle"
             yield Mark(at, y(before), y(after), label, anchor, tooth, compaction)
 
@@ -300,7 +355,11 @@ def _tip_at(x: float, size: Size) -> float:
 
 
 def _x_ticks(teeth: Sequence[Tooth], x: Place, size: Size) -> Iterator[Tick]:
+    """At round numbers, and at the first and the last request, where those do not stand too near."""
     apart = max(1, round(_nice(len(teeth) / (size.width / 90))))
+    first, last = teeth[0].number, teeth[-1].number
     for place, tooth in enumerate(teeth):
-        if tooth.number % apart == 0 or (place == 0 and len(teeth) < 3):
+        is_end = tooth.number in (first, last)
+        is_round = tooth.number % apart == 0 and min(tooth.number - first, last - tooth.number) >= 0.6 * apart
+        if is_end or is_round:
             yield Tick(x(place), str(tooth.number))

@@ -48,9 +48,11 @@ def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Expla
     )
     over = came - plan["trigger"]
     how = f"{whole(over)} over the trigger of" if over > 0 else "within the trigger of"
-    yield Explained("Came", f"{whole(came)} tokens, {how} {whole(plan['trigger'])}.", "over" if over > 0 else "plain")
     yield Explained(
-        "Floor",
+        "Received", f"{whole(came)} tokens, {how} {whole(plan['trigger'])}.", "over" if over > 0 else "plain"
+    )
+    yield Explained(
+        "Minimum",
         f"{whole(plan['floor'])} tokens of it are never touched: instructions, tools and the last user message."
         f" A compaction aims at {whole(plan['target'])}.",
     )
@@ -70,8 +72,8 @@ def _tried(step: Mapping[str, Any]) -> Explained:
 
 
 _TRIED: Mapping[tuple[str, str], tuple[str, Tone]] = {
-    ("stored", "fits"): ("Looked", "plain"),
-    ("stored", "too_large"): ("Looked", "over"),
+    ("stored", "fits"): ("Checked", "plain"),
+    ("stored", "too_large"): ("Checked", "over"),
     ("mask", "set"): ("Masked", "done"),
     ("mask", "put_off"): ("Mask put off", "plain"),
     ("summarise", "made"): ("Summarised", "done"),

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import CTE, Row, ScalarSelect, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.history.messages import Kind
 from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 from app.store.batches import batches
@@ -180,6 +181,26 @@ async def find_history(
         return None
     kept = await messages_named(connection, tenant, [row.id for row in found])
     return KeptHistory(kept[last].format, [kept[row.id].sent for row in found], last)
+
+
+async def find_questions(
+    connection: AsyncConnection, tenant: str, conversation_ids: Sequence[str], number: int, most_characters: int
+) -> dict[str, StoredMessage]:
+    """The user's message of that number, from 0, in the order in which they came, by conversation. Longer ones are
+    missing."""
+    of_user = select(messages.c.id).where(
+        messages.c.tenant == conversations.c.tenant,
+        messages.c.conversation_id == conversations.c.id,
+        messages.c.kind == Kind.USER.name.lower(),
+    )
+    in_order = of_user.order_by(*(messages.c[name] for name in _IN_ORDER)).offset(number).limit(1)
+    wanted = select(in_order.scalar_subquery()).where(
+        conversations.c.tenant == tenant, conversations.c.id.in_(conversation_ids)
+    )
+    rows = await connection.execute(
+        select(messages).where(messages.c.tenant == tenant, messages.c.id.in_(wanted), _size() <= most_characters)
+    )
+    return {row.conversation_id: _stored(row) for row in rows}
 
 
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:

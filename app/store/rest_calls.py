@@ -151,6 +151,13 @@ class RestCalls(Calls):
         """What was kept of the latest request's history, from one position to another; fewer where they are large."""
         return await self._rest(tenant, self._read(message_rows.read_stretch, tenant, conversation_id, first, last))
 
+    async def questions(
+        self, tenant: str, conversation_ids: Sequence[str], number: int, most_characters: int
+    ) -> dict[str, StoredMessage]:
+        """By conversation the user's message of that number, from 0, if it was kept and is not longer."""
+        find = message_rows.find_questions
+        return await self._rest(tenant, self._read(find, tenant, conversation_ids, number, most_characters))
+
     async def sources(self, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
         """What was kept of the messages that a summary stands for; fewer where they are large."""
         return await self._rest(tenant, self._read(message_rows.read_sources, tenant, chunk))

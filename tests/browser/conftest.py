@@ -50,7 +50,7 @@ WAIT_MS = 20_000
 
 OpenPage = Callable[..., Awaitable[Page]]
 """`await open_page(path, width=..., theme=..., visitor=...)`: a page in a browser that knows no cookie yet."""
-Visitor = Literal["anonymous", "operator"]
+Visitor = Literal["anonymous", "operator", "stranger"]
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +123,7 @@ async def open_page(chromium: Browser, served: Steno) -> AsyncIterator[OpenPage]
                 base_url=served.url,
                 reduced_motion="reduce",
                 java_script_enabled=scripts,
+                extra_http_headers={"x-forwarded-for": "203.0.113.7"} if visitor == "stranger" else {},
             )
             opened.push_async_callback(context.close)
             context.set_default_timeout(WAIT_MS)

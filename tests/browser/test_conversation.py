@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,6 +19,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from app.simulator import Simulator
+from tests.browser.axe import findings
 from tests.browser.conftest import DESK, PHONE, TABLES, fits_its_width, watch
 from tests.e2e import running
 from tests.e2e.running import WINDOW, Steno
@@ -199,7 +201,7 @@ async def test_the_details_of_a_request_are_shown_where_the_pointer_is(shop: Sho
 
 
 async def test_texts_of_a_conversation_are_shown_and_never_run(shop: Shop, open_at: OpenAt) -> None:
-    page = await open_at(shop.keeping, f"{shop.path()}?at=0")
+    page = await open_at(shop.keeping, f"{shop.path()}?at=1")
     await expect(page.locator("#messages").get_by_text("<script>document.title").first).to_be_visible()
     assert SHOP in await page.title()
     assert await page.locator("#messages img, #messages script, h1 i").count() == 0
@@ -247,7 +249,7 @@ async def test_another_callers_conversation_is_not_there(shop: Shop, open_at: Op
 
 async def test_without_an_archive_the_shape_is_shown_and_what_to_switch_on(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.forgetting, shop.path())
-    await expect(page.get_by_text("storage.messages: true").first).to_be_visible()
+    await expect(page.get_by_text("as plain text, for as long as its conversation")).to_be_visible()
     stretches = page.locator(".shapes .row")
     assert await stretches.count() >= 2
     assert "clerk wrote" not in await page.locator("#messages").inner_text()
@@ -265,22 +267,81 @@ async def test_a_summary_stands_beside_the_messages_that_it_was_made_from(shop: 
     assert (await page.locator(".values li").all_inner_texts()) == chunk["values"]
 
 
+@pytest.mark.parametrize("more", ["", "/payload", "/delete"])
+async def test_axe_finds_nothing_on_the_pages_of_a_conversation(shop: Shop, open_at: OpenAt, more: str) -> None:
+    for steno in (shop.keeping, shop.forgetting):
+        page = await open_at(steno, shop.path() + more)
+        for part in await page.locator("main details:visible").all():
+            await part.evaluate("part => { part.open = true; }")
+        assert await findings(page) == []
+
+
+async def test_axe_finds_nothing_on_the_page_of_a_summary(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path())
+    await page.locator("#summaries .chunk-head a").first.click()
+    assert await findings(page) == []
+    await page.get_by_text("Edit the text").click()
+    assert await findings(page) == []
+
+
+async def test_messages_are_numbered_as_in_the_notes(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path())
+    place = await page.locator("#summaries .chunk.used a").last.inner_text()
+    last = re.fullmatch(r"Messages 1\D(\d+)", place)
+    assert last is not None
+    await page.goto(f"{shop.path()}/payload")
+    notes = page.locator(".entry.f-summarized").first
+    await notes.locator("summary").click()
+    await expect(notes.locator(".whole")).to_contain_text(f"[Notes on messages 1 to {last[1]} of this conversation")
+    await page.goto(f"{shop.path()}?at=1")
+    first = page.locator("#m1")
+    await expect(first.locator(".index")).to_have_text("#1")
+    await expect(first).to_contain_text("0: where is ORD-0000?")
+
+
+async def test_a_payload_of_many_messages_is_shown_page_by_page(shop: Shop, open_at: OpenAt) -> None:
+    name = "many short ones"
+    said = [{"role": ("user", "assistant")[place % 2], "content": f"Word {place}."} for place in range(121)]
+    ask(shop.keeping, [{"role": "system", "content": "Be brief."}, *said], name=name)
+    page = await open_at(shop.keeping, f"{shop.path(name)}/payload")
+    entries = page.locator(".entry")
+    assert await entries.count() == 50
+    assert await page.locator("#command").count() == 1
+    await page.get_by_role("link", name="Last").click()
+    await expect(page.get_by_text("Page 3 of 3: 101 to 123 of 123 entries")).to_be_visible()
+    await expect(entries.last).to_contain_text("Word 120.")
+    assert await page.locator("#command").count() == 0
+    await page.get_by_role("link", name="Earlier").click()
+    await expect(page.get_by_text("Page 2 of 3: 51 to 100 of 123 entries")).to_be_visible()
+
+
+async def test_the_plot_names_its_requests_and_breaks_its_axis(shop: Shop, open_at: OpenAt) -> None:
+    page = await open_at(shop.keeping, shop.path())
+    await expect(page.locator(".range.wide")).to_have_text("Requests 1 to 9 of 9.")
+    assert await page.locator(".sawtooth.wide .break").count() == 0
+    name = "far beyond"
+    ask(shop.keeping, talk(45), name=name)
+    page = await open_at(shop.keeping, shop.path(name))
+    await expect(page.locator(".range.wide")).to_have_text("Request 1 of 1. Above 20k tokens the axis is broken.")
+    assert await page.locator(".sawtooth.wide .break").count() == 2
+
+
 # Actions
 
 
 async def test_a_message_is_pinned_and_unpinned_in_the_timeline(shop: Shop, open_at: OpenAt) -> None:
-    page = await open_at(shop.keeping, f"{shop.path()}?at=2", script=False)
-    await page.get_by_role("button", name="Pin message 2", exact=True).click()
+    page = await open_at(shop.keeping, f"{shop.path()}?at=3", script=False)
+    await page.get_by_role("button", name="Pin message 3", exact=True).click()
     await expect(page.get_by_text("The message is pinned")).to_be_visible()
     assert [pin["index"] for pin in rest(shop.keeping, "/pins")["data"]] == [2]
-    await page.get_by_role("button", name="Unpin message 2", exact=True).click()
+    await page.get_by_role("button", name="Unpin message 3", exact=True).click()
     await expect(page.get_by_text("The pin is gone")).to_be_visible()
     assert rest(shop.keeping, "/pins")["data"] == []
 
 
 async def test_a_form_of_another_session_changes_nothing(shop: Shop) -> None:
     url = f"{shop.keeping.url}{shop.path()}"
-    for path, fields in (("/pins", {"index": "1", "pinned": "yes"}), ("/delete", {}), ("/compact", {})):
+    for path, fields in (("/pins", {"message": "2", "pinned": "yes"}), ("/delete", {}), ("/compact", {})):
         answer = httpx2.post(url + path, data={"form_token": "forged", **fields})
         assert answer.status_code == 403
     assert rest(shop.keeping, "/pins")["data"] == []
@@ -313,13 +374,13 @@ async def test_everything_up_to_a_message_is_compacted(shop: Shop, open_at: Open
     name = "up to here"
     ask(shop.keeping, talk(5), name=name)
     page = await open_at(shop.keeping, shop.path(name))
-    await page.get_by_role("link", name="Compact up to message 6", exact=True).click()
+    await page.get_by_role("link", name="Compact to here: message 7", exact=True).click()
     await page.get_by_label("Key for the provider").fill(KEY)
-    await page.get_by_role("button", name="Summarise up to #6").click()
+    await page.get_by_role("button", name="Summarise up to #7").click()
     await expect(page.get_by_text("The summaries are made and stored")).to_be_visible()
     (made,) = rest(shop.keeping, "/summaries", name)["data"]
     assert (made["first_index"], made["last_index"]) == (0, 6)
-    await expect(page.locator("#m5")).to_contain_text("in a summary")
+    await expect(page.locator("#m6")).to_contain_text("in a summary")
 
 
 async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from playwright.async_api import expect
 
+from tests.browser.axe import findings
 from tests.browser.conftest import (
     FORKED,
     KEY,
@@ -30,7 +31,20 @@ PAGES = (
     "/ui/sign-in",
     "/ui/nothing-here",
 )
+NAMES = "[data-list] .named code"
 LIGHTNESS = "Number(getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/)[0])"
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/ui/conversations?q=nothing-like-that"])
+async def test_axe_finds_nothing_on_a_page(path: str, open_page: OpenPage) -> None:
+    page = await open_page(path)
+    assert await findings(page) == []
+
+
+@pytest.mark.parametrize("path", ["/", "/ui", "/ui/tenants", "/ui/nothing-here", "/ui?token=wrong"])
+async def test_axe_finds_nothing_on_a_page_of_an_operator_or_a_stranger(path: str, open_page: OpenPage) -> None:
+    page = await open_page(path, visitor="operator" if path == "/ui/tenants" else "stranger")
+    assert await findings(page) == []
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -47,7 +61,7 @@ async def test_a_page_fits_a_telephone_in_both_themes(path: str, open_page: Open
 
 async def test_the_theme_is_switched_and_stays(open_page: OpenPage) -> None:
     page = await open_page("/ui", theme="light")
-    await page.get_by_label("Session and appearance").click()
+    await page.locator("details.menu > summary").click()
     switch = page.get_by_role("button", name="Theme")
     await switch.click()
     await switch.click()
@@ -65,7 +79,7 @@ async def test_the_keyboard_alone_leads_to_a_conversation_and_back(open_page: Op
     await page.keyboard.type("trip")
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/ui/conversations?q=trip")
-    assert await page.locator("[data-list] [data-open]").all_text_contents() == [TRIP]
+    assert await page.locator(NAMES).all_text_contents() == [TRIP]
     await page.keyboard.press("g")
     await page.keyboard.press("c")
     await page.wait_for_url("**/ui/conversations")
@@ -81,7 +95,7 @@ async def test_the_keyboard_alone_leads_to_a_conversation_and_back(open_page: Op
 
 async def test_the_list_is_searched_filtered_and_sorted(open_page: OpenPage) -> None:
     page = await open_page("/ui/conversations")
-    rows = page.locator("[data-list] [data-open]")
+    rows = page.locator(NAMES)
     assert set(await rows.all_text_contents()) == {TRIP, SHORT, FORKED}
     await page.get_by_label("Status").select_option("summarized")
     await page.wait_for_url("**status=summarized**")
@@ -97,6 +111,15 @@ async def test_the_list_is_searched_filtered_and_sorted(open_page: OpenPage) -> 
     await expect(page.get_by_text("No conversation is like that.")).to_be_visible()
 
 
+async def test_a_conversation_is_titled_by_its_first_question(open_page: OpenPage) -> None:
+    page = await open_page("/ui/conversations")
+    row = page.locator("[data-list] tr", has=page.get_by_text(TRIP))
+    title = await row.locator("[data-open]").inner_text()
+    assert title.startswith("Question 1, order ORD-0001.")
+    await row.get_by_role("link", name=title).click()
+    await expect(page.locator(".one-head .lead")).to_have_text(title)
+
+
 async def test_words_of_a_summary_find_its_conversation(open_page: OpenPage) -> None:
     page = await open_page("/ui/sign-in")
     await page.get_by_label("API key").fill(KEY)
@@ -105,8 +128,8 @@ async def test_words_of_a_summary_find_its_conversation(open_page: OpenPage) -> 
     await page.locator("#find").fill(SECRET_WORD[:5])
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/ui/conversations?q=*")
-    assert await page.locator("[data-list] [data-open]").all_text_contents() == [OF_KEY]
-    await page.get_by_label("Session and appearance").click()
+    assert await page.locator(NAMES).all_text_contents() == [OF_KEY]
+    await page.locator("details.menu > summary").click()
     await page.get_by_role("button", name="Sign out").click()
     await page.wait_for_url("**/ui/sign-in")
 
@@ -143,11 +166,11 @@ async def test_the_setup_page_has_base_urls_to_copy(open_page: OpenPage) -> None
     at = urlsplit(page.url)
     assert await page.evaluate("navigator.clipboard.readText()") == f"{at.scheme}://{at.netloc}/v1"
     await expect(page.get_by_role("heading", name="Upstreams")).to_be_visible()
-    await expect(page.get_by_role("link", name=TRIP)).to_be_visible()
+    await expect(page.locator(NAMES).get_by_text(TRIP)).to_be_visible()
 
 
 async def test_everything_works_without_scripts_and_nothing_else_is_loaded(open_page: OpenPage) -> None:
     page = await open_page("/ui/conversations", scripts=False)
     await page.get_by_label("Status").select_option("full")
     await page.get_by_role("button", name="Filter").click()
-    assert await page.locator("[data-list] [data-open]").all_text_contents() == [SHORT]
+    assert await page.locator(NAMES).all_text_contents() == [SHORT]

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+from tests.browser.axe import findings_at
 from tests.browser.conftest import DESK, PHONE, OpenPage, fits_its_width
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -20,6 +21,15 @@ async def test_the_reference_fits_every_screen_and_loads_nothing_from_elsewhere(
     assert await page.title() == "Reference · Steno"
     assert await fits_its_width(page)
     assert await page.locator("article.operation").count() > 40
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [DESK["width"], PHONE["width"]])
+async def test_axe_finds_nothing_in_the_reference(
+    open_page: OpenPage, width: int, theme: Literal["light", "dark"]
+) -> None:
+    page = await open_page("/docs", width=width, theme=theme)
+    assert await findings_at(page, width) == []
 
 
 async def test_a_route_in_the_contents_leads_to_it_and_its_schema_from_there(open_page: OpenPage) -> None:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from app.commands import demo
 from app.simulator import Fault, Simulator
 from app.simulator.server import RunningServer
 from app.tokens.tokenizer import Tokenizer
@@ -46,6 +48,11 @@ def test_demo_goes_on_where_the_direct_client_ends(tmp_path: Path) -> None:
     assert sum("summarised up to turn" in event for _, _, _, _, event in turns) >= 3
     assert "60 of 60 turns" in ended.stdout
     assert "It was booked under BTH-0148." in ended.stdout
+
+
+def test_the_demo_keeps_messages(provider: RunningServer) -> None:
+    with demo._steno(f"{provider.url}/v1", demo.MODEL, demo.WINDOW) as url:
+        assert httpx2.get(f"{url}/context/search?q=a&in=messages").status_code == 200
 
 
 # Against a provider

@@ -305,7 +305,7 @@ def test_a_link_that_has_expired_opens_nothing_and_is_no_guess(used: Steno) -> N
         for _ in range(2 * MOST_GUESSES):
             answer = client.get("/ui", params={"token": expired})
             assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
-        assert "has expired" in answer.text
+            assert "has expired" in answer.text
 
 
 def test_guesses_of_keys_and_links_are_refused_after_ten_and_logged(used: Steno) -> None:

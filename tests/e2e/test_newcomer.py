@@ -98,10 +98,11 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
     upstream, url = f"http://127.0.0.1:{provider}/v1", f"http://127.0.0.1:{steno}"
     cloned = clone(tmp_path)
     assert "    make simulator\n" in PAGE
-    assert "    make run UPSTREAM=http://127.0.0.1:9000/v1\n" in PAGE
+    kept = "STENO_STORAGE__MESSAGES=true"
+    assert f"    make run UPSTREAM=http://127.0.0.1:9000/v1 {kept}\n" in PAGE
     with (
         made(cloned, "simulator", f"PORT={provider}", answers=f"{upstream}/models"),
-        made(cloned, "run", f"PORT={steno}", f"UPSTREAM={upstream}", answers=f"{url}/readyz"),
+        made(cloned, "run", f"PORT={steno}", f"UPSTREAM={upstream}", kept, answers=f"{url}/readyz"),
     ):
         ran = subprocess.run(  # noqa: S603 - our own page
             [sys.executable, "-c", program.replace("http://127.0.0.1:8080", url)],
@@ -115,6 +116,7 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
         assert conversation["context_status"] == "summarized"
         listed = httpx2.get(f"{url}/ui/conversations", timeout=10.0).text
         assert "my-first" in listed
+        assert "Question 1: what about order ORD-0001?" in listed
         assert "summarized" in listed
         asked = command.replace("http://127.0.0.1:8080", url)
         shown = subprocess.run(["/bin/sh", "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603

@@ -122,6 +122,18 @@ def test_the_example_compacts_without_a_key_and_without_a_network(tmp_path: Path
     assert_nothing_is_left(tmp_path, ended.stderr)
 
 
+def test_a_simulated_run_keeps_messages_and_another_does_what_is_set(tmp_path: Path) -> None:
+    """So that the inspector shows what was said."""
+    search = "os.environ['OPENAI_BASE_URL'].removesuffix('/v1') + '/context/search?q=a&in=messages'"
+    asks = f"import os, httpx2; print(httpx2.get({search}).status_code)"
+    url = f"sqlite:///{tmp_path}/runs.db"
+    kept = run(tmp_path, [PYTHON, "-c", asks], "--simulated", "--database-url", url)
+    assert kept.stdout == "200\n"
+    upstream = ("--upstream", "http://127.0.0.1:9/v1", "--database-url", url)
+    assert run(tmp_path, [PYTHON, "-c", asks], *upstream).stdout == "404\n"
+    assert run(tmp_path, [PYTHON, "-c", asks], *upstream, STENO_STORAGE__MESSAGES="true").stdout == "200\n"
+
+
 def test_the_database_url_of_the_command_is_not_steno_s(tmp_path: Path) -> None:
     """Steno's tables have no business in the application's database."""
     url = f"sqlite:///{tmp_path}/app.db"

@@ -532,3 +532,20 @@ async def test_all_that_waits_is_stored_in_the_background(store: Store, monkeypa
     async with asyncio.timeout(20):
         while await count(store, messages) != [len(TALK)]:  # noqa: ASYNC110 - nobody tells when
             await asyncio.sleep(0.05)
+
+
+# Titles
+
+
+async def test_the_users_first_messages_are_found_by_conversation(store: Store) -> None:
+    show(store, *TALK)
+    show(store, "another talk", "its answer", "a second question", conversation_id="c2")
+    show(store, "a stranger's", tenant=STRANGER)
+    store.record(seen("c3"))
+    await store.flush()
+    questions = await store.questions(TENANT, ["c1", "c2", "c3", "gone"], 0, 1_000)
+    assert {id_: text_of(message.sent) for id_, message in questions.items()} == {"c1": TALK[0], "c2": "another talk"}
+    seconds = await store.questions(TENANT, ["c2"], 1, 1_000)
+    assert text_of(seconds["c2"].sent) == "a second question"
+    assert await store.questions(TENANT, ["c2"], 2, 1_000) == {}
+    assert await store.questions(TENANT, ["c1"], 0, 10) == {}, "longer than that"

@@ -11,7 +11,7 @@ import pytest
 
 from app.core.summary.prompts import chunk_text
 from app.inspector.curl import curl_of
-from app.inspector.payload import entries_of, indexes_of
+from app.inspector.payload import Entry, entry_of, places_of, stretches_of
 from app.inspector.said import GLANCE, LONGEST, said_in
 from app.store import StoredMessage
 from app.wire.formats import FORMATS
@@ -59,12 +59,24 @@ ARCHIVED = {
 }
 
 
-def test_only_what_stands_in_the_payload_is_looked_up() -> None:
-    assert indexes_of(PARTS) == [(-1, -1), (6, 6), (7, 8)]
+def entries_of(parts: Any, archived: Any, chunks: Any) -> list[Entry]:
+    return [entry_of(place, archived, chunks, BY_NAME) for place in places_of(parts)]
+
+
+def test_only_what_stands_on_the_page_is_looked_up() -> None:
+    places = places_of(PARTS)
+    assert len(places) == 8
+    assert stretches_of(places) == [(-1, -1), (6, 8)]
+    assert stretches_of(places[6:7]) == [(7, 7)]
+    whole = [
+        {"kind": "instructions", "messages": 2, "tokens": 5},
+        {"kind": "verbatim", "first_index": 0, "last_index": 3},
+    ]
+    assert stretches_of(places_of(whole)) == [(-2, -1), (0, 3)]
 
 
 def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
-    entries = list(entries_of(PARTS, ARCHIVED, {CHUNK.id: CHUNK}, BY_NAME))
+    entries = entries_of(PARTS, ARCHIVED, {CHUNK.id: CHUNK})
     shown = [(each.kind, each.index, each.said and each.said.text, bool(each.note)) for each in entries]
     assert shown == [
         ("instructions", -1, "Be brief.", False),
@@ -77,11 +89,12 @@ def test_each_part_is_shown_as_it_went_or_said_to_be_a_shape() -> None:
         ("verbatim", 8, None, True),
     ]
     assert "about 90 tokens" in (entries[5].note or "")
-    assert "#1, #2" in (entries[3].note or "")
+    assert "#2, #3" in (entries[3].note or "")
+    assert "#5 to #6" in (entries[4].note or "")
 
 
 def test_a_summary_that_is_gone_is_no_error() -> None:
-    entries = list(entries_of(PARTS[1:2], {}, {}, BY_NAME))
+    entries = entries_of(PARTS[1:2], {}, {})
     assert [(each.kind, each.said) for each in entries] == [("summarized", None)]
     assert "not stored any more" in (entries[0].note or "")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.inspector.sawtooth import NARROW, WIDE, MarkedCompaction, Plot, Tooth, plot_of
+from app.inspector.sawtooth import LABEL_WIDTH, NARROW, WIDE, MarkedCompaction, Plot, Tooth, plot_of
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -71,9 +72,12 @@ def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -
     assert mark.label == "6k → 2.5k"
 
 
-def test_many_compactions_are_marked_without_numbers() -> None:
+def test_numbers_of_compactions_never_stand_on_each_other() -> None:
     plot = drawn(*(tooth(i, 6_000, 2_500, compactions=(made(6_000, 2_500),)) for i in range(1, 30)))
-    assert {mark.label for mark in plot.marks} == {""}
+    assert len(plot.marks) == 29
+    labelled = [mark.x for mark in plot.marks if mark.label]
+    assert labelled[0] == plot.marks[0].x
+    assert min(right - left for left, right in pairwise(labelled)) >= LABEL_WIDTH
 
 
 def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -> None:
@@ -105,10 +109,30 @@ def test_a_short_conversation_is_not_flattened_by_a_large_window() -> None:
     assert plot.above == ("trigger 140k", "window 200k")
 
 
-def test_a_history_far_beyond_the_window_does_not_flatten_the_rest() -> None:
-    plot = drawn(tooth(1, 7_000), tooth(2, 900_000, 6_000))
-    assert min(heights(plot.sent)) == WIDE.top
-    assert plot.columns[1].forwarded_at < plot.base - WIDE.height / 5
+def test_a_history_far_beyond_the_window_breaks_the_axis_and_keeps_its_true_height() -> None:
+    plot = drawn(tooth(1, 7_000), tooth(2, 30_000, 6_000), tooth(3, 36_800, 6_500))
+    assert plot.broken_at is not None
+    assert [tick.label for tick in plot.y_ticks] == ["0", "5k", "10k", "15k", "20k", "36.8k"]
+    *_, below, top = plot.y_ticks
+    assert top.at == WIDE.top < plot.broken_at < below.at
+    first, second, third = heights(plot.sent)
+    assert third == top.at < second < plot.broken_at < first, "none is clipped, and none stands for another"
+    assert plot.columns[1].forwarded_at < plot.base - WIDE.height / 5, "the rest is not flattened"
+    assert all(abs(height - plot.broken_at) <= 2 for height in heights(plot.broken))
+
+
+def test_an_axis_that_need_not_be_broken_is_not() -> None:
+    plot = drawn(tooth(1, 7_000), tooth(2, 17_000, 6_000))
+    assert (plot.broken_at, plot.broken) == (None, "")
+    assert plot.y_ticks[-1].at == WIDE.top
+
+
+def test_the_requests_that_are_shown_are_named() -> None:
+    plot = drawn(*(tooth(number, 6_000) for number in range(201, 401)))
+    assert (plot.first, plot.last) == (201, 400)
+    assert [plot.x_ticks[0].label, plot.x_ticks[-1].label] == ["201", "400"]
+    places = [tick.at for tick in plot.x_ticks]
+    assert min(right - left for left, right in pairwise(places)) > 25, "no number stands on another"
 
 
 def test_details_are_shown_beside_their_request_and_inside_the_plot() -> None:

@@ -51,9 +51,9 @@ def test_a_compaction_is_told_from_what_came_to_what_went_out() -> None:
     )
     assert [(each.title, each.tone) for each in told] == [
         ("Room", "plain"),
-        ("Came", "over"),
-        ("Floor", "plain"),
-        ("Looked", "over"),
+        ("Received", "over"),
+        ("Minimum", "plain"),
+        ("Checked", "over"),
         ("Summarised", "done"),
         ("Chosen", "done"),
         ("In it", "done"),

@@ -42,6 +42,7 @@
       part.replaceChildren(...fresh.childNodes);
       part.querySelectorAll("details").forEach((each, place) => { each.open = open.has(place); });
     }
+    dispatchEvent(new Event("resize")); // What is new may be larger than its place.
   };
 
   const events = new EventSource(bar.dataset.events);

@@ -88,8 +88,20 @@
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   };
 
+  // A table that is larger than its place is scrolled with the arrow keys, once it can have the focus.
+  const showScrolling = () => {
+    for (const box of document.querySelectorAll(".scroll")) {
+      const isLarger = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
+      if (isLarger && !box.querySelector("a, button")) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  };
+
   document.addEventListener("keydown", onKey);
   document.addEventListener("click", onClick);
   document.addEventListener("change", onChange);
+  document.addEventListener("toggle", showScrolling, true);
+  addEventListener("resize", showScrolling);
+  showScrolling();
   showTheme();
 })();
