@@ -195,7 +195,7 @@ scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scal
 	$(VENV)/python -m lab.benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
 
 migrations: dev-env ## how long a migration takes, on both databases: docs/operations.md; options: CONVERSATIONS=50000 RECORDS=500000
-	$(VENV)/python -m benchmarks.migrations --records $(RECORDS) \
+	$(VENV)/python -m lab.benchmarks.migrations --records $(RECORDS) \
 		--conversations '$(if $(findstring command,$(origin CONVERSATIONS)),$(CONVERSATIONS),50000)'
 
 bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2 WITH=dir
