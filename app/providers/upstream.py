@@ -189,7 +189,8 @@ class HttpUpstream:
         return RequestHead(method, self._at_provider(target), self._base.netloc, sent)
 
     def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[RelayedAnswer]:
-        return self._pool.exchange(head.before(content), content, to_head=head.asks_head_alone)
+        written = head.before(content)
+        return self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
 
     @asynccontextmanager
     async def completion(

@@ -81,11 +81,12 @@ class PassthroughEndpoint:
 def _body(
     headers: Headers, receive: Receive, arrived: asyncio.Event, limits: LimitSettings
 ) -> bytes | AsyncIterator[bytes]:
-    """The body as it arrives; no body where the client announced none. Raises `BodyTooLarge`."""
-    if not any(name in (b"content-length", b"transfer-encoding") for name, _ in headers):
+    """The body as it arrives; no body where the client announced none, or one of no bytes. Raises `BodyTooLarge`."""
+    length = int(value_of(headers, b"content-length") or 0)
+    if not length and value_of(headers, b"transfer-encoding") is None:
         arrived.set()
         return b""
-    _check_size(int(value_of(headers, b"content-length") or 0), limits.upload_bytes)
+    _check_size(length, limits.upload_bytes)
     return _arriving(receive, arrived, limits)
 
 

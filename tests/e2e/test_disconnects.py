@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from app.proxy.asgi import ClientAnswer, until_disconnect
 from app.simulator import Simulator
 from tests.e2e.histories import chat, long_history
-from tests.e2e.raw import connected, is_closed, post, read_answer, read_until, request_bytes, send
+from tests.e2e.raw import connected, get, is_closed, post, read_answer, read_until, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, answer, chunked, stream_head
 
@@ -250,6 +250,41 @@ def test_stale_pooled_connection_is_replaced_once(scripted: ScriptedProvider, be
     post(steno.url, chat())
     scripted.then("close").then(answer(b'{"second":true}'))
     assert post(steno.url, chat()).json["second"] is True
+    assert [request.connection for request in scripted.requests] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body"),
+    [
+        ("GET", "/v1/models", None),
+        ("GET", "/v1/models", b""),
+        ("HEAD", "/v1/models", b""),
+        ("DELETE", "/v1/files/one", None),
+        ("DELETE", "/v1/files/one", b""),
+        ("POST", "/v1/batches/one/cancel", b""),
+    ],
+)
+def test_a_stale_connection_is_replaced_for_every_request_without_a_body(
+    scripted: ScriptedProvider, before_scripted: StartSteno, method: str, target: str, body: bytes | None
+) -> None:
+    """Also where the client says that its body has no bytes."""
+    steno = before_scripted()
+    post(steno.url, chat())
+    scripted.then("close").then(answer(b""))
+    assert send(steno.url, request_bytes(body, method=method, target=target)).status == 200
+    assert [request.connection for request in scripted.requests] == [1, 1, 2]
+    announced = [request.all(b"content-length") for request in scripted.requests[1:]]
+    assert announced == [[] if body is None else [b"0"]] * 2
+
+
+def test_a_model_list_is_asked_for_again_however_late_its_connection_is_closed(
+    scripted: ScriptedProvider, before_scripted: StartSteno
+) -> None:
+    """It changes nothing at the provider, so it may be asked for twice."""
+    steno = before_scripted()
+    post(steno.url, chat())
+    scripted.then(1.2, "close").then(answer(b'{"data":[]}'))
+    assert get(steno.url, "/v1/models").json == {"data": []}
     assert [request.connection for request in scripted.requests] == [1, 1, 2]
 
 

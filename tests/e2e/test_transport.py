@@ -216,6 +216,29 @@ def test_a_request_is_repeated_once_where_an_idle_connection_turns_out_closed(
     assert (scripted.connections, len(scripted.requests)) == (2, 3)
 
 
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"OPTIONS"])
+@pytest.mark.parametrize("used", [True, False], ids=["an idle connection", "a new connection"])
+@pytest.mark.parametrize("steps", [("close",), (1.1, "reset")], ids=["at once", "after a while"])
+def test_a_request_that_changes_nothing_is_repeated_once_wherever_its_connection_is_closed(
+    scripted: ScriptedProvider, tell: Tell, method: bytes, used: bool, steps: Any
+) -> None:
+    async def get(upstream: HttpUpstream) -> UpstreamAnswer:
+        return await upstream.relay(upstream.head(method, b"/v1/models", []), b"")
+
+    async def story(upstream: HttpUpstream) -> None:
+        if used:
+            scripted.then(answer())
+            await body_of(await post(upstream))
+        scripted.then(*steps).then(answer(b"", status=b"204 No Content"))
+        assert (await get(upstream)).status == 204
+        scripted.then("close").then("close").then(answer())
+        with pytest.raises(UpstreamDisconnected, match="before it answered"):
+            await get(upstream)
+
+    tell(scripted.url, story)
+    assert len(scripted.requests) == used + 4
+
+
 @pytest.mark.parametrize(
     ("steps", "content", "fresh"),
     [

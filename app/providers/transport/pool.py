@@ -41,10 +41,13 @@ class Pool:
         self._all: set[Connection] = set()
         self._is_closed = False
 
-    async def exchange(self, written: WrittenHead, content: bytes | AsyncIterator[bytes], *, to_head: bool) -> Exchange:
+    async def exchange(
+        self, written: WrittenHead, content: bytes | AsyncIterator[bytes], *, to_head: bool, is_safe: bool = False
+    ) -> Exchange:
         """Sends a request; the answer's headers are there. Raises the upstream errors.
 
-        One replay where an idle connection turned out closed, with 0 bytes of an answer received.
+        One replay where an idle connection turned out closed, with 0 bytes of an answer received. A request that
+        `is_safe` changes nothing at the provider: it is replayed whenever its connection is closed so.
         """
         replayable = isinstance(content, bytes)
         if not replayable:
@@ -56,8 +59,8 @@ class Pool:
         try:
             await exchange.send(written, content)
         except UpstreamDisconnected:
-            is_stale = is_old and exchange.is_silent and connection.loop.time() - began < STALE_SECONDS
-            if not (is_stale and replayable):
+            is_stale = is_old and connection.loop.time() - began < STALE_SECONDS
+            if not (replayable and exchange.is_silent and (is_stale or is_safe)):
                 raise
             exchange = Exchange(await self._connected(), self._timeouts, to_head=to_head)
             await exchange.send(written, content)

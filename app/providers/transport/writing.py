@@ -12,6 +12,8 @@ _VISIBLE = bytes(range(0x21, 0x7F))
 _IN_VALUES = bytes(set(range(0x100)) - {*b"\0\n\v\f\r"})
 _SAYS_ITS_LENGTH = frozenset({b"POST", b"PUT", b"PATCH", b"QUERY"})
 """Methods whose requests say that they have no body."""
+_SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+"""Methods that change nothing, so that a request may be sent twice (RFC 9110, section 9.2)."""
 
 
 @value
@@ -26,7 +28,7 @@ class WrittenHead:
 class RequestHead:
     """A request line and headers, checked and written once, for any number of bodies."""
 
-    __slots__ = ("_given", "_line", "_rest", "_says_its_length", "asks_head_alone")
+    __slots__ = ("_given", "_line", "_rest", "_says_its_length", "asks_head_alone", "is_safe")
 
     def __init__(self, method: bytes, target: bytes, host: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """`host` comes first. Raises `UpstreamDisconnected` for what would be read as something else."""
@@ -36,6 +38,7 @@ class RequestHead:
         self._given = [value for name, value in headers if len(name) == 14 and name.lower() == b"content-length"]
         self._says_its_length = method in _SAYS_ITS_LENGTH
         self.asks_head_alone = method == b"HEAD"
+        self.is_safe = method in _SAFE
 
     def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
         """With a length or an encoding at the end, where none was given. Raises `UpstreamDisconnected` for a length
