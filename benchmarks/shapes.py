@@ -110,6 +110,13 @@ def calls_with(arguments: bytes, count: int = 1) -> bytes:
     return messages([ASKED, b'{"role":"assistant","tool_calls":[%b]}' % calls, ASKED])
 
 
+def one_call(before: bytes, unit: bytes, after: bytes) -> bytes:
+    """One call, filled with units, and its result."""
+    start = b"{" + MODEL + b',"messages":[' + ASKED + b',{"role":"assistant","content":null,"tool_calls":[{"id":"c",'
+    result = b'{"role":"tool","tool_call_id":"c","content":"x"}'
+    return filled(start + before, unit, after + b"}]}," + result + b"," + ASKED + b"]}")
+
+
 def one_call_message(unit: bytes, name: bytes = b"tool_calls") -> bytes:
     start = b"{" + MODEL + b',"messages":[' + ASKED + b',{"role":"assistant","content":null,"' + name + b'":['
     return filled(start, unit, b"]}," + ASKED + b"]}", between=b",")
@@ -158,6 +165,11 @@ SHAPES: dict[str, Shape] = {
     "message_member_of_one_key": lambda: filled(
         b"{" + MODEL + b',"messages":[{"role":"user","content":"x","', b"k", b'":1}]}'
     ),
+    "call_of_one_key": lambda: one_call(b'"function":{"name":"f","arguments":"{}"},"', b"k", b'":1'),
+    "arguments_of_one_key": lambda: one_call(rb'"function":{"name":"f","arguments":"{\"', b"k", rb'\":1}"}'),
+    "arguments_of_one_key_of_escapes": lambda: one_call(
+        rb'"function":{"name":"f","arguments":"{\"', rb"\\u0041", rb'\":1}"}'
+    ),
     "arguments_of_lists": lambda: calls_with(b",[]"),
     "arguments_of_lists_50": lambda: calls_with(b",[]", 50),
     "arguments_of_escapes": lambda: calls_with(rb",\"\\u0041\""),
@@ -203,6 +215,9 @@ SHAPES: dict[str, Shape] = {
         b'[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{}',
         b',"b":{"type":"string"}',
         b"}}}}]",
+    ),
+    "one_tool_of_one_key": lambda: member(
+        "tools", b'[{"type":"function","function":{"name":"f","parameters":{"properties":{"', b"k", b'":{}}}}}]'
     ),
     "one_tool_of_60000_properties": lambda: properties(60_000),
     "one_tool_with_a_long_description": lambda: member(

@@ -190,10 +190,7 @@ class Code(StrEnum):
     )
     KEY_TOO_LONG = (
         "key_too_long",
-        (
-            "a top-level key, with the space around it, has more than 65,536 bytes;"
-            " the body was forwarded as it came (`bypassed`)"
-        ),
+        ("a key, with the space around it, has more than 65,536 bytes; the body was forwarded as it came (`bypassed`)"),
     )
     PATH_NOT_COMPACTED = (
         "path_not_compacted",

@@ -10,7 +10,7 @@ import msgspec
 
 from app.core.lazy import lazy
 from app.core.reasons import Code
-from app.wire.surrogates import decoded, told_apart
+from app.wire.surrogates import BLOCK, decoded, told_apart
 
 LONGEST_KEY = 65_536
 """Bytes of a key, with the space around it."""
@@ -25,8 +25,6 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
-BLOCK = 65_536
-"""Bytes that are looked at in one step: other threads wait for the end of each."""
 _MARKS = b",[{"
 """What stands before a value, the outermost one aside."""
 
@@ -186,11 +184,10 @@ def _decoded(raw: bytes | msgspec.Raw) -> object:
 def _is_compact(text: bytes, values: Mapping[str, msgspec.Raw]) -> bool:
     """Whether it is written without a space: then there is room for one of each and nothing else, so that no key
     stands twice. That the length is right proves it, as nothing in JSON can be written shorter."""
-    names = len("".join(values))
     if len(text) <= BLOCK:  # To count them one by one costs more than to copy them.
-        raws = len(b"".join(values.values()))
+        names, raws = len("".join(values)), len(b"".join(values.values()))
     else:
-        raws = sum([len(memoryview(raw)) for raw in values.values()])
+        names, raws = sum(map(len, values)), sum([len(memoryview(raw)) for raw in values.values()])
     return len(text) == 1 + names + raws + 4 * len(values) and names <= LONGEST_KEY - BESIDE_KEY
 
 
@@ -259,6 +256,20 @@ class ResizedObject(RawObject):
 
     def value(self, name: str) -> object:
         return _decoded(self.raw(name) or b"") if name == self._name else super().value(name)
+
+
+def check_keys(raw: bytes, value: object) -> None:
+    """Raises `KeyTooLong` where what was decoded of some JSON has such a key, at any depth: with it everything that is
+    done to the whole would be done at once, and everybody waits meanwhile."""
+    held = [value] if len(raw) > LONGEST_KEY else []
+    while held:
+        each = held.pop()
+        if isinstance(each, dict):
+            if any(len(key) > LONGEST_KEY for key in each):
+                raise KeyTooLong(f"A key is longer than {LONGEST_KEY} characters.")
+            held += each.values()
+        elif isinstance(each, list):
+            held += each
 
 
 def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from app.wire.members import RawObject, Unreadable, holds_more_values
+from app.wire.members import RawObject, Unreadable, check_keys, holds_more_values
 from app.wire.surrogates import decoded
 
 _decode = msgspec.json.Decoder().decode
@@ -16,16 +16,19 @@ written_alike = msgspec.json.Encoder(order="deterministic").encode
 """Equal values as equal bytes."""
 MOST_ARGUMENT_VALUES = 200_000
 """What holds more is no call's arguments, and counts as text."""
+LONGEST_MEANT = 1 << 20
+"""Characters of arguments; longer ones count as text, too: everybody waits while so much is read or written at once."""
 
 
 def decoded_object(raw: bytes, what: str = "A message") -> dict[str, Any]:
-    """Raises `Unreadable`."""
+    """Raises `Unreadable`, and so for a key that is too long."""
     try:
         value = decoded(raw, _decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
     if not isinstance(value, dict):
         raise Unreadable(f"{what} is no object.")
+    check_keys(raw, value)
     return value
 
 
@@ -40,6 +43,8 @@ def spliced(raw: bytes, replaced: Mapping[str, bytes], removed: Collection[str] 
 
 def meant_by(arguments: str) -> msgspec.Raw | str:
     """JSON inside a string, as its values; written again at once: one call's values are held at a time."""
+    if len(arguments) > LONGEST_MEANT:
+        return arguments
     try:
         raw = arguments.encode()
         if holds_more_values(raw, MOST_ARGUMENT_VALUES):

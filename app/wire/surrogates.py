@@ -20,6 +20,10 @@ _LONE = re.compile(
     rb"(?:\\\\)++|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++"
     rb"|\\u[dD](?P<first>[89a-fA-F])(?P<rest>[0-9a-fA-F]{2})"
 )
+BLOCK = 65_536
+"""Bytes that are looked at in one step: other threads wait for the end of each."""
+ESCAPE = 6
+"""Bytes of an escape, which may begin in one step and end in the next."""
 _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -45,8 +49,12 @@ def told_apart(json: bytes) -> bytes:
     return _each(json, lambda lone: rb"\ue%d%b" % (int(lone["first"], 16) - 8, lone["rest"].lower()))
 
 
+def _may_hold_any(json: bytes) -> bool:
+    return any(_ANY.search(json, start, start + BLOCK + ESCAPE) for start in range(0, len(json), BLOCK))
+
+
 def _each(json: bytes, written: Callable[[re.Match[bytes]], bytes]) -> bytes:
-    if b"\\u" not in json or _ANY.search(json) is None:
+    if b"\\u" not in json or not _may_hold_any(json):
         return json
     made = _LONE.sub(lambda found: found[0] if found["first"] is None else written(found), json)
     return json if made == json else made

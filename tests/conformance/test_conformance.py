@@ -44,7 +44,7 @@ from app.wire.format import (
     read_answer,
 )
 from app.wire.formats import FORMATS
-from app.wire.members import TooManyValues, Unreadable
+from app.wire.members import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
 from app.wire.reader import MessageReader
 from app.wire.refusals import classify, decoded
 from app.wire.sse import FrameSplitter, frames_in
@@ -108,6 +108,23 @@ def test_what_is_no_request_is_left_to_the_provider(spoken: WireFormat, samples:
     for body in samples.unreadable:
         with pytest.raises(Unreadable):
             spoken.read(body)
+
+
+def test_no_message_is_read_with_a_key_that_is_too_long(spoken: WireFormat, samples: Samples) -> None:
+    """At any depth: such a body goes on as it came."""
+    tried = 0
+    raw_messages = spoken.read(samples.request).raw_messages
+    for value in (json.loads(raw) for raw in raw_messages if raw[:1] in (b"{", b"[")):
+        held = [value]
+        for each in held:
+            held += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+            if isinstance(each, dict):
+                each["k" * (LONGEST_KEY + 1)] = 1
+                with pytest.raises(KeyTooLong):
+                    read_messages(spoken, [json.dumps(value).encode()])
+                each.popitem()
+                tried += 1
+    assert tried > 10
 
 
 def test_a_body_is_read_within_its_bounds_only(spoken: WireFormat, samples: Samples) -> None:

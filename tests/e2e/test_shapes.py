@@ -50,6 +50,18 @@ def test_a_body_over_a_limit_reaches_the_provider_as_it_is(
     assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", reason)
 
 
+@pytest.mark.parametrize("shape", ["message_member_of_one_key", "call_of_one_key"])
+def test_a_key_of_megabytes_goes_on_as_it_came(
+    scripted: ScriptedProvider, before_scripted: StartSteno, shape: str
+) -> None:
+    """Wherever it stands: what is done to a whole message is done at once, and everybody waits meanwhile."""
+    scripted.then(answer(b'{"choices":[]}'))
+    body = SHAPES[shape]()
+    answered = post(before_scripted().url, body)
+    assert scripted.requests[0].body == body
+    assert (answered.status, answered.header("x-context-reason")) == (200, "key_too_long")
+
+
 @pytest.mark.parametrize("reason", TOO_MUCH)
 @pytest.mark.parametrize("route", ["/context/plan", "/context/compact", "/context/conversations/one/compact"])
 def test_our_own_routes_tell_the_number_and_the_setting(steno: StartSteno, route: str, reason: str) -> None:

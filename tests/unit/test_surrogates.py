@@ -16,7 +16,7 @@ from app.wire.format import Decode
 from app.wire.formats import FORMATS
 from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.reader import MessageReader
-from app.wire.surrogates import decoded, replaced, told_apart
+from app.wire.surrogates import BLOCK, decoded, replaced, told_apart
 
 HALF = re.compile("[\ud800-\udfff]")
 PIECES = st.sampled_from(
@@ -55,6 +55,13 @@ def test_members_and_elements_keep_their_own_bytes(held: dict[str, Any]) -> None
     ]
     elements = [json.dumps(each).encode() for each in held.values()]
     assert split_array(b"[ " + b" , ".join(elements) + b"]") == elements
+
+
+@pytest.mark.parametrize("place", range(BLOCK - 8, BLOCK + 2))
+def test_a_half_is_found_wherever_it_stands_in_a_long_text(place: int) -> None:
+    """It is looked for in blocks, and may stand where one ends."""
+    written = b"a" * place + rb"\ud83d" + b"a" * BLOCK
+    assert replaced(written) == b"a" * place + rb"\ufffd" + b"a" * BLOCK
 
 
 def test_what_is_no_json_stays_unreadable() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.members import RawObject, Unreadable, check_keys, split_array
 from app.wire.native import MARK as REFERENCE
 from app.wire.surrogates import decoded
 
@@ -45,9 +45,11 @@ def decoded_messages(raw: bytes) -> list[dict[str, Any]]:
 
 def _decoded(raw: bytes) -> Any:
     try:
-        return decoded(raw, msgspec.json.decode)
+        value = decoded(raw, msgspec.json.decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(str(error)) from error
+    check_keys(raw, value)
+    return value
 
 
 def blocks_of(content: object) -> list[dict[str, Any]]:
