@@ -30,9 +30,10 @@ from app.inspector.routes import INSPECTOR_ROUTERS
 from app.inspector.session import Sessions
 from app.inspector.visits import Inspector
 from app.memory import heap
+from app.memory.caches import Caches
 from app.memory.repeats import Repeats
 from app.memory.sightings import Sightings
-from app.metrics.families import CACHE_BYTES, DATABASE_UP, IN_FLIGHT, PAUSED
+from app.metrics.families import CACHE_BYTES, CACHES, DATABASE_UP, IN_FLIGHT, PAUSED
 from app.metrics.metrics import Metrics
 from app.metrics.sampling import Gauges, Sampler
 from app.providers.calibrations import Calibrations
@@ -171,7 +172,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     _refuse_fatal(check_settings(settings, tokenizer.missing), reports=reports)
     secret = server_secret(settings)
     identity = Identity(secret)
-    store = open_store(settings, metrics.asked_database)
+    caches = Caches(settings.limits.cache_bytes)
+    store = open_store(settings, metrics.asked_database, caches)
     providers = open_providers(settings, store, instance)
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.waited_for_thread)
     ledger = Ledger(store, prices_of(settings), metrics)
@@ -179,13 +181,13 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
-    policies, estimator, paces = policies_of(settings), Estimator(tokenizer), Paces()
+    policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
     at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
     room = BackgroundRoom(BackgroundLimits(*at_most))
-    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder)
+    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
-    readers = {each.name: _reader(identity, each, settings.identity.ignore) for each in FORMATS}
+    readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(
         providers=providers,
         measuring=Measuring(providers, policies, estimator, settings.base_model),
@@ -197,7 +199,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         compactor=compactor,
         background=Background(compactor, paces, room, tasks),
         ledger=ledger,
-        conversations=Conversations(store, identity),
+        conversations=Conversations(store, identity, caches),
         tasks=tasks,
         tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
@@ -214,34 +216,22 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         references=References(secret),
         keeps_messages=settings.storage.messages,
         tracer=tracer,
-        sampler=Sampler(metrics, _gauges(store, summariser, compactor, in_flight, tuple(readers.values()))),
+        sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )
 
 
-def _gauges(
-    store: Store,
-    summariser: Summariser,
-    compactor: Compactor,
-    in_flight: BytesInFlight,
-    readers: Sequence[MessageReader],
-) -> Gauges:
+def _gauges(store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches) -> Gauges:
     """What a worker's metrics say of its state, and where that is found."""
-    caches: dict[str, Callable[[], int]] = {
-        "messages": lambda: sum(reader.message_bytes for reader in readers),
-        "histories": lambda: sum(reader.history_bytes for reader in readers),
-        "bodies": lambda: sum(reader.beginnings.held_bytes for reader in readers),
-        "recall": lambda: compactor.recall_bytes,
-    }
     return {
         (DATABASE_UP, ()): lambda: store.state == "ok",
         (PAUSED, ()): lambda: summariser.paused,
         (IN_FLIGHT, ()): lambda: in_flight.held_bytes,
-        **{(CACHE_BYTES, (name,)): held for name, held in caches.items()},
+        **{(CACHE_BYTES, (name,)): partial(caches.bytes_of, name) for name in CACHES},
     }
 
 
-def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str]) -> MessageReader:
-    return MessageReader(identity, format_.message, ignore, mark=mark_of(format_))
+def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str], caches: Caches) -> MessageReader:
+    return MessageReader(identity, format_.message, ignore, caches, mark=mark_of(format_))
 
 
 def policies_of(settings: Settings) -> Policies:
@@ -272,7 +262,9 @@ def open_tracer(settings: Settings) -> Tracer | None:
     return OtelTracer()
 
 
-def open_store(settings: Settings, took: Callable[[float], object] = lambda _: None) -> Store:
+def open_store(
+    settings: Settings, took: Callable[[float], object] = lambda _: None, caches: Caches | None = None
+) -> Store:
     """Raises `DatabaseURLError`. `took` is called with the seconds of each request's call."""
     storage = settings.storage
     return Store.open(
@@ -282,6 +274,7 @@ def open_store(settings: Settings, took: Callable[[float], object] = lambda _: N
         retention_days=storage.retention_days,
         listen_notify=storage.listen_notify == "auto",
         took=took,
+        caches=caches,
     )
 
 

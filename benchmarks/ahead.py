@@ -37,6 +37,7 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Carried, Conversation, Pins, Summary, Verbatim, View
+from app.memory.caches import Caches
 from app.replay.recordings import Recording, chain, read_recordings
 from app.settings import load
 from app.settings.sections.compaction import BackgroundSettings
@@ -222,7 +223,7 @@ def _pieces(conversation: Conversation, view: View) -> list[tuple[object, int]]:
 
 def play(recordings: Sequence[Recording], window: int, summary_seconds: float, every: float, *, ahead: bool) -> Course:
     estimator = Estimator(Tokenizer(load().tokenizer.folder))
-    reader, course = MessageReader(IDENTITY, read_message, cache_bytes=1 << 30), Course()
+    reader, course = MessageReader(IDENTITY, read_message, caches=Caches(1 << 30)), Course()
     budget = budget_for(Window(window, "config"), None, SHARES)
     for recording in recordings:
         raw = [msgspec.json.encode(message) for message in recording.messages]

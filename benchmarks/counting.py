@@ -19,6 +19,7 @@ import msgspec
 from app.core.history.identity import Identity
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.estimate import Count
+from app.memory.caches import Caches
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.messages import read_message
@@ -52,7 +53,7 @@ class Timed(Tokenizer):
 
 
 def main() -> None:
-    tokenizer, reader = Timed(), MessageReader(Identity(b"benchmark"), read_message, cache_bytes=1 << 30)
+    tokenizer, reader = Timed(), MessageReader(Identity(b"benchmark"), read_message, caches=Caches(1 << 30))
     if tokenizer.missing:
         raise SystemExit("The tokenizer tables are missing: run `make test` once, or scripts/fetch_tables.py .tables.")
     estimator, count = Estimator(tokenizer), tokenizer.counter("o200k_base")

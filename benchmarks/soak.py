@@ -1,8 +1,8 @@
 """Hours of mixed load against one process: its memory and its descriptors have to stay where they are.
 
-The provider is the simulator; one in a hundred of its answers goes wrong. The clients hold the same conversations
-again and again, and delete each before they begin anew: so there are summaries to make all the time, and everything
-that is remembered up to a bound has reached it by the end of the warm-up. What still grows then is a leak.
+The provider is the simulator; one in a hundred of its answers goes wrong. The clients hold one conversation after the
+other, each of them new, half of them without a name: so there are summaries to make all the time, and the caches, which
+get little room, are full soon after the start. What still grows after the warm-up is a leak.
 
     python -m benchmarks.soak --hours 1
 
@@ -35,7 +35,8 @@ from tests.e2e.commands import Serving, serve
 
 CLIENTS = 8
 CONVERSATIONS = 6
-"""Of each client."""
+"""Names that each client has for its conversations. It deletes what it held under one before it uses it again."""
+CACHE_MEGABYTES = 24
 TURNS = 14
 FAULTS = 0.01
 ASK_SECONDS = 60.0
@@ -75,6 +76,8 @@ class Sample:
     megabytes: float
     """Resident."""
     descriptors: int
+    cached: float
+    """Megabytes that the caches hold, by their own account."""
 
 
 @dataclass(slots=True)
@@ -103,16 +106,15 @@ class Load:
     async def _client(self, number: int) -> None:
         chance = random.Random(f"{self.seed} {number}")
         names = [f"soak-{number}-{conversation}" for conversation in range(CONVERSATIONS)]
-        # Made once: a history that is new each time would be something new to remember each time.
-        histories = [_history(name, chance) for name in names]
         headers = {"authorization": f"Bearer sk-soak-{number % 3}"}
         async with httpx2.AsyncClient(
             base_url=self.url, headers=headers, timeout=ASK_SECONDS, trust_env=False
         ) as client:
             while not self._over:
-                for name, history in zip(names, histories, strict=True):
+                for name in names:
                     await self._send(client, "DELETE", f"/context/conversations/{name}")
-                    await self._hold(client, name, history, chance)
+                    await self._hold(client, name, _history(name, chance), chance)
+                    await self._hold(client, "", _history(name, chance), chance)
 
     async def _hold(self, client: httpx2.AsyncClient, name: str, history: Sequence[Any], chance: random.Random) -> None:
         for turn in range(1, TURNS + 1):
@@ -126,7 +128,7 @@ class Load:
                     await self._send(client, "POST", "/v1/chat/completions", b'{"model": "gpt-4o", "messages": [')
                 case 1:
                     await self._send(client, "GET", "/v1/models")
-                case 2:
+                case 2 if name:
                     await self._send(client, "GET", f"/context/conversations/{name}/coverage")
                 case 3:
                     await self._leave(client, name, body)
@@ -137,9 +139,8 @@ class Load:
         """A client that hangs up in the middle of a stream."""
         content = msgspec.json.encode({**body, "stream": True})
         try:
-            async with client.stream(
-                "POST", "/v1/chat/completions", content=content, headers={"x-session-id": name}
-            ) as answer:
+            headers = {"x-session-id": name} if name else {}
+            async with client.stream("POST", "/v1/chat/completions", content=content, headers=headers) as answer:
                 async for _ in answer.aiter_raw():
                     break
         except httpx2.HTTPError as error:
@@ -165,13 +166,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cache-megabytes", type=int, default=CACHE_MEGABYTES, help="limits.cache_bytes")
     chosen = parser.parse_args()
     chance = random.Random(chosen.seed)
     simulator = Simulator(models="any", window=1_000_000, log_limit=200, log_bodies=False, count=lambda t: len(t) // 4)
     for way in WAYS:
         simulator.when(_now_and_then(chance), way)
     with tempfile.TemporaryDirectory() as folder, simulator.serve() as provider:
-        steno = serve(["--config", _config(Path(folder), provider.url)], Path(folder))
+        steno = serve(["--config", _config(Path(folder), provider.url, chosen.cache_megabytes)], Path(folder))
         try:
             load = Load(steno.url, chosen.seed)
             samples = asyncio.run(_soak(load, steno, 3_600 * chosen.hours))
@@ -187,11 +189,12 @@ def _now_and_then(chance: random.Random) -> Callable[[Record], bool]:
     return lambda _: chance.random() < FAULTS / len(WAYS)
 
 
-def _config(folder: Path, provider: str) -> str:
+def _config(folder: Path, provider: str, cache_megabytes: int) -> str:
     path = folder / "steno.json"
     settings = {
         "upstream": {"base_url": f"{provider}/v1"},
         "models": [{"match": "*", "context_window": 8_000}],
+        "limits": {"cache_bytes": cache_megabytes * 1_000_000},
         "storage": {"url": f"sqlite:///{folder}/steno.db"},
     }
     path.write_bytes(msgspec.json.encode(settings))
@@ -203,9 +206,10 @@ async def _soak(load: Load, steno: Serving, seconds: float) -> list[Sample]:
     began, samples = time.monotonic(), list[Sample]()
     told = 0.0
     while (at := time.monotonic() - began) < seconds and not loading.done():
-        samples.append(Sample(at, *_look(steno.process.pid)))
+        samples.append(Sample(at, *_look(steno.process.pid), await asyncio.to_thread(_cached, steno.url)))
         if at >= told:
-            shown = f"{samples[-1].megabytes:.1f} MB, {samples[-1].descriptors} descriptors"
+            latest = samples[-1]
+            shown = f"{latest.megabytes:.1f} MB, {latest.cached:.1f} in caches, {latest.descriptors} descriptors"
             print(f"{at / 60:5.1f} minutes, {load.requests:,} requests: {shown}", flush=True)
             told += max(TOLD_SECONDS, seconds / TOLD)
         await asyncio.sleep(SAMPLE_SECONDS)
@@ -219,6 +223,11 @@ def _look(process: int) -> tuple[float, int]:
     folder = Path("/proc") / str(process)
     pages = int((folder / "statm").read_text().split()[1])
     return pages * 4_096 / 1e6, sum(1 for _ in (folder / "fd").iterdir())
+
+
+def _cached(url: str) -> float:
+    told = httpx2.get(f"{url}/metrics", trust_env=False).text.splitlines()
+    return sum(float(line.split()[-1]) for line in told if line.startswith("steno_cache_bytes{")) / 1e6
 
 
 def _report(load: Load, samples: Sequence[Sample], summaries: int) -> bool:
@@ -238,6 +247,7 @@ def _report(load: Load, samples: Sequence[Sample], summaries: int) -> bool:
     print("answers: " + ", ".join(f"{status} x {number:,}" for status, number in load.statuses.most_common()))
     resident = (f"{sample.megabytes:.1f} MB" for sample in (samples[0], after[0], after[-1]))
     print("memory: {} at the start, {} after the warm-up, {} at the end".format(*resident))
+    print(f"caches: {after[0].cached:.1f} MB after the warm-up, {after[-1].cached:.1f} MB at the end")
     print(f"slope after {warm / 60:.1f} minutes of warm-up: {slope:+.2f} MB an hour ({growth:+.2f} MB)")
     print(f"descriptors: {first:.0f} after the warm-up, {last:.0f} at the end")
     problems = {

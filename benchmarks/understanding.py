@@ -18,6 +18,7 @@ from typing import Any
 
 from app.core.history.identity import Identity
 from app.core.view.view import Conversation
+from app.memory.caches import Caches
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
@@ -37,7 +38,7 @@ class Understanding:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._identity = Identity(b"benchmark")
-        self._reader = MessageReader(self._identity, CHAT_COMPLETIONS.message, cache_bytes=1 << 30)
+        self._reader = MessageReader(self._identity, CHAT_COMPLETIONS.message, caches=Caches(1 << 30))
         self._estimator = Estimator(tokenizer)
 
     def steps(self, body: bytes) -> list[float]:

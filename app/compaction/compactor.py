@@ -40,6 +40,7 @@ from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.reading import Path
+from app.memory.caches import Caches
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.store import StatementRefused, Store, StoreUnavailable
@@ -76,6 +77,7 @@ class Compactor:
         paces: Paces,
         room: BackgroundRoom,
         holder: str,
+        caches: Caches,
     ) -> None:
         self._store = store
         self._tasks = tasks
@@ -89,14 +91,14 @@ class Compactor:
         self._breaker = HistoryBreaker()
         self._economy = Economy(ledger)
         self._shared: SharedWork[_Stored] = SharedWork()
-        self._memory = ChunkMemory()
+        self._memory = ChunkMemory(caches)
         performer = Performer(summariser, work, ledger, quotas, metrics, paces)
         shared = tasks, quotas, self._setbacks, self._memory
         self.under_way = performer.under_way
         self._leased = LeasedCompaction(store, performer, *shared, holder)
         self._unstored = UnstoredCompaction(performer, *shared)
-        self._recaller = Recaller(work)
-        self._ties = Ties(store, work)
+        self._recaller = Recaller(work, caches)
+        self._ties = Ties(store, work, caches)
 
     def at_once(self, job: Job) -> Decision | None:
         """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
@@ -283,11 +285,6 @@ class Compactor:
     async def _finished(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
         """With what is recalled, and as its provider takes it; a dry run keeps nothing."""
         return await self._ties.tied(job, await self._recaller.recalled(job, decision), keep=keep)
-
-    @property
-    def recall_bytes(self) -> int:
-        """That are held to find what is to be recalled."""
-        return self._recaller.held_bytes
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """After a deletion of one conversation, also at another process, or of all."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from sys import getsizeof
 from time import monotonic
 
 from app.core.view.chunks import SummaryChunk
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 
-MOST_REMEMBERED = 2_000
-"""Chunks of about 2 kB."""
+CHUNK_BYTES = 2_000
+"""What a chunk takes beside its texts."""
 SECONDS = 900.0
 """An edit or a deletion elsewhere is not heard of: what is older is not used any more."""
 
@@ -22,17 +23,21 @@ Place = tuple[str, str, str]
 class _Remembered:
     chunk: SummaryChunk
     stored: bool
+    until: float
+    """By the clock: then it is used no more."""
 
 
 class ChunkMemory:
     """What the database has is never asked for while it answers: it knows what was edited and deleted."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._chunks: BoundedMap[Place, _Remembered] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS, clock=clock)
+    def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
+        self._chunks: Cache[Place, _Remembered] = caches.cache("summaries", _held_bytes)
+        self._clock = clock
 
     def keep(self, tenant: str, chunks: Iterable[SummaryChunk], *, stored: bool = True) -> None:
+        until = self._clock() + SECONDS
         for chunk in chunks:
-            self._chunks.keep((tenant, chunk.series, chunk.id), _Remembered(chunk, stored))
+            self._chunks.keep((tenant, chunk.series, chunk.id), _Remembered(chunk, stored, until))
 
     def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
         """The series' chunks that begin and end in the chain."""
@@ -61,8 +66,13 @@ class ChunkMemory:
         self._chunks.drop(lambda place, _: place[0] == tenant and place[2] in gone)
 
     def _held_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> Iterator[_Remembered]:
-        digests = frozenset(chain)
+        digests, now = frozenset(chain), self._clock()
         for (owner, kind, _), held in self._chunks.items():
             ends = {held.chunk.from_digest, held.chunk.through_digest}
-            if (owner, kind) == (tenant, series) and ends <= digests:
+            if (owner, kind) == (tenant, series) and held.until > now and ends <= digests:
                 yield held
+
+
+def _held_bytes(_: Place, held: _Remembered) -> int:
+    chunk = held.chunk
+    return CHUNK_BYTES + sum(map(getsizeof, (chunk.text, *chunk.values, *chunk.rules, *chunk.children)))

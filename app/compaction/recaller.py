@@ -13,11 +13,8 @@ from app.core.recall.recall import Recollection, with_recalled
 from app.core.stages.ladder import Decision
 from app.core.view.verify import problems
 from app.core.view.view import View
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.tasks.threads import Work
-
-MOST_BYTES = 64 << 20
-"""Of all conversations together. What is pushed out is read anew: some seconds of work for a million tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +27,11 @@ class _Held:
 
 
 class Recaller:
-    def __init__(self, work: Work, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, work: Work, caches: Caches) -> None:
         self._work = work
-        self._held: BoundedMap[tuple[tuple[str, str], str], _Held] = BoundedMap(
-            most_bytes=most_bytes, size=lambda held: held.size
-        )
-        """By conversation and model: by each, notes have other sizes."""
-
-    @property
-    def held_bytes(self) -> int:
-        """That are held."""
-        return self._held.held_bytes
+        self._held: Cache[tuple[tuple[str, str], str], _Held] = caches.cache("recall", lambda _, held: held.size)
+        """By conversation and model: by each, notes have other sizes. What is pushed out is read anew: some seconds of
+        work for a million tokens."""
 
     async def recalled(self, job: Job, decision: Decision) -> Decision:
         """The decision with what the current message is about, quoted from what its view leaves out."""

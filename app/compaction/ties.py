@@ -7,18 +7,23 @@ from dataclasses import replace
 from app.compaction.job import Job
 from app.core.stages.ladder import Decision
 from app.core.view.ties import Prints, Tied, tie, tie_refused, tied_places
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.memory.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
 from app.tasks.threads import Work
+
+PRINT_BYTES = 150
+"""What a print takes in a set, and a place beside it."""
 
 
 class Ties:
     """The prints of what was sent: in the store, and in memory as far as this process sent it."""
 
-    def __init__(self, store: Store, work: Work) -> None:
+    def __init__(self, store: Store, work: Work, caches: Caches) -> None:
         self._store = store
         self._work = work
-        self._own: BoundedMap[tuple[str, bytes], frozenset[bytes]] = BoundedMap(MOST_REMEMBERED)
+        self._own: Cache[tuple[str, bytes], frozenset[bytes]] = caches.cache(
+            "prints", lambda _, prints: PRINT_BYTES * (2 + len(prints))
+        )
 
     async def tied(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
         """The decision with the thoughts that fit. Its print is kept before anything is sent: another process may have

@@ -13,7 +13,9 @@ T = TypeVar("T")
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[T]) -> type[T]:
     """A frozen dataclass for what is made with every request: see `_struct`."""
-    return _struct(cls, frozen=True) if _can_be_struct(cls) else dataclass(slots=True, unsafe_hash=True)(cls)
+    return (
+        _struct(cls, frozen=True, weakref=True) if _can_be_struct(cls) else dataclass(slots=True, unsafe_hash=True)(cls)
+    )
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))

@@ -1,15 +1,13 @@
-"""Bounded maps: everything that is remembered for as long as there is room, so that memory has an end.
+"""Bounded maps: what is remembered by number, where each entry is small. What may be large is in `caches`.
 
 Why not `cachetools`: its LRU map refreshes what is looked up, and its FIFO map nothing, where here a caller of the same
-map says which (`get`, `use`). It raises on a value larger than the whole map, where we keep that one alone; it tells
-nobody what was pushed out; and a look-up takes about half as long again.
+map says which (`get`, `use`). It tells nobody what was pushed out, and a look-up takes about half as long again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from sys import maxsize
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -28,24 +26,16 @@ class BoundedMap(Generic[K, V]):
 
     def __init__(
         self,
-        most: int | None = None,
+        most: int,
         *,
-        most_bytes: int | None = None,
-        size: Callable[[V], int] | None = None,
         seconds: float | None = None,
         clock: Callable[[], float] = monotonic,
         pushed_out: Callable[[K, V], object] | None = None,
     ) -> None:
-        """At most so many entries, or of so many bytes by `size`; the latest stays however large it is.
-
-        With `seconds` an entry holds only so long from when it was kept. It takes up its room until it is pushed out.
-        `pushed_out` is given what made room, not of what was taken out.
+        """At most so many entries. With `seconds` an entry holds only so long from when it was kept. It takes up its
+        room until it is pushed out. `pushed_out` is given what made room, not what was taken out.
         """
-        self._most = maxsize if most is None else most
-        self._most_bytes = maxsize if most_bytes is None else most_bytes
-        self._size = size
-        self.held_bytes = 0
-        """Of all entries, by `size`."""
+        self._most = most
         self._seconds = seconds
         self._clock = clock
         self._until: dict[K, float] = {}
@@ -67,13 +57,11 @@ class BoundedMap(Generic[K, V]):
     def keep(self, key: K, value: V) -> None:
         """As the latest, in place of what was there."""
         held = self._held
-        if self._size is not None and (before := held.get(key)) is not value:
-            self.held_bytes += self._size(value) - (0 if before is None else self._size(before))
         if self._seconds is not None:
             self._until[key] = self._clock() + self._seconds
         held[key] = value
         held.move_to_end(key)
-        while len(held) > self._most or (self.held_bytes > self._most_bytes and len(held) > 1):
+        if len(held) > self._most:
             self._push_out()
 
     def pop(self, key: K) -> V | None:
@@ -82,7 +70,7 @@ class BoundedMap(Generic[K, V]):
             return None
         held = self._holds(key)
         value = self._held.pop(key)
-        self._forget_beside(key, value)
+        self._until.pop(key, None)
         return value if held else None
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
@@ -93,7 +81,6 @@ class BoundedMap(Generic[K, V]):
     def clear(self) -> None:
         self._held.clear()
         self._until.clear()
-        self.held_bytes = 0
 
     def items(self) -> Iterator[tuple[K, V]]:
         """The next to go first."""
@@ -123,12 +110,6 @@ class BoundedMap(Generic[K, V]):
 
     def _push_out(self) -> None:
         key, value = self._held.popitem(last=False)
-        self._forget_beside(key, value)
+        self._until.pop(key, None)
         if self._pushed_out is not None:
             self._pushed_out(key, value)
-
-    def _forget_beside(self, key: K, value: V) -> None:
-        if self._size is not None:
-            self.held_bytes -= self._size(value)
-        if self._seconds is not None:
-            self._until.pop(key, None)

@@ -19,7 +19,7 @@ and of the difference."""
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
 """What came of a summary call that brought an answer."""
-CACHES = ("messages", "histories", "bodies", "recall")
+CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries", "prints", "archive")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
 """What a compaction that was begun may come to. The other outcomes are those of requests."""
 _ROUTES = ("chat", "passthrough", "own", "refused")

@@ -10,10 +10,11 @@ from weakref import WeakValueDictionary
 from app.core.history.identity import Identity
 from app.core.history.recognition import Head, Recognition, goes_on, possible_heads, recognise
 from app.core.view.view import Conversation
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
 
-MOST_REMEMBERED = 100_000
+HEAD_BYTES = 250
+"""What a head takes with its digest, and with its share of whose it is."""
 
 Heads = tuple[tuple[bytes, int], ...]
 """What a request leaves behind to be known by (`core/history/recognition`)."""
@@ -38,10 +39,10 @@ _Held = tuple[_Owner, int]
 class Conversations:
     """Recognition with a memory, so that only the first request of a process asks the database."""
 
-    def __init__(self, store: Store, identity: Identity) -> None:
+    def __init__(self, store: Store, identity: Identity, caches: Caches) -> None:
         self._store = store
         self._identity = identity
-        self._heads: BoundedMap[bytes, _Held] = BoundedMap(MOST_REMEMBERED)
+        self._heads: Cache[bytes, _Held] = caches.cache("heads", lambda *_: HEAD_BYTES)
         """By digest, which no two tenants share."""
         self._owners: WeakValueDictionary[tuple[str, str], _Owner] = WeakValueDictionary()
         """For as long as one of their heads is remembered."""

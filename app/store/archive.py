@@ -19,7 +19,7 @@ import structlog
 
 from app.core.history.messages import Message
 from app.core.values import value
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.memory.repeats import Repeats
 from app.store.message_rows import MessageRow, message_id
 from app.store.words import term_size, words_in
@@ -28,8 +28,8 @@ log = structlog.get_logger("steno.store")
 
 QUEUE_BYTES = 64 << 20
 """Of messages that wait. They are held a second time as text, and a third where they are in no reader's memory."""
-MOST_KNOWN = 50_000
-"""Places by which a history is known: two for each request, about 200 bytes each."""
+PLACE_BYTES = 250
+"""What a place takes by which a history is known, of which there are two for each request."""
 BATCH_MESSAGES = 200
 BATCH_BYTES = 1 << 20
 FLUSH_BATCHES = 4
@@ -87,10 +87,10 @@ Write = Callable[[Sequence[MessageRow]], Awaitable[Sequence[MessageRow]]]
 class Archive:
     """A bounded queue of messages that are not stored yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, caches: Caches | None = None) -> None:
         self._parts: deque[Part] = deque()
         self._bytes = 0
-        self._known: BoundedMap[tuple[str, bytes], str] = BoundedMap(MOST_KNOWN)
+        self._known: Cache[tuple[str, bytes], str] = (caches or Caches()).cache("archive", lambda *_: PLACE_BYTES)
         """By conversation and place, which identifies the tenant, too."""
         self._repeats = Repeats()
         self.dropped = 0

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.memory.caches import Caches
 from app.store import revisions
 from app.store.database import MIGRATION_SECONDS, Database
 from app.store.errors import Queued, StoreUnavailable
@@ -50,6 +51,7 @@ class Calls:
         *,
         listen: bool,
         took: Callable[[float], object],
+        caches: Caches | None,
     ) -> None:
         """`timeout` bounds a request's calls, in seconds, as `lease_ttl` is; `took` is called with those of each."""
         self._database = database
@@ -60,7 +62,7 @@ class Calls:
         self._guard = Guard(self._ping, opened=database.doubt_idle)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self._readiness = Readiness(lambda: self._guard.bounded(self.migrate, MIGRATION_SECONDS))
-        self._writes = WriteBehind(database, self._guard)
+        self._writes = WriteBehind(database, self._guard, caches)
         self._request_slots = Slots(REQUEST_SLOTS)
         self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)
         self._waiters = Waiters(database, self._guard, listen=listen)

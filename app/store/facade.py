@@ -9,6 +9,7 @@ from typing import Literal
 
 import structlog
 
+from app.memory.caches import Caches
 from app.store.calls import REST_SECONDS
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
@@ -57,16 +58,18 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
         took: Callable[[float], object] = lambda _: None,
+        caches: Caches | None = None,
     ) -> Store:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. `took` is called with the seconds of each request's call.
+        seconds; without `retention_days` everything is kept. `took` is called with the seconds of each request's call;
+        what is remembered is among `caches`.
 
         `statement_cache=False` is for PgBouncer in transaction mode, behind which nothing is heard either.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
         listens = listen_notify and statement_cache
-        return cls(database, timeout, lease_ttl, retention_days, listen=listens, took=took)
+        return cls(database, timeout, lease_ttl, retention_days, listen=listens, took=took, caches=caches)
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""

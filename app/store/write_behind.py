@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
+from app.memory.caches import Caches
 from app.memory.repeats import Repeats
 from app.store.archive import Archive, Strand
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, write_conversations
@@ -50,7 +51,7 @@ class WriteBehind:
     What waits here is already visible to this process: an agent's next request comes sooner than the next flush.
     """
 
-    def __init__(self, database: Database, guard: Guard) -> None:
+    def __init__(self, database: Database, guard: Guard, caches: Caches | None = None) -> None:
         self._database = database
         self._guard = guard
         self._queue: dict[Key, UnwrittenRequests] = {}
@@ -59,7 +60,7 @@ class WriteBehind:
         self._records_in_flight: dict[str, UsageRecord] = {}
         self._is_unsure = False
         """Whether some records that wait may be stored already: a flush failed, perhaps after its last word."""
-        self._archive = Archive()
+        self._archive = Archive(caches)
         self._writing = asyncio.Lock()
         self._recorded = asyncio.Event()
         self._soon: list[Callable[[], None]] = []

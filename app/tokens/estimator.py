@@ -9,6 +9,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from operator import add
+from sys import getsizeof
 from threading import Lock
 from typing import Protocol
 
@@ -34,12 +35,12 @@ from app.core.tokens.rules import CountingRules, rules_for
 from app.core.values import unlike, value
 from app.core.view.view import Costs
 from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.tokens.tokenizer import by_bytes
 
 log = structlog.get_logger("steno.estimator")
 
-MOST_REMEMBERED = 50_000
-"""Units of which the tokens are remembered, in addition to those of the histories read recently: about 15 MB."""
+INTEGER_BYTES = 32
 MOST_MODELS = 1_000
 DECLARED_REMEMBERED = 16
 """Declarations of tools whose digest is remembered: the latest, with their bytes."""
@@ -70,9 +71,12 @@ class Counters(Protocol):
 class Estimator:
     """Counts every prompt, by whatever rules its model has. Safe to use from several threads."""
 
-    def __init__(self, counters: Counters, most_remembered: int = MOST_REMEMBERED) -> None:
+    def __init__(self, counters: Counters, caches: Caches | None = None) -> None:
         self._counters = counters
-        self._remembered: BoundedMap[Key, Tokens] = BoundedMap(most_remembered)
+        self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
+            "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
+        )
+        """Of units, in addition to those of the histories that are held."""
         self._loaded: dict[str, Count] = {}
         """By encoding."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
@@ -151,12 +155,10 @@ class Estimator:
         return token_rules(model, "").encoding in self.heuristics
 
     def recall(self, keys: Sequence[Key]) -> list[Tokens | None]:
-        with self._lock:
-            return list(map(self._remembered.use, keys))
+        return list(map(self._remembered.use, keys))
 
     def remember(self, key: Key, tokens: Tokens) -> None:
-        with self._lock:
-            self._remembered.keep(key, tokens)
+        self._remembered.keep(key, tokens)
 
 
 @unlike

@@ -8,12 +8,12 @@ of reading it. Where a client writes it otherwise, nothing is found, and the bod
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 from app.core.values import value
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.wire.envelopes import SHORT, Envelopes
 from app.wire.members import LengthenedObject, RawObject, count_marks
 
@@ -21,13 +21,15 @@ SHORTEST = SHORT
 """Bytes of a beginning that is kept: reading a shorter one takes no longer than looking for it."""
 SEPARATORS = (b",", b", ")
 """What programs write between the elements of an array."""
-MOST_COMPARED = 32
-"""Beginnings that are looked at for one body, the longest first."""
+MOST_COMPARED = 500
+"""Beginnings that are looked at for one body, the longest first, in a tenth of a millisecond. Many conversations may be
+as long as this one."""
 LAST_BYTES = 64
 """By which a beginning is found, together with its length."""
 JOINED = 128
 """Elements that are compared at once: all in one piece would need fresh memory for all of it."""
-MOST_BYTES = 16 << 20
+LONGEST_JOINED = 1 << 18
+"""Bytes that they have together; longer ones are compared one by one, without a copy."""
 PLACE_BYTES = 16
 """What an element's place takes."""
 
@@ -63,22 +65,16 @@ class Beginning:
 class Beginnings:
     """The latest ones. Safe to use from several threads."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._kept: BoundedMap[Place, Beginning] = BoundedMap(
-            most_bytes=most_bytes,
-            size=lambda beginning: beginning.weight,
-            pushed_out=lambda place, _: self._unlist(place),
+    def __init__(self, caches: Caches | None = None) -> None:
+        caches = caches or Caches()
+        self._kept: Cache[Place, Beginning] = caches.cache(
+            "bodies", lambda _, beginning: beginning.weight, lambda place, _: self._unlist(place)
         )
         self._stops: list[int] = []
         """Ascending."""
-        self._lock = Lock()
-        self.envelopes: Envelopes[Any] = Envelopes()
+        self._lock = caches.lock
+        self.envelopes: Envelopes[Any] = Envelopes(caches)
         """Of shorter bodies, which are read where the event loop runs."""
-
-    @property
-    def held_bytes(self) -> int:
-        """That are held."""
-        return self._kept.held_bytes + self.envelopes.held_bytes
 
     def find(self, body: bytes) -> Beginning | None:
         """The longest one that the body goes on from."""
@@ -142,10 +138,14 @@ def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]
     """Where the elements end that a body has at that place; None where it has others, or writes them otherwise."""
     for first in range(0, len(elements), JOINED):
         few = elements[first : first + JOINED]
-        piece = separator.join((b"", *few) if first else few)
-        if not body.startswith(piece, start):
-            return None
-        start += len(piece)
+        if sum(map(len, few)) <= LONGEST_JOINED:
+            pieces: Sequence[bytes] = [separator.join((b"", *few) if first else few)]
+        else:
+            pieces = [piece for element in few for piece in (separator, element)][0 if first else 1 :]
+        for piece in pieces:
+            if not body.startswith(piece, start):
+                return None
+            start += len(piece)
     return start
 
 
@@ -162,5 +162,5 @@ def _grown(source: RawObject, elements: tuple[bytes, ...], before: Beginning) ->
 
 
 def _place(beginning: Beginning) -> Place:
-    last = beginning.head + beginning.separator.join(beginning.elements[-LAST_BYTES:])
-    return beginning.stop, last[-LAST_BYTES:]
+    ends = [element[-LAST_BYTES:] for element in beginning.elements[-LAST_BYTES:]]
+    return beginning.stop, (beginning.head[-LAST_BYTES:] + beginning.separator.join(ends))[-LAST_BYTES:]

@@ -6,16 +6,16 @@ value in the place of another. So only the array is read, and the request is lik
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 from app.core.values import value
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.wire.members import RawObject, ResizedObject, Unreadable, holds_more_values, split_array
 
 SHORT = 32_768
 """Bytes of a body from which on more is known: see `beginnings`."""
-MOST_BYTES = 1 << 20
 MOST_ALIKE = 4
 """Envelopes that begin alike, such as those of plain and of streamed requests: the latest are kept."""
 ENTRY_BYTES = 4_000
@@ -42,14 +42,9 @@ Enveloped = tuple[R, RawObject, list[bytes]]
 class Envelopes(Generic[R]):
     """The latest ones of short bodies. Not to be used by several threads."""
 
-    def __init__(self) -> None:
-        self._kept: BoundedMap[bytes, tuple[_Envelope[R], ...]] = BoundedMap(most_bytes=MOST_BYTES, size=_held_bytes)
+    def __init__(self, caches: Caches) -> None:
+        self._kept: Cache[bytes, tuple[_Envelope[R], ...]] = caches.cache("bodies", _held_bytes)
         """By what stands before the array's name."""
-
-    @property
-    def held_bytes(self) -> int:
-        """That are held."""
-        return self._kept.held_bytes
 
     def find(self, body: bytes, name: str, most_values: int) -> Enveloped[R] | None:
         """None where such an envelope was not seen, or holds no array that can be read."""
@@ -65,15 +60,17 @@ class Envelopes(Generic[R]):
                 return envelope.request, ResizedObject(body, envelope.rest, name, start, stop), elements
         return None
 
-    def keep(self, source: RawObject, name: str, request: R) -> None:
-        """The request that was read of a body with these members."""
+    def keep(self, source: RawObject, name: str, like: Callable[[RawObject], R]) -> None:
+        """What the request that was read of a body with these members is like: made with an empty array, so that the
+        body need not be kept."""
         body = source.text
         if len(body) >= SHORT or source.members[name].key_start != len(before := body[: body.find(_quoted(name))]):
             return
         member = source.members[name]
         head, tail = body[: member.start], body[member.stop :]
         alike = [each for each in self._kept.get(before) or () if (each.head, each.tail) != (head, tail)]
-        envelope = _Envelope(head, tail, RawObject(b"%b[]%b" % (head, tail)), request)
+        rest = RawObject(b"%b[]%b" % (head, tail))
+        envelope = _Envelope(head, tail, rest, like(rest))
         self._kept.keep(before, (envelope, *alike[: MOST_ALIKE - 1]))
 
 
@@ -82,5 +79,5 @@ def _quoted(name: str) -> bytes:
     return b'"%b"' % name.encode()
 
 
-def _held_bytes(envelopes: tuple[_Envelope[R], ...]) -> int:
-    return sum(3 * (len(each.head) + len(each.tail)) + ENTRY_BYTES for each in envelopes)
+def _held_bytes(before: bytes, envelopes: tuple[_Envelope[R], ...]) -> int:
+    return len(before) + sum(3 * (len(each.head) + len(each.tail)) + ENTRY_BYTES for each in envelopes)

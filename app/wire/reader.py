@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from operator import attrgetter
-from threading import Lock
+from sys import getsizeof
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message
 from app.core.values import value
-from app.memory.bounded import BoundedMap
+from app.memory.caches import Cache, Caches
 from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
 from app.wire.surrogates import told_apart
 
 MOST_NEW = 32
 """So many messages may have come since a history was seen last: with more, each is looked up by itself."""
-MESSAGE_BYTES = 1_000
+MESSAGE_BYTES = 700
 """What a message takes beside its bytes, which are held twice: as they came, and as texts."""
 LONE = b"lone surrogates"
 """Behind the meaning of what holds such: nothing else means the same."""
@@ -59,30 +60,22 @@ class MessageReader:
         identity: Identity,
         decode: Decode,
         ignore: Sequence[str] = (),
-        cache_bytes: int = 24 << 20,
+        caches: Caches | None = None,
         mark: str = "",
     ) -> None:
         """`decode` is that of the messages' format, `mark` sets its digests apart; `ignore` are patterns of volatile
-        text, such as a date that a client injects: it is no part of what a message means. Twice `cache_bytes` are held
-        where the messages that were read last are none of those of the histories that were."""
+        text, such as a date that a client injects: it is no part of what a message means. What is remembered is among
+        `caches`."""
+        caches = caches or Caches()
         self._digest = identity.digester(b"message", *([mark.encode()] if mark else ()))
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
-        self._messages: BoundedMap[bytes, Message] = BoundedMap(most_bytes=cache_bytes, size=_held_bytes)
-        self._histories: BoundedMap[Place, _Known] = BoundedMap(most_bytes=cache_bytes, size=lambda known: known.weight)
-        self.beginnings = Beginnings()
+        self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
+        """Those of the histories that are held, by their bytes: most of a history that was edited was read before."""
+        self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
+        self.beginnings = Beginnings(caches)
         """Of the bodies that the messages came in: whoever reads those may use them."""
-        self._lock = Lock()  # Long histories are read in worker threads.
-
-    @property
-    def message_bytes(self) -> int:
-        """That the messages which are held take."""
-        return self._messages.held_bytes
-
-    @property
-    def history_bytes(self) -> int:
-        """Likewise the histories."""
-        return self._histories.held_bytes
+        self._lock = caches.lock  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
         """Size of the messages that would have to be read."""
@@ -137,8 +130,7 @@ class MessageReader:
         return NOTHING
 
     def _read_each(self, raw_messages: Sequence[bytes]) -> list[Message]:
-        with self._lock:
-            held = list(map(self._messages.use, raw_messages))
+        held = list(map(self._messages.get, raw_messages))
         return [message or self._remember(self._read(raw)) for raw, message in zip(raw_messages, held, strict=True)]
 
     def _remember(self, message: Message) -> Message:
@@ -146,7 +138,7 @@ class MessageReader:
         with self._lock:
             if (held := self._messages.get(message.raw)) is not None:
                 return held
-            self._messages.keep(message.raw, message)
+            self._messages[message.raw] = message
         return message
 
     def _read(self, raw: bytes) -> Message:
@@ -179,4 +171,6 @@ def _latest_turn(messages: Sequence[Message]) -> int:
 
 
 def _held_bytes(message: Message) -> int:
-    return 2 * len(message.raw) + MESSAGE_BYTES
+    """Of its own: one character out of a thousand may make all of a text four times as large."""
+    texts = sum(map(getsizeof, (*message.texts, *message.thoughts)))
+    return len(message.raw) + texts + sum(getsizeof(call.arguments) for call in message.calls) + MESSAGE_BYTES

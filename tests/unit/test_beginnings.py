@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.memory.caches import Caches
 from app.wire import beginnings as beginnings_module
 from app.wire import envelopes as envelopes_module
 from app.wire.beginnings import Beginnings
@@ -50,7 +51,7 @@ def told(request: ChatRequest) -> tuple[object, ...]:
 def test_a_body_is_read_alike_whatever_is_known_of_it(
     before: dict[str, Any], turns: list[list[dict[str, Any]]], after: dict[str, Any], spaced: bool
 ) -> None:
-    known = Beginnings(1 << 20)
+    known = Beginnings()
     messages: list[dict[str, Any]] = []
     for new in turns:
         messages = [*messages, *new]
@@ -62,7 +63,7 @@ def test_a_body_is_read_alike_whatever_is_known_of_it(
 @given(st.binary(max_size=12), st.integers(0, 80), st.integers(0, 12))
 def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int, cut: int) -> None:
     """Also where that makes them no JSON, or a key stand twice."""
-    known, body = Beginnings(1 << 20), b'{"model":"m","messages":[{"role":"user","content":"a"}],"user":"u"}'
+    known, body = Beginnings(), b'{"model":"m","messages":[{"role":"user","content":"a"}],"user":"u"}'
     read_request(body, beginnings=known)
     other = body[:place] + put + body[place + cut :]
     assert outcome(other, known) == outcome(other, None)
@@ -70,7 +71,7 @@ def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int,
 
 @pytest.mark.parametrize("rest", [b',"messages":[]}', b"]}", b",}", b',"model":"n"}', b""])
 def test_what_follows_a_known_beginning_is_judged_like_any_body(rest: bytes) -> None:
-    known, body = Beginnings(1 << 20), b'{"model":"m","messages":[{"role":"user","content":"a"}]}'
+    known, body = Beginnings(), b'{"model":"m","messages":[{"role":"user","content":"a"}]}'
     read_request(body, beginnings=known)
     other = body[:-1] + rest
     assert outcome(other, known) == outcome(other, None)
@@ -78,7 +79,7 @@ def test_what_follows_a_known_beginning_is_judged_like_any_body(rest: bytes) -> 
 
 @pytest.mark.parametrize("rest", [b".5", b"e5", b"5", b"0", b"a", b"{}", b'""'])
 def test_nothing_may_follow_a_known_message_but_another_one(rest: bytes) -> None:
-    known = Beginnings(1 << 20)
+    known = Beginnings()
     read_request(b'{"model":"m","messages":[{"role":"user","content":"a"}]}', beginnings=known)
     other = b'{"model":"m","messages":[{"role":"user","content":"a"}%b]}' % rest
     assert outcome(other, known) == outcome(other, None)
@@ -92,7 +93,7 @@ def outcome(body: bytes, known: Beginnings | None) -> object:
 
 
 def test_the_values_of_a_known_beginning_count() -> None:
-    known = Beginnings(1 << 20)
+    known = Beginnings()
     message = b'{"role":"user","content":[%b]}'
     full = message % b",".join([b"1"] * 900)
     body = b'{"model":"m","messages":[%b]}'
@@ -105,7 +106,7 @@ def test_the_values_of_a_known_beginning_count() -> None:
 
 
 def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, sizes = Beginnings(1 << 20), []
+    known, sizes = Beginnings(), []
     read = RawObject.__init__
 
     def reading(self: RawObject, text: bytes) -> None:
@@ -121,7 +122,7 @@ def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_there_is_room_for_so_many_bytes() -> None:
-    known = Beginnings(5_000)
+    known = Beginnings(Caches(5_000))
     bodies = [written({}, [{"role": "user", "content": f"{n}" * 2_000}], {}, spaced=False) for n in range(4)]
     for body in bodies:
         read_request(body, beginnings=known)
@@ -129,21 +130,32 @@ def test_there_is_room_for_so_many_bytes() -> None:
 
 
 def test_a_beginning_of_many_short_messages_is_found() -> None:
-    known = Beginnings(1 << 20)
+    known = Beginnings()
     body = b'{"model":"m","messages":[%b]}' % b",".join([b"{}"] * 300)
     read_request(body, beginnings=known)
     assert known.find(body) is not None
 
 
+def test_a_beginning_is_found_among_hundreds_that_are_as_long() -> None:
+    """What is not found is kept a second time when it has grown."""
+    known = Beginnings()
+    first = [{"role": "user", "content": f"{number:03}"} for number in range(200)]
+    bodies = [written({}, [message], {}, spaced=False) for message in first]
+    for body in bodies:
+        read_request(body, beginnings=known)
+    longer = [written({}, [message, {"role": "user", "content": "go on"}], {}, spaced=False) for message in first]
+    assert all(known.find(body) is not None for body in longer)
+
+
 def test_a_body_that_is_written_otherwise_is_read_each_time() -> None:
-    known = Beginnings(1 << 20)
+    known = Beginnings()
     body = json.dumps({"model": "m", "messages": [{}, {}]}, indent=1).encode()
     assert read_request(body, beginnings=known).raw_messages == (b"{}", b"{}")
     assert known.find(body) is None
 
 
 def test_one_history_may_go_on_in_several_ways() -> None:
-    known = Beginnings(1 << 20)
+    known = Beginnings()
     messages = [{"role": "user", "content": "x" * 100}]
     read_request(written({}, messages, {}, spaced=False), beginnings=known)
     for answer in ("a", "b", "c"):
@@ -152,8 +164,21 @@ def test_one_history_may_go_on_in_several_ways() -> None:
         read_request(longer, beginnings=known)
 
 
+def test_a_beginning_of_long_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are compared one by one."""
+    monkeypatch.setattr(beginnings_module, "LONGEST_JOINED", 50)
+    known = Beginnings()
+    said = [{"role": "user", "content": f"{number}" * 100} for number in range(3)]
+    read_request(written({}, said, {}, spaced=True), beginnings=known)
+    longer = written({}, [*said, {"role": "user", "content": "go on"}], {}, spaced=True)
+    assert known.find(longer) is not None
+    for number in range(3):
+        assert known.find(longer.replace(b"%d" % number * 100, b"%d" % number * 99 + b"x")) is None
+    assert known.find(longer.replace(b", ", b",  ")) is None
+
+
 def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:
-    known = Beginnings(1 << 20)
+    known = Beginnings()
     messages: list[dict[str, Any]] = []
     for number in range(5):
         messages = [*messages, {"role": "user", "content": f"{number}"}]
@@ -163,7 +188,7 @@ def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:
 
 def test_a_beginning_goes_with_the_one_that_grew_out_of_it() -> None:
     """Also where many are as long, and end alike."""
-    known = Beginnings(100_000)
+    known = Beginnings(Caches(100_000))
     bodies = [
         [
             written({}, [{"role": "user", "content": f"{number:04}" * 2_500}, *grown], {}, spaced=False)

@@ -37,26 +37,9 @@ def test_use_keeps_an_entry_from_going_and_a_look_does_not() -> None:
     assert list(held) == ["a", "c"]
 
 
-def test_the_bytes_of_all_entries_are_bounded_and_the_latest_stays_however_large_it_is() -> None:
-    held: BoundedMap[str, bytes] = BoundedMap(most_bytes=10, size=len)
-    held.keep("a", b"12345")
-    held.keep("b", b"12345")
-    assert list(held) == ["a", "b"]
-    held.keep("a", b"1")
-    held.keep("c", b"1234")
-    assert list(held) == ["b", "a", "c"], "what was replaced takes up no room"
-    held.keep("d", b"12345678901")
-    assert list(held) == ["d"]
-    held.pop("d")
-    held.keep("e", b"1234567890")
-    held.clear()
-    held.keep("f", b"1234567890")
-    assert list(held) == ["f"]
-
-
 def test_an_entry_holds_so_long_from_when_it_was_kept() -> None:
     clock = Clock()
-    held: BoundedMap[str, int] = BoundedMap(seconds=10.0, clock=clock)
+    held: BoundedMap[str, int] = BoundedMap(9, seconds=10.0, clock=clock)
     held.keep("a", 1)
     clock.now = 9.9
     assert held.use("a") == 1
@@ -89,8 +72,8 @@ def test_somebody_is_told_of_what_is_pushed_out_and_of_nothing_else() -> None:
 class Naive:
     """The same with a list of keys, values and times, the next to go first."""
 
-    def __init__(self, most: int, most_bytes: int, seconds: float, clock: Clock) -> None:
-        self.most, self.most_bytes, self.seconds, self.clock = most, most_bytes, seconds, clock
+    def __init__(self, most: int, seconds: float, clock: Clock) -> None:
+        self.most, self.seconds, self.clock = most, seconds, clock
         self.entries: list[tuple[str, int, float]] = []
         self.gone: list[tuple[str, int]] = []
 
@@ -100,9 +83,7 @@ class Naive:
     def keep(self, key: str, value: int) -> None:
         others = [entry for entry in self.entries if entry[0] != key]
         self.entries = [*others, (key, value, self.clock() + self.seconds)]
-        while len(self.entries) > 1 and (
-            len(self.entries) > self.most or sum(size for _, size, _ in self.entries) > self.most_bytes
-        ):
+        while len(self.entries) > self.most:
             key, value, _ = self.entries.pop(0)
             self.gone.append((key, value))
 
@@ -126,15 +107,12 @@ STEPS = st.one_of(
 )
 
 
-@given(most=st.integers(1, 4), most_bytes=st.integers(1, 20), steps=st.lists(STEPS, max_size=40))
-def test_it_does_what_a_list_would_do(most: int, most_bytes: int, steps: list[tuple[str, str, int]]) -> None:
-    """Values are their own sizes."""
+@given(most=st.integers(1, 4), steps=st.lists(STEPS, max_size=40))
+def test_it_does_what_a_list_would_do(most: int, steps: list[tuple[str, str, int]]) -> None:
     clock, gone = Clock(), list[tuple[str, int]]()
-    naive = Naive(most, most_bytes, 5.0, clock)
+    naive = Naive(most, 5.0, clock)
     held: BoundedMap[str, int] = BoundedMap(
         most,
-        most_bytes=most_bytes,
-        size=lambda value: value,
         seconds=5.0,
         clock=clock,
         pushed_out=lambda key, value: gone.append((key, value)),
@@ -155,12 +133,13 @@ def test_it_does_what_a_list_would_do(most: int, most_bytes: int, steps: list[tu
 
 
 def test_what_is_dropped_takes_up_no_room() -> None:
-    held: BoundedMap[str, bytes] = BoundedMap(most_bytes=10, size=len)
-    for key, size in (("a", 4), ("b", 2), ("c", 4)):
-        held.keep(key, b"1" * size)
-    held.drop(lambda key, value: key == "a" or len(value) == 2)
-    held.keep("d", b"123456")
-    assert list(held) == ["c", "d"]
+    held: BoundedMap[str, int] = BoundedMap(3)
+    for number, key in enumerate("abc"):
+        held.keep(key, number)
+    held.drop(lambda key, number: key == "a" or number == 1)
+    held.keep("d", 3)
+    held.keep("e", 4)
+    assert list(held) == ["c", "d", "e"]
 
 
 def test_nothing_is_left_of_an_entry_that_went() -> None:

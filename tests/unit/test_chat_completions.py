@@ -15,6 +15,7 @@ from app.core.history.messages import Media, ToolCall
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
+from app.memory.caches import ENTRY_BYTES, Caches
 from app.wire import members, objects
 from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.messages import canonical, read_message
@@ -24,7 +25,7 @@ from app.wire.echoes import LONGEST_COMPARED
 from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
 from app.wire.model import model_in
-from app.wire.reader import MESSAGE_BYTES, PLACE_BYTES, MessageReader
+from app.wire.reader import MESSAGE_BYTES, MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (
@@ -34,7 +35,7 @@ BODY = (
 
 
 def reader(ignore: tuple[str, ...] = (), cache_bytes: int = 1 << 20) -> MessageReader:
-    return MessageReader(IDENTITY, read_message, ignore, cache_bytes)
+    return MessageReader(IDENTITY, read_message, ignore, Caches(cache_bytes))
 
 
 def talk(*messages: dict[str, Any]) -> Conversation:
@@ -99,8 +100,9 @@ def test_the_model_of_a_body_is_found_without_reading_the_rest(body: bytes, mode
     assert model_in(body) == model
 
 
-def test_arguments_with_too_many_values_count_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "MOST_ARGUMENT_VALUES", 10)
+@pytest.mark.parametrize(("bound", "most"), [("MOST_ARGUMENT_VALUES", 10), ("LONGEST_MEANT", 30)])
+def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
+    monkeypatch.setattr(objects, bound, most)
 
     def digested(arguments: str) -> bytes:
         return canonical({"role": "assistant", "tool_calls": [{"id": "c", "function": {"arguments": arguments}}]})
@@ -606,7 +608,7 @@ def test_a_message_with_a_key_that_stands_twice_is_cut_as_it_was_read() -> None:
 
 def test_a_message_that_was_read_again_is_not_the_next_to_be_forgotten() -> None:
     first, second, third = (b'{"role":"user","content":"%d"}' % number for number in range(3))
-    reading_ = reader(cache_bytes=2 * (2 * len(first) + MESSAGE_BYTES + PLACE_BYTES))
+    reading_ = reader(cache_bytes=2 * (MESSAGE_BYTES + ENTRY_BYTES + 200))
     for raw in (first, second, first, third):
         reading_.read([raw])
     assert [reading_.unread_bytes([raw]) for raw in (first, third)] == [0, 0]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidRequest
+from app.memory.caches import Caches
 from app.wire import envelopes
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.request import ChatRequest, read_request
-from app.wire.envelopes import Envelopes
 from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import ResizedObject, TooManyValues, Unreadable
 
@@ -140,10 +140,8 @@ def test_of_envelopes_that_begin_alike_the_latest_are_known() -> None:
     assert [is_known(body, known) for body in reversed(bodies)] == [True] * envelopes.MOST_ALIKE + [False]
 
 
-def test_there_is_room_for_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envelopes, "MOST_BYTES", 10_000)
-    known = Beginnings()
-    known.envelopes = Envelopes()
+def test_there_is_room_for_so_many_bytes() -> None:
+    known = Beginnings(Caches(10_000))
     bodies = [BODY.replace(b'"m"', b'"%d"' % n) for n in range(4)]
     for body in bodies:
         read_request(body, beginnings=known)
@@ -158,4 +156,12 @@ def test_requests_that_say_the_same_beside_their_messages_know_it() -> None:
     assert again.alike is first.alike is not None
     assert other.alike is not first.alike
     assert first.asking(threshold=9).alike is None
+
+
+def test_what_is_kept_of_a_request_holds_none_of_its_messages() -> None:
+    known = Beginnings()
+    read_request(BODY, beginnings=known)
+    [(_, [envelope])] = known.envelopes._kept.items()
+    assert (envelope.request.raw_messages, envelope.request.source) == ((), envelope.rest)
+    assert b"Hello" not in envelope.rest.text
     assert read_request(BODY).alike is not read_request(BODY).alike

@@ -18,6 +18,7 @@ from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations, Tool
 from app.core.tokens.estimate import estimate
 from app.core.tokens.rules import CountingRules, rules_for
+from app.memory.caches import Caches
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
@@ -156,7 +157,7 @@ def test_volatile_text_that_digests_leave_out_still_costs_its_tokens() -> None:
 
 def test_the_memory_is_bounded() -> None:
     tables = Tables()
-    estimator = Estimator(tables, most_remembered=3)
+    estimator = Estimator(tables, Caches(1_800))
     messages = read([{"role": "user", "content": f"message number {n}"} for n in range(10)])
 
     def uncounted(part: Sequence[Message]) -> int:
@@ -292,7 +293,7 @@ def test_a_table_is_loaded_when_the_first_text_is_counted_and_not_before() -> No
 
 def test_what_is_counted_of_a_history_holds_for_a_longer_one_and_its_model_alone() -> None:
     tables = Tables()
-    estimator = Estimator(tables, most_remembered=1)
+    estimator = Estimator(tables, Caches(1))
     beginning = History(read(TALK[:2]))
     estimator.prompt("gpt-4o", beginning, b"", Declarations).costs()
     longer = beginning.grown(read(TALK[2:]))
@@ -307,7 +308,7 @@ def test_what_is_counted_of_a_history_holds_for_a_longer_one_and_its_model_alone
 @pytest.mark.parametrize("beginning", [2, 3, 5])
 def test_what_several_histories_begin_with_is_counted_once(beginning: int) -> None:
     tables = Tables()
-    estimator = Estimator(tables, most_remembered=1)
+    estimator = Estimator(tables, Caches(1))
     shared = History(read(TALK[:beginning]))
     estimator.prompt("gpt-4o", shared.grown(read(TALK[beginning:])), b"", Declarations).costs()
     tables.counted.clear()

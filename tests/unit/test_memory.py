@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from app.compaction import memory
-from app.compaction.memory import SECONDS, ChunkMemory
+from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory
+from app.memory.caches import Caches
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))
@@ -15,7 +13,7 @@ CHUNK = chunk(TALK, 0, 4)
 
 
 def test_chunks_apply_where_both_ends_are_in_the_chain() -> None:
-    held = ChunkMemory()
+    held = ChunkMemory(Caches())
     held.keep("t", [CHUNK])
     assert held.chunks_in("t", "additive", TALK.chain.digests) == [CHUNK]
     assert held.chunks_in("t", "additive", TALK.chain.digests[:4]) == []
@@ -25,21 +23,20 @@ def test_chunks_apply_where_both_ends_are_in_the_chain() -> None:
 
 def test_what_is_old_is_not_used() -> None:
     now = 0.0
-    held = ChunkMemory(lambda: now)
+    held = ChunkMemory(Caches(), lambda: now)
     held.keep("t", [CHUNK])
     now = SECONDS
     assert held.chunks_in("t", "additive", TALK.chain.digests) == []
 
 
-def test_what_was_kept_last_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MOST_REMEMBERED", 2)
-    held = ChunkMemory()
+def test_what_was_kept_last_stays() -> None:
+    held = ChunkMemory(Caches(3 * CHUNK_BYTES))
     held.keep("t", [replace(CHUNK, id=id_) for id_ in ("a", "b", "a", "c")])
     assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["a", "c"]
 
 
 def test_a_deleted_conversation_is_forgotten() -> None:
-    held = ChunkMemory()
+    held = ChunkMemory(Caches())
     held.keep("t", [CHUNK, replace(CHUNK, id="other", conversation_id="other")])
     held.forget("t", "conv")
     assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["other"]
@@ -47,7 +44,7 @@ def test_a_deleted_conversation_is_forgotten() -> None:
 
 def test_nothing_of_a_deleted_conversation_is_kept_although_it_is_too_old_to_be_used() -> None:
     now = 0.0
-    held = ChunkMemory(lambda: now)
+    held = ChunkMemory(Caches(), lambda: now)
     held.keep("t", [CHUNK, replace(CHUNK, id="other", conversation_id="other")])
     now = SECONDS
     held.forget("t", "conv")
@@ -55,7 +52,7 @@ def test_nothing_of_a_deleted_conversation_is_kept_although_it_is_too_old_to_be_
 
 
 def test_what_could_not_be_stored_is_given_out_once_to_be_stored() -> None:
-    held = ChunkMemory()
+    held = ChunkMemory(Caches())
     held.keep("t", [CHUNK])
     held.keep("t", [replace(CHUNK, id="late")], stored=False)
     assert held.take_unstored("t", "additive", TALK.chain.digests[:4]) == []

@@ -16,6 +16,7 @@ from app.compaction.job import CompactionStart
 from app.compaction.progress import RECOVERIES, Progress
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
+from app.memory.caches import Caches
 from app.memory.lineages import Lineage
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, turns
 
@@ -101,7 +102,7 @@ async def judged(*compactions: Compaction) -> Code | None:
 
     job.beside = at_once
     nothing: Any = None
-    compactor = Compactor(*(nothing,) * 9, "here")
+    compactor = Compactor(*(nothing,) * 9, "here", Caches())
     for _ in range(VAIN_PASSES):
         request = progress(job=job)
         for compaction in compactions:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from app.core.history.messages import Message
+from app.memory.caches import Caches
 from app.wire.chat_completions.messages import read_message
 from app.wire.format import Draft
 from app.wire.formats import FORMATS, mark_of
@@ -19,7 +20,7 @@ class Counting:
 
     def __init__(self, cache_bytes: int = 1 << 20) -> None:
         self.decoded: list[bytes] = []
-        self.reader = MessageReader(IDENTITY, self._decode, cache_bytes=cache_bytes)
+        self.reader = MessageReader(IDENTITY, self._decode, caches=Caches(cache_bytes))
 
     def _decode(self, raw: bytes, ignore: Sequence[re.Pattern[str]]) -> Draft:
         self.decoded.append(raw)

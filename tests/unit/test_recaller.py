@@ -12,6 +12,7 @@ from app.compaction.recaller import Recaller
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.ladder import Decision
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
+from app.memory.caches import CACHE_BYTES, ENTRY_BYTES, Caches
 from app.settings import load
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
@@ -62,8 +63,8 @@ def quoted(found: Decision) -> str:
     return "".join(part.text for part in found.view.parts if isinstance(part, Recalled))
 
 
-def recaller(**changes: Any) -> Recaller:
-    return Recaller(Now(), **changes)  # type: ignore[arg-type]
+def recaller(most_bytes: int = CACHE_BYTES) -> Recaller:
+    return Recaller(Now(), Caches(most_bytes))  # type: ignore[arg-type]
 
 
 def test_it_reads_on_and_forgets_after_a_deletion() -> None:
@@ -89,7 +90,7 @@ def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
         assert recalled(roomy, asked) == recalled(tight, asked)
     assert len(tight._held._held) == 1
     assert len(roomy._held._held) == 2
-    assert roomy._held.held_bytes == sum(held.recollection.size for held in roomy._held._held.values())
+    assert roomy._held.held_bytes == sum(held.recollection.size + ENTRY_BYTES for _, held in roomy._held.items())
 
 
 def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
@@ -104,7 +105,7 @@ def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
 def test_requests_of_one_conversation_may_come_at_once() -> None:
     """In other branches of it, too: neither sees the words of the other."""
     work = Work()
-    kept = Recaller(work)
+    kept = Recaller(work, Caches())
 
     async def play() -> list[tuple[str, Decision]]:
         async def one(bird: str, more: int) -> tuple[str, Decision]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
 
+from app.memory.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
 from app.wire.paths import LARGEST_BODIES
 
@@ -60,6 +61,8 @@ class LimitSettings(Section):
     """Largest chat request body; null means what the vendor of its API takes: 32 MiB for Messages, else 50 MiB."""
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies that are being served."""
+    cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
+    """Memory for what is remembered of conversations; what was used longest ago goes first."""
     upload_bytes: int = Field(1_000_000_000, ge=1_000)
     """Largest body of any other request; it is passed on as it comes."""
     connections: int = Field(1_000, ge=1)
@@ -100,6 +103,7 @@ class LimitSettings(Section):
         return self.model_copy(
             update={
                 "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.body_of())),
+                "cache_bytes": self.cache_bytes // workers,
                 "connections": max(self.connections // workers, 1),
             }
         )

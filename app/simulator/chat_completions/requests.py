@@ -94,7 +94,7 @@ class Reader:
     """Turns bodies into requests. Not for several threads."""
 
     def __init__(self, count: Count) -> None:
-        self._estimator = Estimator(_Words(count), _CACHED_MESSAGES)
+        self._estimator = Estimator(_Words(count))
         self._messages = MessageReader(_IDENTITY, read_message)
         self._recent = PromptCache()
         self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)

@@ -196,7 +196,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         alike=object(),
     )
     if beginnings is not None and not request.pins:  # Those count the messages.
-        beginnings.envelopes.keep(source, "messages", request)
+        beginnings.envelopes.keep(source, "messages", lambda rest: ChatRequest(rest, (), *_beside(request)))
     return request
 
 
