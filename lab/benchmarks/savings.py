@@ -24,12 +24,12 @@ from typing import Any
 import httpx2
 import structlog
 
+from lab.benchmarks import talks
 from lab.replay.converting import converted
 from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES
 from lab.replay.recordings import Message, Recording
 from lab.replay.stage import Stage, stage
 from lab.simulator import Record, Simulator
-from lab.benchmarks import talks
 
 MODEL, CLAUDE = "gpt-4o", "claude-sonnet-5"
 COMPLETION = 5.0
