@@ -22,6 +22,7 @@ FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
 CONVERSATIONS ?= 500
+RECORDS ?= 500000
 SERVED ?= 40
 MINUTES ?= 1
 SCALE ?= 1.0
@@ -40,7 +41,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env migrations
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -192,6 +193,10 @@ isolation: dev-env ## several tenants with the same names and each other's ids, 
 
 scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
 	$(VENV)/python -m lab.benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
+
+migrations: dev-env ## how long a migration takes, on both databases: docs/operations.md; options: CONVERSATIONS=50000 RECORDS=500000
+	$(VENV)/python -m lab.benchmarks.migrations --records $(RECORDS) \
+		--conversations '$(if $(findstring command,$(origin CONVERSATIONS)),$(CONVERSATIONS),50000)'
 
 bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2 WITH=dir
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -1,4 +1,4 @@
-"""The command line: run, serve, migrate, doctor, link, tables, models, plan, conversations, bench, demo, replay.
+"""The command line of Steno: `steno --help` lists its commands.
 
 What a command needs is imported when it runs, so that the others start fast.
 """
@@ -299,6 +299,17 @@ def plan(
     else:
         for line in planning.in_words(planned):
             typer.echo(line)
+
+
+@cli.command()
+def statusline(
+    url: Annotated[str | None, typer.Option(help="Steno's address; otherwise ANTHROPIC_BASE_URL.")] = None,
+) -> None:
+    """Print a line about a session of Claude Code, named by what Claude Code writes to standard input."""
+    from app.commands.statusline import status_line
+
+    if line := status_line(sys.stdin.buffer.read(), os.environ, url):
+        typer.echo(line)
 
 
 @cli.command()

@@ -101,5 +101,6 @@ def number(index: int) -> int:
 
 
 FILTERS = {
-    each.__name__: each for each in (short, whole, money, gain, percent, ago, exactly, machine, digest, words, coded, number)
+    each.__name__: each
+    for each in (short, whole, money, gain, percent, ago, exactly, machine, digest, words, coded, number)
 }

@@ -108,7 +108,7 @@ class Pair:
     @property
     def expected(self) -> float:
         """What the run without costs by what the ledger says of the run with it."""
-        return (self.with_steno.totals["cost"] + self.with_steno.totals["saved_cost"]) * 1e6
+        return float(self.with_steno.totals["cost"] + self.with_steno.totals["saved_cost"]) * 1e6
 
     @property
     def off_by(self) -> float:

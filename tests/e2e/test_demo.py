@@ -10,9 +10,8 @@ import httpx2
 import pytest
 
 from app.tasks.server import RunningServer
-from app.commands import demo
-from lab.simulator import Fault, Simulator
 from app.tokens.tokenizer import Tokenizer
+from lab.commands import demo
 from lab.simulator import Fault, Simulator
 from tests.e2e import commands
 

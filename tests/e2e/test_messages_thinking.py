@@ -19,7 +19,6 @@ import pytest
 
 from lab.simulator import Simulator
 from lab.simulator.messages.thoughts import misplaced
-from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.raw import Answer, get, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno
 from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn

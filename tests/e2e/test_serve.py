@@ -114,6 +114,15 @@ def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {".local", "settings.yaml", "stderr", "stdout"}
 
 
+def test_a_database_that_is_away_is_no_error_for_a_pod_that_migrates_if_it_can(tmp_path: Path) -> None:
+    """Steno starts without it as well."""
+    away = {"DATABASE_URL": "postgresql://steno@127.0.0.1:1/steno"}
+    assert commands.run(["migrate"], tmp_path, **away).returncode == 1
+    ended = commands.run(["migrate", "--if-reachable"], tmp_path, **away)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "Not migrated: the database cannot be reached" in ended.stdout
+
+
 def test_the_secret_outlives_a_restart(serve: Serve, tmp_path: Path) -> None:
     first = serve()
     secret = (tmp_path / ".local/share/steno" / "steno.secret").read_bytes()

@@ -13,7 +13,6 @@ from typing import Any
 
 from app.core.summary.prompts import RULES_HEADING
 from lab.simulator import Record
-from tests.histories.talks import PROTOCOLS, SENTENCES, Traits, without_halves
 from tests.histories.talks import SENTENCES, Traits, without_halves
 from tests.histories.wires import Asked, Json, Said
 
@@ -100,7 +99,7 @@ class Judge:
         own, task = without_halves(asked.question), without_halves(asked.task)
         if own not in texts:
             yield "question", f"The newest words of the user's own are not verbatim in the payload: {own[:90]!r}"
-        if task not in texts:
+        if task != own and task not in texts:
             yield "task", f"What the turn began with is not verbatim in the payload: {task[:90]!r}"
         for block in asked.blocks:
             if not any(block in text for text in texts):

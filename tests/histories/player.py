@@ -197,7 +197,8 @@ class _Player:
         return ""
 
     def _left_out(self, messages: int) -> dict[int, str]:
-        """The places that Steno names as left out or cleared, and which, once it has stored what it did to a history of that length."""
+        """The places that Steno names as left out or cleared, each with which of the two, once it has stored what it
+        did to a history of that length."""
         lead = leading(self._history)
         deadline = time.monotonic() + STORED_SECONDS
         while self._conversation and time.monotonic() < deadline:

@@ -202,6 +202,31 @@ def test_pods_and_replicas_migrate_before_a_probe_waits_for_them() -> None:
     assert STENO["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
 
 
+def test_pods_have_the_memory_that_sizing_says_they_take() -> None:
+    """By the figures of docs/operations.md: what a process takes, its caches, and large bodies at once."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    process = re.search(r"A process takes (\d+) MB, `limits.cache_bytes`", page)
+    times = re.search(r"up to ([\d.]+) times\s+`limits.in_flight_bytes`", page)
+    assert process is not None
+    assert times is not None
+    for name, text in KUBERNETES.items():
+        cached, in_flight = (
+            int(re.search(rf"{setting}\W+(?:value\W+)?(\d+)", text, re.IGNORECASE)[1])  # type: ignore[index]
+            for setting in ("cache_bytes", "in_flight_bytes")
+        )
+        used = int(process[1]) * 1_000_000 + cached
+        [memory] = [
+            steno["resources"] for _, steno in pods() if f"memory: {steno['resources']['requests']['memory']}" in text
+        ]
+        assert used <= bytes_of(memory["requests"]["memory"]), name
+        assert used + float(times[1]) * in_flight <= bytes_of(memory["limits"]["memory"]), name
+
+
+def bytes_of(memory: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", memory).groups()  # type: ignore[union-attr]
+    return int(number) << {"Mi": 20, "Gi": 30}[unit]
+
+
 def test_pods_have_time_to_drain_and_are_asked_whether_they_live_and_are_ready() -> None:
     for pod, steno in pods():
         waits = steno.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from app.core.summary.prompts import RULES_HEADING
 from lab.simulator.log import Record
-from tests.histories.judge import Judge
+from tests.histories.judge import CLEARED, Judge
 from tests.histories.talks import BLOCKS, SENTENCES, traits_of
 from tests.histories.wires import Asked, Said
 
@@ -22,6 +23,7 @@ ANSWER: Any = {"role": "assistant", "content": "mk1x2z It is this: " + SENTENCES
 QUESTION: Any = {"role": "user", "content": "mk1x3z And now?"}
 ASKED = Asked(
     (Said(SYSTEM), Said(FIRST, (("mk1x1z", ""),)), Said(ANSWER, (("mk1x2z", ""),)), Said(QUESTION, (("mk1x3z", ""),))),
+    QUESTION["content"],
     QUESTION["content"],
     (BLOCK,),
     0,
@@ -39,10 +41,12 @@ def summary(*shown: str) -> Record:
     return sent({"role": "user", "content": "\n".join(shown)}, kind="summary", text=NOTES)
 
 
-def kinds(*records: Record, calls: tuple[Record, ...] = ()) -> list[str]:
-    judge = Judge(TRAITS, lambda _: frozenset())
+def kinds(
+    *records: Record, calls: tuple[Record, ...] = (), left_out: Mapping[int, str] | None = None, asked: Asked = ASKED
+) -> list[str]:
+    judge = Judge(TRAITS, lambda _: left_out or {})
     judge.learn(calls)
-    return [violation.kind for violation in judge.judge(1, ASKED, "messages", records)]
+    return [violation.kind for violation in judge.judge(1, asked, "messages", records)]
 
 
 NOTED: Any = {"role": "user", "content": f"[Notes]\n{NOTES}\n\n{BLOCK}"}
@@ -71,6 +75,21 @@ def test_a_summary_stands_for_what_its_call_was_shown() -> None:
 )
 def test_what_is_missing_or_stands_in_anothers_name_is_found(messages: tuple[Any, ...], kind: str) -> None:
     assert kinds(sent(*messages)) == [kind]
+
+
+def test_what_the_turn_began_with_is_missed_beside_what_was_said_since() -> None:
+    interrupted = replace(ASKED, task="mk1x1z Look.")
+    assert kinds(sent(SYSTEM, FIRST, ANSWER, QUESTION), asked=interrupted) == []
+    shown = (summary("mk1x1z Look.", "mk1x2z It is"),)
+    assert kinds(sent(SYSTEM, NOTED, QUESTION), calls=shown, asked=interrupted) == ["task"]
+
+
+def test_what_was_cleared_is_known_by_what_stands_in_its_place() -> None:
+    cleared: Any = {"role": "user", "content": CLEARED}
+    assert kinds(sent(SYSTEM, FIRST, cleared, QUESTION), left_out={2: "cleared"}) == []
+    assert kinds(sent(SYSTEM, FIRST, QUESTION), left_out={2: "cleared"}) == ["lost"]
+    assert kinds(sent(SYSTEM, FIRST, cleared, QUESTION)) == ["lost"]
+    assert kinds(sent(SYSTEM, FIRST, QUESTION), left_out={2: "pruned"}) == []
 
 
 def test_a_refusal_for_the_shape_counts_even_where_it_was_mended() -> None:

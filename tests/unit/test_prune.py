@@ -61,7 +61,7 @@ def test_they_stay_away_while_the_history_grows() -> None:
 
 def test_units_go_as_a_whole() -> None:
     talk = conversation(message("user", "do"), *step("a"), *step("b"), *step("c"), QUESTION)
-    assert gone(pruned(talk, 120)) == [0, 1, 2]
+    assert gone(pruned(talk, 120)) == [1, 2]
 
 
 def test_instructions_pins_the_last_question_and_the_last_unit_stay() -> None:

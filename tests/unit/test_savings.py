@@ -166,6 +166,7 @@ def test_what_is_saved_is_what_it_would_have_cost_less_what_it_cost() -> None:
     saved = cost_of(Tokens(11_000, 10, 9_900), Tokens(51_000, 10, 49_900))
     assert saved == pytest.approx(40_000 * 1 / 1e6)
     lost = cost_of(Tokens(8_000, 10, 500), Tokens(52_000, 10, 50_000))
+    assert lost is not None
     assert lost == pytest.approx((2_000 * 10 + 50_000 - 7_500 * 10 - 500) / 1e6)
     assert lost < 0
 
