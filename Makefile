@@ -234,9 +234,10 @@ screenshots: dev-env ## write docs/images anew: the inspector's pages, in both t
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.screenshots docs/images
 
-costs: dev-env ## what summaries cost, each way to make them, with the cost gate and without; options: FILE=dialogues.jsonl
+costs: dev-env ## an agent with Steno and without it; or what summaries cost, each way to make them: FILE=dialogues.jsonl
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.costs $(if $(FILE),'$(FILE)')
+	$(if $(FILE),,$(VENV)/python -m lab.benchmarks.savings)
 
 slow: dev-env ## turns that wait where a summary takes three of them; options: FILE=dialogues.jsonl CHAIN=10 BACKGROUND=off,on
 	@$(VENV)/python scripts/fetch_tables.py .tables

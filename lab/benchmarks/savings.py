@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -159,9 +160,9 @@ def pairs(windows: Iterable[int], billings: Iterable[Billing]) -> Iterator[Pair]
             yield Pair(billing, window, without, play(recording, billing, window, compacts=True))
 
 
-def agent(tokens: int, billing: Billing) -> Recording:
-    """Of about so many tokens in the end, in the format of who bills like this."""
-    made = talks.agent(tokens, lambda text: len(text) // 4)
+def agent(tokens: int, billing: Billing, root: Path = talks.ROOT) -> Recording:
+    """Of about so many tokens in the end, in the format of who bills like this; it reads the files below `root`."""
+    made = talks.agent(tokens, lambda text: len(text) // 4, root=root)
     return converted(made, MESSAGES if billing.ttl else CHAT_COMPLETIONS)
 
 

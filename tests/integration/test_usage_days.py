@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select, text
 
-from app.core.tokens.usage import Price, Tokens
+from app.core.tokens.usage import Decided, Price, Tokens
 from app.store import Store, StoreUnavailable, UsageRecord, migrations
 from app.store import usage_days as usage_days_module
 from app.store.database import Database
@@ -71,9 +71,42 @@ async def test_they_are_those_of_the_records(store: Store) -> None:
     assert sum(each.sums.prompt for each in found.days) == sum(100 + number for number in range(12))
     assert sum(each.sums.failed for each in found.days) == 1
     assert sum(each.sums.priced for each in found.days) == 11
-    saved = sum(each.sums.saved_cost for each in found.days)
-    assert saved == pytest.approx(sum(1_000 * number * 2.0 for number in range(12)) / 1_000_000)
     assert [(each.model, each.sums.calls) for each in found.models] == [("gpt-4o-mini", 6), ("gpt-4o", 5)]
+
+
+async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in_all(store: Store) -> None:
+    """Some of it is not known, some was too large for its window, and summaries cost."""
+    decided = Decided(window=2_000, limit=1_900, trigger=1_400)
+    records = [
+        *(record(number, saved_cost=(number - 4) / 8, decided=decided) for number in range(9)),
+        record(9, saved_cost=None, cost=None),
+        record(10, purpose="summary", saved=0, context_status=None, saved_cost=-0.25, model="summariser"),
+        record(11, saved_cost=2.0, decided=replace(decided, limit=5_000)),
+    ]
+    await write(store, records)
+    expected = sum(each.saved_cost or 0.0 for each in records)
+    large = [each for each in records if each.is_too_large]
+    assert [each.id for each in large] == [f"u-{number}" for number in range(1, 9)], "of u-0 nothing was left out"
+
+    found = await store.usage_days(TENANT, 7)
+    assert sum(each.sums.saved_cost for each in found.days) == expected
+    assert sum(each.saved_cost or 0.0 for each in found.models) == expected
+    assert next(each.saved_cost for each in found.models if each.model == "summariser") == -0.25
+    assert sum(each.sums.too_large for each in found.days) == len(large)
+    assert sum(each.sums.too_large_tokens for each in found.days) == 2_000 * len(large)
+    assert sum(each.sums.too_large_saved_cost for each in found.days) == sum(each.saved_cost or 0.0 for each in large)
+
+    told = await store.usage_report(TENANT, 0, 1 << 50, model=None, by="model")
+    groups = [group.sums for group in told.groups]
+    pages = [await store.usage(TENANT, f"c{name}", limit=1, after=None, order="desc") for name in range(3)]
+    for all_sums in ([told.sums], groups, [page.sums for page in pages]):
+        assert sum((of.messages.saved_cost or 0.0) + (of.summaries.saved_cost or 0.0) for of in all_sums) == expected
+        assert sum(of.messages.too_large for of in all_sums) == len(large)
+        assert sum(of.messages.too_large_tokens for of in all_sums) == 2_000 * len(large)
+
+    await store.delete_conversation(TENANT, "c1")
+    left = sum(each.saved_cost or 0.0 for each in records if each.conversation_id != "c1")
+    assert sum(each.sums.saved_cost for each in (await store.usage_days(TENANT, 7)).days) == left
 
 
 async def test_what_is_written_twice_is_added_once(store: Store) -> None:

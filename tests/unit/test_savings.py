@@ -10,7 +10,7 @@ from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whol
 from app.core.tokens.usage import UNBILLED, Bill, Charge, Price, Tariff, Tokens, charge
 
 TARIFF = Tariff("model", "settings", ((0, Price(10, 50, cached=1, written=12.5)),))
-COMPACTED = Sent(Estimated(50_000, 10_000), prompt=10_000, whole=50_000, caches=True)
+COMPACTED = Sent(Estimated(50_000, 10_000), prompt=10_000, whole=50_000, counted=(50_000, 50_000), caches=True)
 """A request of which 40,000 tokens were taken out."""
 
 
@@ -25,7 +25,7 @@ def whole(
 
 def test_a_request_of_which_nothing_was_ever_taken_is_what_was_reported() -> None:
     tokens = Tokens(900, 10, 300)
-    earlier = Sent(Estimated(700, 700), prompt=800, whole=800)
+    earlier = later(Tokens(800, 10), Estimated(700, 700), None)
     assert whole(tokens, 1_000, 1_000, None) is tokens
     assert whole(tokens, 1_000, 1_000, earlier) is tokens
 
@@ -68,9 +68,13 @@ def test_a_change_breaks_the_cache_for_what_is_sent_and_not_for_what_came() -> N
     assert lagging == Tokens(52_000, 10, 49_872)
 
 
-def test_what_was_added_is_measured_by_what_the_conversation_took_so_far() -> None:
-    doubled = replace(COMPACTED, whole=100_000)
-    assert whole(Tokens(8_000, 10, 500), 52_000, 8_000, doubled, ratio=1.3).prompt == 104_000
+def test_what_was_added_is_measured_by_what_was_counted_of_the_conversation() -> None:
+    """1,000 of our tokens were 1,500 at first and 500 later on, in a payload of which something was taken out."""
+    first = later(Tokens(1_500, 10, 0), Estimated(1_000, 1_000), None)
+    changed = later(Tokens(300, 10, 0), Estimated(2_000, 200), first)
+    grown = later(Tokens(800, 10, 300), Estimated(3_000, 1_200), changed)
+    assert [each.whole for each in (first, changed, grown)] == [1_500, 3_000, 3_500]
+    assert later(Tokens(100, 10, 0), Estimated(4_000, 100), grown).whole == 4_500
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_a_provider_keeps_prompts_of_which_it_read_or_wrote_most(tokens: Tokens,
 
 
 def test_a_large_turn_does_not_hide_that_all_before_it_was_read() -> None:
-    before = Sent(Estimated(1_000, 1_000), prompt=1_000, whole=1_000)
+    before = later(Tokens(1_000, 10, 0), Estimated(1_000, 1_000), None)
     found = later(Tokens(9_000, 10, 950), Estimated(9_000, 9_000), before)
     assert (found.caches, found.lag) == (True, 50)
 

@@ -52,6 +52,8 @@ class Sent:
     """As it was sent."""
     whole: int
     """As it came."""
+    counted: tuple[int, int]
+    """What the provider counted of the conversation so far, and what we estimated of the same."""
     caches: bool = False
     """Whether the provider keeps such prompts."""
     lag: int = 0
@@ -83,6 +85,13 @@ def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | Non
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
+    if before is None:
+        counted = tokens.prompt, estimated.sent
+    elif _extends(estimated, before):
+        more = tokens.prompt - before.prompt, estimated.came - before.estimated.came
+        counted = before.counted[0] + more[0], before.counted[1] + more[1]
+    else:
+        counted = before.counted
     caches, lag = (before.caches, before.lag) if before else (False, 0)
     if tokens.cached is not None or tokens.written is not None:
         if before is None or not _extends(estimated, before):
@@ -92,7 +101,7 @@ def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | Non
             caches = read + written >= least
             lag = max(0, before.prompt - read) if read >= least else lag
     long = bool(tokens.written_hour) or (not written and before is not None and before.long)
-    return Sent(estimated, tokens.prompt, whole.prompt, caches, lag, long)
+    return Sent(estimated, tokens.prompt, whole.prompt, counted, caches, lag, long)
 
 
 def saved_cost(
@@ -125,9 +134,9 @@ def _whole(prompt: int, estimated: Estimated, before: Sent | None) -> int:
         return prompt + round(estimated.ratio * estimated.taken)
     if _extends(estimated, before):
         return before.whole + prompt - before.prompt
-    # What the conversation was seen to take so far says more of it than what all of the model's did.
-    ratio = before.whole / max(1, before.estimated.came)
-    return before.whole + round(ratio * (estimated.came - before.estimated.came))
+    # What was counted of this conversation says more of it than what was of all that the model reads.
+    counted, of = before.counted
+    return before.whole + round((estimated.came - before.estimated.came) * counted / max(1, of))
 
 
 def _cached(tokens: Tokens, more: int, estimated: Estimated, before: Sent | None, *, recent: bool) -> int:
