@@ -39,7 +39,7 @@ def ask(running: Steno, number: int, model: str = MODEL) -> None:
         claude.messages.create(
             model=model,
             max_tokens=200,
-            messages=turns(number),  # type: ignore[arg-type] # plain dictionaries
+            messages=turns(number),
             extra_headers={"x-claude-code-session-id": SESSION},
         )
 
