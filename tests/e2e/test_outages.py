@@ -259,9 +259,7 @@ def _conversations(url: str) -> int:
 # Gone
 
 
-def test_a_file_that_was_deleted_is_made_anew_and_what_comes_then_outlives_a_restart(
-    process: Serving, simulator: Simulator
-) -> None:
+def test_a_file_that_was_deleted_is_made_anew_and_what_comes_then_outlives_a_restart(process: Serving) -> None:
     """Otherwise all of it would be written to a file that nobody finds any more, and be lost with the process."""
     assert told(ask(process.url, soft(1))) == (["summarized"], None)
     until(lambda: _conversations(process.url) == 1)
