@@ -27,5 +27,6 @@ async def look_at_all(store: Store) -> None:
     """As the index of summaries was made once."""
     async with store._database.reading() as connection:
         await connection.exec_driver_sql(
-            "SELECT c.id FROM summary_chunks c LEFT JOIN summary_words w USING (tenant, id) WHERE w.id IS NULL LIMIT 100"
+            "SELECT c.id FROM summary_chunks c LEFT JOIN summary_words w USING (tenant, id)"
+            " WHERE w.id IS NULL LIMIT 100"
         )
