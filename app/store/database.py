@@ -44,6 +44,8 @@ _KEEPALIVES = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tc
 """The server's own would notice after two hours that nobody is there any more."""
 _DEMOTED = "25006"
 _READS_ONLY = "steno_reads_only"
+_LOCK_SECONDS = "steno_lock_seconds"
+"""How long a session waits for a lock, as its connection in the pool remembers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,10 @@ class Database:
 
         It waits for a lock as long as a request may, and if it is patient for some seconds. Raises `Queued`.
         """
-        async with self._turn_to_write(patient), self.engine.begin() as connection:
-            if self.address.kind == "postgresql" and (limits := self._limits(connection, patient)):
-                await connection.exec_driver_sql(_set(limits, local=True))
-            yield connection
+        seconds = PATIENT_LOCK_SECONDS if patient else self._lock_seconds
+        async with self._turn_to_write(patient), self.engine.connect() as connection:
+            async with self._transaction(connection, seconds):
+                yield connection
 
     @asynccontextmanager
     async def _turn_to_write(self, patient: bool) -> AsyncIterator[None]:
@@ -215,11 +217,28 @@ class Database:
             connection.terminate()
         await disposing
 
-    def _limits(self, connection: AsyncConnection, patient: bool) -> dict[str, str]:
-        """Those of a transaction, beyond its session's."""
-        version = connection.dialect.server_version_info or ()
-        limits = {} if self._statement_cache else _limits_of(version, self._lock_seconds)
-        return {**limits, **_lock_limit(PATIENT_LOCK_SECONDS)} if patient else limits
+    @asynccontextmanager
+    async def _transaction(self, connection: AsyncConnection, lock_seconds: float) -> AsyncIterator[None]:
+        """One that waits so long for a lock."""
+        if self.address.kind != "postgresql":
+            async with connection.begin():
+                yield
+            return
+        if not self._statement_cache:
+            # Of the session nothing is known: each transaction may have another one.
+            limits = _limits_of(connection.dialect.server_version_info or (), lock_seconds)
+            async with connection.begin():
+                await connection.exec_driver_sql(_set(limits, local=True))
+                yield
+            return
+        # A session is told what it does not know yet: nearly always it waits as long as in its last transaction.
+        session = (await connection.get_raw_connection()).info
+        known = session.pop(_LOCK_SECONDS, None)
+        async with connection.begin():
+            if known != lock_seconds:
+                await connection.exec_driver_sql(_set(_lock_limit(lock_seconds), local=False))
+            yield
+        session[_LOCK_SECONDS] = lock_seconds  # One that fails forgets what it was told.
 
     def _reading_options(self) -> dict[str, Any]:
         # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
@@ -269,8 +288,9 @@ class Database:
         event.listen(engine.sync_engine, "handle_error", self._doubt)
         return engine
 
-    def _remember(self, connection: Any, _record: Any) -> None:
+    def _remember(self, connection: Any, record: Any) -> None:
         self._driver_connections.add(connection.driver_connection)
+        record.info[_LOCK_SECONDS] = self._lock_seconds
 
     def _check_out(self, connection: Any, _record: Any, _proxy: Any) -> None:
         self._idle.discard(connection.driver_connection)

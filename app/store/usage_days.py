@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Insert, Select, delete, func, literal_column, select
+from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, delete, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Purpose
@@ -92,8 +92,8 @@ async def delete_records(connection: AsyncConnection, tenant: str, conversation_
     own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
     if connection.dialect.name == "postgresql":
         # In one statement: a record that another replica stores between two of them would be deleted and stay counted.
-        gone = delete(usage_records).where(*own).returning(*usage_records.columns).cte("gone")
-        await connection.execute(_added_to_days(connection, _sums_of(gone, sign=-1)))
+        gone = delete(usage_records).where(*own)
+        await connection.execute(added_to_days(connection, gone, sign=-1))
     else:
         await connection.execute(_added_to_days(connection, _sums_of(usage_records, *own, sign=-1)))
         await connection.execute(delete(usage_records).where(*own))
@@ -155,6 +155,12 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
         # In the order of their keys, so that two replicas cannot deadlock.
         .order_by(*grouped)
     )
+
+
+def added_to_days(connection: AsyncConnection, change: Insert | Delete, sign: int = 1) -> Insert:
+    """A statement that changes records, and adds those that it changed to their days. PostgreSQL alone knows such."""
+    changed = change.returning(*usage_records.columns).cte("changed")
+    return _added_to_days(connection, _sums_of(changed, sign=sign))
 
 
 def _added_to_days(connection: AsyncConnection, sums: Select[Any]) -> Insert:

@@ -8,18 +8,17 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Row, Select, distinct, func, literal_column, select
+from sqlalchemy import ClauseElement, ColumnElement, Row, Select, distinct, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens
 from app.core.values import value
 from app.store.batches import has_key, written
-from app.store.clock import moment, now_ms
-from app.store.database import insert_into
+from app.store.clock import moment
 from app.store.pages import Order, Page, read_page
-from app.store.prepared import Prepared, PreparedInsert
+from app.store.prepared import Insert, Prepared, PreparedInsert
 from app.store.tables import clean, usage_records
-from app.store.usage_days import count_records
+from app.store.usage_days import added_to_days, count_records
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = tuple(field.name for field in fields(Tokens))
@@ -147,25 +146,29 @@ class UsagePage:
     sums: UsageSums
 
 
-_INSERT = PreparedInsert(
-    usage_records,
-    lambda connection: insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing(),
-    left_out=("created_at",),
-)
+def _stored_and_counted(connection: AsyncConnection, statement: Insert) -> ClauseElement:
+    """On PostgreSQL those that were not there are added to their days by the statement that stores them."""
+    new = statement.on_conflict_do_nothing()
+    return added_to_days(connection, new) if connection.dialect.name == "postgresql" else new
+
+
+_INSERT = PreparedInsert(usage_records, _stored_and_counted, clocks=("created_at",))
 _THERE = Prepared(
     lambda connection: select(usage_records.c.tenant, usage_records.c.id).where(has_key(connection, usage_records))
 )
 
 
-async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord], *, again: bool = True) -> None:
-    """Needs a transaction; doing it twice is doing it once. `again`: some of them may be there already."""
-    keys = [(clean(record.tenant), clean(record.id)) for record in records]
-    if again:
-        there = set(await _THERE.run(connection, keys=written(keys)))
-        keys = [key for key in keys if key not in there]
-    await _INSERT.write(connection, [_row(record) for record in records])
-    if keys:
-        await count_records(connection, keys)
+async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
+    """With their days. Needs a transaction; doing it twice is doing it once."""
+    rows = [_row(record) for record in records]
+    if connection.dialect.name == "postgresql":
+        await _INSERT.write(connection, rows)
+        return
+    keys = {(clean(record.tenant), clean(record.id)) for record in records}
+    there = await _THERE.run(connection, keys=written(list(keys)))
+    await _INSERT.write(connection, rows)
+    if new := keys.difference(there):
+        await count_records(connection, list(new))
 
 
 async def read_usage(
