@@ -1,8 +1,8 @@
 """What requests below the trigger cost the database: statements and transactions, counted in the server's own log.
 
-A `steno serve` on a PostgreSQL of its own, before the simulator. Conversations of a few turns come at a fixed pace. Each
-request sends its whole history, and none is ever compacted. Every execution counts, `BEGIN` and `COMMIT` among them; a
-statement that is executed with many rows counts once for each. What Steno asks without a request is counted, too.
+A `steno serve` on a PostgreSQL of its own, before the simulator. Conversations of a few turns come at a fixed pace.
+Each request sends its whole history, and none is ever compacted. Every execution counts, `BEGIN` and `COMMIT` among
+them; a statement that is executed with many rows counts once for each. What Steno asks without a request counts, too.
 
     python -m benchmarks.statements [--rate 100] [--seconds 20] [--turns 4]
 """

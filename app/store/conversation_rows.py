@@ -32,7 +32,7 @@ from app.store.message_rows import message_id
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
 from app.store.prepared import Insert, PreparedInsert
-from app.store.tables import conversations, heads, masks, messages, prints
+from app.store.tables import conversations, heads, masks, messages, prints, usage_days, usage_records
 from app.store.usage_days import delete_records
 
 MOST_HEADS = 256
@@ -224,7 +224,9 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await revoke_leases(connection, tenant, conversation_id)
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
-    await delete_records(connection, tenant, conversation_id)
+    own_records = usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id
+    await delete_records(connection, *own_records)
+    await connection.execute(delete(usage_days).where(usage_days.c.tenant == tenant, usage_days.c.calls <= 0))
     for table in (heads, masks, prints, messages):
         await connection.execute(
             delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)

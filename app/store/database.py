@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from weakref import WeakSet
 
@@ -44,8 +44,8 @@ _KEEPALIVES = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tc
 """The server's own would notice after two hours that nobody is there any more."""
 _DEMOTED = "25006"
 _READS_ONLY = "steno_reads_only"
-_LOCK_SECONDS = "steno_lock_seconds"
-"""How long a session waits for a lock, as its connection in the pool remembers it."""
+_BEGIN = "BEGIN;"
+"""As asyncpg has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,18 @@ def _without_options(shown: str) -> str:
     return shown.partition("?")[0]
 
 
+class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.Connection):  # type: ignore[misc]
+    """A connection that tells what holds in a transaction together with `BEGIN`, not in a round trip of its own."""
+
+    told = ""
+    """SQL, of the transaction that begins next."""
+
+    async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's
+        if query == _BEGIN and self.told:
+            query = f"{query} {self.told}"
+        return await super().execute(query, *arguments, timeout=timeout)
+
+
 class Database:
     """The engine and its two kinds of transaction. Nothing connects before the first one."""
 
@@ -139,10 +151,16 @@ class Database:
 
         It waits for a lock as long as a request may, and if it is patient for some seconds. Raises `Queued`.
         """
-        seconds = PATIENT_LOCK_SECONDS if patient else self._lock_seconds
-        async with self._turn_to_write(patient), self.engine.connect() as connection:
-            async with self._transaction(connection, seconds):
+        async with self._turn_to_write(patient), self.engine.begin() as connection:
+            if self.address.kind != "postgresql" or not (limits := self._limits(connection, patient)):
                 yield connection
+                return
+            session: _Session = (await connection.get_raw_connection()).driver_connection
+            session.told = _set(limits, local=True)
+            try:
+                yield connection
+            finally:
+                session.told = ""
 
     @asynccontextmanager
     async def _turn_to_write(self, patient: bool) -> AsyncIterator[None]:
@@ -217,28 +235,11 @@ class Database:
             connection.terminate()
         await disposing
 
-    @asynccontextmanager
-    async def _transaction(self, connection: AsyncConnection, lock_seconds: float) -> AsyncIterator[None]:
-        """One that waits so long for a lock."""
-        if self.address.kind != "postgresql":
-            async with connection.begin():
-                yield
-            return
-        if not self._statement_cache:
-            # Of the session nothing is known: each transaction may have another one.
-            limits = _limits_of(connection.dialect.server_version_info or (), lock_seconds)
-            async with connection.begin():
-                await connection.exec_driver_sql(_set(limits, local=True))
-                yield
-            return
-        # A session is told what it does not know yet: nearly always it waits as long as in its last transaction.
-        session = (await connection.get_raw_connection()).info
-        known = session.pop(_LOCK_SECONDS, None)
-        async with connection.begin():
-            if known != lock_seconds:
-                await connection.exec_driver_sql(_set(_lock_limit(lock_seconds), local=False))
-            yield
-        session[_LOCK_SECONDS] = lock_seconds  # One that fails forgets what it was told.
+    def _limits(self, connection: AsyncConnection, patient: bool) -> dict[str, str]:
+        """Those of a transaction, beyond its session's."""
+        version = connection.dialect.server_version_info or ()
+        limits = {} if self._statement_cache else _limits_of(version, self._lock_seconds)
+        return {**limits, **_lock_limit(PATIENT_LOCK_SECONDS)} if patient else limits
 
     def _reading_options(self) -> dict[str, Any]:
         # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
@@ -263,7 +264,8 @@ class Database:
         return engine
 
     def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
-        connect = partial(asyncpg.connect, self.address.dsn, timeout=CONNECT_SECONDS, command_timeout=command_seconds)
+        limits = {"timeout": CONNECT_SECONDS, "command_timeout": command_seconds}
+        connect = partial(asyncpg.connect, self.address.dsn, connection_class=_Session, **limits)
         arguments: dict[str, Any] = {
             "async_creator_fn": partial(_connect, connect, None if pool else self._lock_seconds)
         }
@@ -275,12 +277,12 @@ class Database:
             arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
             arguments["prepared_statement_cache_size"] = 0
         # No overflow: connections beyond the size would be made anew for each use (docs/scale.md).
-        limits = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
+        sizes = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
         engine = create_async_engine(
             "postgresql+asyncpg://",
             connect_args=arguments,
             hide_parameters=True,
-            **(pool or {**limits, "pool_use_lifo": True}),
+            **(pool or {**sizes, "pool_use_lifo": True}),
         )
         event.listen(engine.sync_engine, "connect", self._remember)
         event.listen(engine.sync_engine, "checkout", self._check_out)
@@ -288,9 +290,8 @@ class Database:
         event.listen(engine.sync_engine, "handle_error", self._doubt)
         return engine
 
-    def _remember(self, connection: Any, record: Any) -> None:
+    def _remember(self, connection: Any, _record: Any) -> None:
         self._driver_connections.add(connection.driver_connection)
-        record.info[_LOCK_SECONDS] = self._lock_seconds
 
     def _check_out(self, connection: Any, _record: Any, _proxy: Any) -> None:
         self._idle.discard(connection.driver_connection)
@@ -315,9 +316,7 @@ def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert 
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-async def _connect(
-    connect: Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]], lock_seconds: float | None
-) -> asyncpg.Connection[asyncpg.Record]:
+async def _connect(connect: Callable[[], Awaitable[_Session]], lock_seconds: float | None) -> _Session:
     connection = await connect()
     limits = {} if lock_seconds is None else _limits_of(connection.get_server_version(), lock_seconds)
     try:
@@ -345,7 +344,7 @@ def _set(values: Mapping[str, str], *, local: bool) -> str:
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

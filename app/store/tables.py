@@ -354,6 +354,8 @@ usage_days = Table(
     _required("context_status", CleanText),  # Empty for a summary.
     _required("calls", Count),
     _required("failed", Count),
+    Column("unreported", Count),  # Null where an earlier release added up; likewise the next one.
+    Column("unpriced", Count),
     _required("priced", Count),
     _required("list_priced", Count),
     _required("prompt", Count),

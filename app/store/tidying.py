@@ -7,7 +7,7 @@ import random
 
 import structlog
 
-from app.store import lease, retention, summary_index
+from app.store import lease, retention, summary_index, usage_days
 from app.store.calls import TASK_SECONDS, Calls
 from app.store.errors import StoreUnavailable
 from app.store.guard import Work
@@ -64,12 +64,25 @@ class Tidying(Calls):
         for remove in retention.REMOVALS:
             await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS))
 
+    async def clear_remains(self) -> None:
+        """What SQLite's files still hold of all that was deleted."""
+        await self._merge_indexes()
+        await self._empty_log()
+
+    async def add_days_up(self) -> None:
+        """Those that an earlier release added up, once more."""
+        await self._repeat(self._write_patiently(usage_days.add_up_old_day))
+
     async def _tidy(self) -> None:
         """Soon after the start, then about once an hour."""
         await self._readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
-            for tidy in (self.remove_old_leases, self.remove_unused, self.index_summaries):
+            tasks = (
+                *(self.remove_old_leases, self.remove_unused, self.add_days_up, self.index_summaries),
+                self.clear_remains,
+            )
+            for tidy in tasks:
                 try:
                     await tidy()
                 except StoreUnavailable as error:

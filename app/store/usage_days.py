@@ -12,7 +12,21 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, FromClause, Insert, Select, delete, func, literal_column, select
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    FromClause,
+    Insert,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    literal_column,
+    not_,
+    select,
+    tuple_,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Purpose
@@ -37,6 +51,10 @@ class DaySums:
     calls: int = 0
     failed: int = 0
     """Calls that a provider did not answer with 200."""
+    unreported: int = 0
+    """Other calls of which the prompt's tokens are not known."""
+    unpriced: int = 0
+    """Other calls of which the cost is not known."""
     priced: int = 0
     """Calls whose cost is known."""
     list_priced: int = 0
@@ -87,17 +105,57 @@ async def count_records(connection: AsyncConnection, keys: Sequence[Key]) -> Non
     await _COUNT.run(connection, keys=written(keys))
 
 
-async def delete_records(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """A conversation's records, which are taken off their days. Needs a transaction."""
-    own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
+async def delete_records(connection: AsyncConnection, *which: ColumnElement[bool]) -> None:
+    """Records, which are taken off their days. Needs a transaction."""
     if connection.dialect.name == "postgresql":
         # In one statement: a record that another replica stores between two of them would be deleted and stay counted.
-        gone = delete(usage_records).where(*own)
-        await connection.execute(added_to_days(connection, gone, sign=-1))
+        await connection.execute(added_to_days(connection, delete(usage_records).where(*which), sign=-1))
     else:
-        await connection.execute(_added_to_days(connection, _sums_of(usage_records, *own, sign=-1)))
-        await connection.execute(delete(usage_records).where(*own))
-    await connection.execute(delete(usage_days).where(usage_days.c.tenant == tenant, usage_days.c.calls <= 0))
+        await connection.execute(_added_to_days(connection, _sums_of(usage_records, *which, sign=-1)))
+        await connection.execute(delete(usage_records).where(*which))
+
+
+async def delete_some_records(connection: AsyncConnection, which: ColumnElement[bool], most: int) -> int:
+    """So many of these records, with what they are in their days, and how many there were. Needs a transaction."""
+    key, days = (usage_records.c.tenant, usage_records.c.id), (usage_days.c.tenant, usage_days.c.day)
+    some = select(*key, usage_records.c.created_at).where(which).limit(most).with_for_update(skip_locked=True)
+    if found := (await connection.execute(some)).all():
+        await delete_records(connection, tuple_(*key).in_([(row.tenant, row.id) for row in found]))
+        touched = {(row.tenant, row.created_at - row.created_at % DAY_MS) for row in found}
+        await connection.execute(delete(usage_days).where(tuple_(*days).in_(sorted(touched)), usage_days.c.calls <= 0))
+    return len(found)
+
+
+async def delete_tenants_days(connection: AsyncConnection, tenant: str) -> bool:
+    """All records and days of the tenant, and whether there were any. Needs a transaction."""
+    records = await connection.execute(delete(usage_records).where(usage_records.c.tenant == tenant))
+    days = await _add_up_again(connection, usage_days.c.tenant == tenant, usage_records.c.tenant == tenant)
+    return bool(records.rowcount or days)
+
+
+async def add_up_old_day(connection: AsyncConnection) -> int:
+    """One day of a tenant that an earlier release added up: it did not count all that is counted now, and older ones
+    counted nothing. How many of its rows there were; needs a transaction."""
+    days, of = usage_days.c, usage_records.c
+    old = days.unreported.is_(None)
+    found = await connection.execute(select(days.tenant, days.day).where(old).limit(1))
+    if (row := found.first()) is None:
+        return 0
+    records = and_(of.tenant == row.tenant, of.created_at >= row.day, of.created_at < row.day + DAY_MS)
+    return await _add_up_again(connection, and_(days.tenant == row.tenant, days.day == row.day, old), records)
+
+
+async def _add_up_again(connection: AsyncConnection, which: ColumnElement[bool], records: ColumnElement[bool]) -> int:
+    """Adds up these days from their records, and how many of them there were before. What others store meanwhile is
+    either among these records, or added by them afterwards: they wait for the rows that are deleted here."""
+    removed = await connection.execute(delete(usage_days).where(which))
+    sums = _sums_of(usage_records, records).subquery()
+    others = usage_days.alias()
+    is_there = exists().where(
+        *(others.c[name] == sums.c[mine] for name, mine in zip(_KEY, sums.c.keys(), strict=False))
+    )
+    await connection.execute(_added_to_days(connection, select(sums).where(not_(is_there))))
+    return removed.rowcount
 
 
 async def read_days(connection: AsyncConnection, tenant: str, days: int) -> UsageDays:
@@ -126,6 +184,17 @@ async def read_days(connection: AsyncConnection, tenant: str, days: int) -> Usag
     )
 
 
+async def added_up(connection: AsyncConnection, tenant: str, first: int, last: int) -> Sequence[int]:
+    """The days, from the first on and before the last, whose sums are known, in order. Of the others there are no
+    records, or an earlier release stored them."""
+    days = usage_days.c
+    within = (days.tenant == tenant, days.day >= first, days.day < last)
+    whole = func.count(days.unreported) == func.count()
+    return (
+        await connection.scalars(select(days.day).where(*within).group_by(days.day).having(whole).order_by(days.day))
+    ).all()
+
+
 def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 1) -> Select[Any]:
     of = records.c
     answered = of.status == 200
@@ -138,6 +207,8 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
     sums = {
         "calls": counted(),
         "failed": counted(~answered),
+        "unreported": counted(answered, of.prompt_tokens.is_(None)),
+        "unpriced": counted(answered, of.cost.is_(None)),
         "priced": counted(of.cost.is_not(None)),
         "list_priced": counted(of.cost.is_not(None), of.price_source == "registry"),
         **{name: sign * func.coalesce(func.sum(of[f"{name}_tokens"]), 0) for name in _TOKENS},
@@ -177,5 +248,5 @@ _COUNT = Prepared(
 
 def _read(row: Any) -> DaySums:
     # PostgreSQL adds large numbers up as decimals.
-    whole = {name: int(getattr(row, name)) for name in SUMS if not name.endswith("cost")}
+    whole = {name: int(getattr(row, name) or 0) for name in SUMS if not name.endswith("cost")}
     return DaySums(**whole, cost=float(row.cost), saved_cost=float(row.saved_cost))

@@ -8,7 +8,22 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
-from sqlalchemy import ClauseElement, ColumnElement, Row, Select, distinct, func, literal_column, select
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Row,
+    Select,
+    Subquery,
+    and_,
+    case,
+    distinct,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Decided, Made, Price, Purpose, Tokens
@@ -17,8 +32,8 @@ from app.store.batches import has_key, written
 from app.store.clock import moment
 from app.store.pages import Order, Page, read_page
 from app.store.prepared import Insert, Prepared, PreparedInsert
-from app.store.tables import clean, usage_records
-from app.store.usage_days import added_to_days, count_records
+from app.store.tables import clean, usage_days, usage_records
+from app.store.usage_days import DAY_MS, added_to_days, added_up, count_records
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = tuple(field.name for field in fields(Tokens))
@@ -27,7 +42,6 @@ _COUNTS = ("calls", "unreported", "unpriced", "list_priced", *_SUMS)
 
 MOST_GROUPS = 400
 """Days or models that one report lists separately; of more models those with the largest prompts."""
-_MS_IN_A_DAY = 86_400_000
 
 Grouping = Literal["day", "model"]
 
@@ -197,22 +211,55 @@ async def report_usage(
     connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
 ) -> UsageReport:
     """From `since_ms` on and before `until_ms`, of one model or of all."""
-    table = usage_records.c
-    within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
-    if model is not None:
-        within.append(table.model == model)
-    sums = _both((await connection.execute(_sums().where(*within).group_by(_FOR_ANSWERS))).all())
+    parts = await _parts(connection, tenant, since_ms, until_ms, model, by)
+    sums = [func.coalesce(func.sum(parts.c[name]), 0).label(name) for name in _COUNTS]
+    added = select(parts.c.for_answers, *sums, func.sum(parts.c.cost).label("cost")).group_by(parts.c.for_answers)
+    totals = _both((await connection.execute(added)).all())
     if by is None:
-        return UsageReport(sums)
-    key = table.model if by == "model" else table.created_at // _MS_IN_A_DAY
-    first = key if by == "day" else -func.sum(func.coalesce(func.sum(table.prompt_tokens), 0)).over(partition_by=key)
-    grouped = _sums().add_columns(key.label("key")).where(*within).group_by(literal_column("key"), _FOR_ANSWERS)
-    found = await connection.execute(grouped.order_by(first, literal_column("key")).limit(2 * MOST_GROUPS + 2))
+        return UsageReport(totals)
+    key = parts.c.key
+    first = key if by == "day" else -func.sum(func.sum(parts.c.prompt)).over(partition_by=key)
+    grouped = added.add_columns(key).group_by(key).order_by(first, key).limit(2 * MOST_GROUPS + 2)
+    found = await connection.execute(grouped)
     rows: dict[Any, list[Row[Any]]] = {}
     for row in found:
         rows.setdefault(row.key, []).append(row)
     groups = [UsageGroup(_named(key), _both(of_group)) for key, of_group in rows.items()]
-    return UsageReport(sums, groups[:MOST_GROUPS], len(groups) > MOST_GROUPS)
+    return UsageReport(totals, groups[:MOST_GROUPS], len(groups) > MOST_GROUPS)
+
+
+async def _parts(
+    connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
+) -> Subquery:
+    """What makes up a period: the sums of its whole days, and the records of what is left."""
+    days = await added_up(connection, tenant, -(-since_ms // DAY_MS) * DAY_MS, until_ms // DAY_MS * DAY_MS)
+    begins, ends = [since_ms, *(day + DAY_MS for day in days)], [*days, until_ms]
+    left = [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+    parts = [_of_days(tenant, days, by)] if days else []
+    parts += [_of_records(tenant, left, by)] if left else []
+    if model is not None:
+        parts = [part.where(literal_column("model") == model) for part in parts]
+    return union_all(*parts).subquery()
+
+
+def _of_days(tenant: str, days: Sequence[int], by: Grouping | None) -> Select[Any]:
+    table = usage_days.c
+    key = {None: null(), "model": table.model, "day": table.day // DAY_MS}[by]
+    cost = case((table.priced > 0, table.cost))
+    counts = (table[name] for name in _COUNTS)
+    columns = ((table.purpose == "message").label("for_answers"), *counts, cost.label("cost"), key.label("key"))
+    return select(*columns).where(table.tenant == tenant, table.day.in_(days))
+
+
+def _of_records(tenant: str, periods: Sequence[tuple[int, int]], by: Grouping | None) -> Select[Any]:
+    table = usage_records.c
+    key = {None: null(), "model": table.model, "day": table.created_at // DAY_MS}[by]
+    # Each with the tenant, so that the index finds each.
+    within = or_(
+        *(and_(table.tenant == tenant, table.created_at >= begin, table.created_at < end) for begin, end in periods)
+    )
+    grouped = (_FOR_ANSWERS,) if by is None else (_FOR_ANSWERS, literal_column("key"))
+    return _sums().add_columns(key.label("key")).where(within).group_by(*grouped)
 
 
 async def sums_of_requests(
@@ -277,7 +324,7 @@ def _sum(row: Row[Any]) -> UsageSum:
 
 
 def _named(key: str | int) -> str:
-    return key if isinstance(key, str) else moment(key * _MS_IN_A_DAY).date().isoformat()
+    return key if isinstance(key, str) else moment(key * DAY_MS).date().isoformat()
 
 
 _of_call = attrgetter(
