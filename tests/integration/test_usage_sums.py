@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +17,18 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, event, select, update
 
 from app.core.tokens.usage import Tokens
-from app.store import Grouping, Store, UsageRecord, UsageReport
+from app.store import Grouping, Store, StoreUnavailable, UsageRecord, UsageReport
 from app.store import usage_records as reports
 from app.store.tables import usage_days, usage_records
-from app.store.usage_days import DAY_MS, DaySums, _add_up_again
-from tests.integration.examples import STRANGER, TENANT
+from app.store.usage_days import DAY_MS, _add_up_again
+from tests.faults.proxy import Fault, FaultProxy
+from tests.integration.examples import STRANGER, TENANT, OpenStore, digest, seen
 from tests.integration.test_usage import PRICE, record
 
 FIRST = 20_000 * DAY_MS
 DAYS = 5
 MODELS = ("gpt-4o", "gpt-4o-mini", "o3")
+CHECKED = ("calls", "failed", "unreported", "unpriced", "prompt", "saved")
 
 
 def records() -> Sequence[UsageRecord]:
@@ -143,7 +150,7 @@ async def test_whole_days_are_read_without_their_records(store: Store) -> None:
     await store.usage_report(TENANT, FIRST - 5, FIRST + DAY_MS + 7)
     event.remove(engine, "before_cursor_execute", note)
     [ragged] = asked
-    times = sorted(value for value in ragged if isinstance(value, int) and value > DAY_MS)
+    times = sorted({value for value in ragged if isinstance(value, int) and value > DAY_MS})
     assert times == [FIRST - 5, FIRST, FIRST + DAY_MS, FIRST + DAY_MS + 7]
     assert whole.sums.messages.calls > 40
 
@@ -182,5 +189,109 @@ async def sums_of_records(store: Store) -> list[tuple[Any, ...]]:
     return [(*key, *added[key]) for key in sorted(added)]
 
 
-CHECKED = ("calls", "failed", "unreported", "unpriced", "prompt", "saved")
-assert set(CHECKED) <= set(DaySums.__dataclass_fields__)
+async def test_a_process_that_is_killed_in_between_leaves_no_sum_without_its_records(
+    open_store: OpenStore, shared_url: str
+) -> None:
+    """After any statement of a flush; what was stored before it stays."""
+    store = open_store(shared_url)
+    await store.start()
+    statements = 2 if shared_url.startswith("postgres") else 4
+    for number in range(1, statements + 1):
+        command = [sys.executable, "-m", "tests.integration.killed", shared_url, str(number), str(number)]
+        killed = await asyncio.create_subprocess_exec(*command, cwd=Path(__file__).parents[2])
+        assert await killed.wait() == -signal.SIGKILL
+    kept = await sums_of_records(store)
+    assert sum(row[5] for row in kept) == statements
+    assert await sums_by_day(store) == kept
+    found = await store.conversation(TENANT, "c1")
+    assert found is not None
+    assert found.requests == statements
+
+
+async def test_what_was_committed_and_not_acknowledged_is_counted_once(open_store: OpenStore, gate: FaultProxy) -> None:
+    """The connection ends after the last word: nobody knows whether it was heard. What comes meanwhile counts, too."""
+    store = open_store(gate.url)
+    await store.start()
+    gate.inject(Fault("cut", way="down", seen=(b"INSERT INTO conversations", b"COMMIT")), times=1)
+    for _ in range(2):
+        store.record(seen(heads=((digest(1), 1),)))
+        store.record_usage(record())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    assert gate.injected["cut"] == 1
+    assert len(await store.heads(TENANT, [digest(1)])) == 1
+    store.record(seen())
+    store.record_usage(record())
+    await store.flush()
+    found = await store.conversation(TENANT, "c1")
+    assert found is not None
+    assert found.requests == 3
+    assert await sums_by_day(store) == await sums_of_records(store)
+
+
+async def test_what_was_not_committed_is_counted_once_too(open_store: OpenStore, gate: FaultProxy) -> None:
+    store = open_store(gate.url)
+    await store.start()
+    gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
+    store.record(seen())
+    store.record_usage(record())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    store.record(seen())
+    store.record_usage(record())
+    await store.flush()
+    found = await store.conversation(TENANT, "c1")
+    assert found is not None
+    assert found.requests == 2
+    assert await sums_by_day(store) == await sums_of_records(store)
+
+
+async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does_not_come_back(
+    open_store: OpenStore, gate: FaultProxy
+) -> None:
+    store = open_store(gate.url)
+    await store.start()
+    gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
+    store.record(seen())
+    store.record_usage(record())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    assert await store.delete_conversation(TENANT, "c1")
+    await store.flush()
+    assert await store.conversation(TENANT, "c1") is None
+    assert await sums_by_day(store) == await sums_of_records(store) == []
+
+
+@pytest.mark.parametrize("how", ["a conversation", "a tenant", "what is old"])
+async def test_sums_stay_those_of_the_records_while_others_record_and_delete(
+    open_store: OpenStore, shared_url: str, how: str
+) -> None:
+    """Two processes record; a third one deletes what they have just stored, again and again."""
+    stores = [open_store(shared_url) for _ in range(3)]
+    for store in stores:
+        await store.start()
+    deleter, *recorders = stores
+    deleter._kept_ms = 20
+
+    async def keep_recording(store: Store) -> None:
+        for number in range(40):
+            store.record(seen(f"c{number % 3}"))
+            for each in records()[number : number + 3]:
+                store.record_usage(replace(each, id=f"{each.id}-{number}-{id(store)}"))
+            while True:
+                with suppress(StoreUnavailable):  # Somebody else is at it: it is tried again, as in the background.
+                    await store.flush()
+                    break
+
+    recording = asyncio.gather(*map(keep_recording, recorders))
+    while not recording.done():
+        with suppress(StoreUnavailable):
+            if how == "a conversation":
+                await deleter.delete_conversation(TENANT, "c1")
+            elif how == "a tenant":
+                await deleter.erase_tenant(TENANT)
+            else:
+                await deleter.remove_unused()
+        await asyncio.sleep(0.02)
+    await recording
+    assert await sums_by_day(deleter) == await sums_of_records(deleter)
