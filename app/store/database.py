@@ -44,8 +44,6 @@ _KEEPALIVES = {"tcp_keepalives_idle": "30", "tcp_keepalives_interval": "10", "tc
 """The server's own would notice after two hours that nobody is there any more."""
 _DEMOTED = "25006"
 _READS_ONLY = "steno_reads_only"
-_BEGIN = "BEGIN;"
-"""As asyncpg has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.
     """SQL, of the transaction that begins next."""
 
     async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's
-        if query == _BEGIN and self.told:
+        if query.startswith("BEGIN") and self.told:
             query = f"{query} {self.told}"
         return await super().execute(query, *arguments, timeout=timeout)
 
