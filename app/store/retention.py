@@ -27,7 +27,7 @@ from app.store.tables import (
     usage_days,
     usage_records,
 )
-from app.store.usage_days import DAY_MS
+from app.store.usage_days import DAY_MS, delete_some_records
 
 Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
 """Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
@@ -75,12 +75,12 @@ async def remove_chunks(connection: AsyncConnection, kept_ms: int, most: int) ->
 
 
 async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """By their time."""
-    return await _remove(connection, usage_records, usage_records.c.created_at, kept_ms, most)
+    """By their time, with what they are in their days."""
+    return await delete_some_records(connection, usage_records.c.created_at < _before(kept_ms), most)
 
 
 async def remove_usage_days(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Once all of the day is too old."""
+    """Once all of the day is too old: those of which there is no record."""
     return await _remove(connection, usage_days, usage_days.c.day, kept_ms + DAY_MS, most)
 
 

@@ -38,7 +38,6 @@ from app.core.view.mask import Boundary
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Carried, Conversation, Pins, Summary, Verbatim, View
 from app.memory.caches import Caches
-from lab.replay.recordings import Recording, chain, read_recordings
 from app.settings import load
 from app.settings.sections.compaction import BackgroundSettings
 from app.tokens.estimator import Estimator, Prompt
