@@ -156,11 +156,11 @@ def agents(steps: int, *later: Message, task: int = 5) -> Conversation:
 
 def test_a_call_and_a_result_in_texts_are_a_unit() -> None:
     assert agents(3).transcript.cuts == (0, 1, 3, 5)
-    reminded = replace(message("user", "r"), kind=Kind.CLIENT)
-    assert conversation(message("user", "q"), message("assistant", "a"), reminded, said(*CLINE)).transcript.cuts == (
-        0,
-        1,
+    reminded = History(
+        [message("user", "q"), message("assistant", "a"), replace(message("user", "r"), kind=Kind.CLIENT)]
     )
+    assert reminded.unit_starts == (0, 1, 2)
+    assert reminded.grown([said(*CLINE)]).unit_starts == (0, 1)
 
 
 def test_a_cut_carries_what_the_turn_began_with_and_what_was_said_last() -> None:
