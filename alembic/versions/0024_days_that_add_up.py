@@ -1,7 +1,7 @@
 """What days of usage count beyond what they did."""
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, Integer
+from sqlalchemy import BigInteger, Column, Integer, text
 
 revision = "0024"
 down_revision = "0023"
@@ -14,3 +14,5 @@ def upgrade() -> None:
     # at a time (app/store/usage_days.py).
     for name in ("unreported", "unpriced", "compared", "too_large_compared"):
         op.add_column("usage_days", Column(name, COUNT))
+    is_old = text("unreported IS NULL")
+    op.create_index("ix_usage_days_old", "usage_days", ["tenant", "day"], postgresql_where=is_old, sqlite_where=is_old)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from weakref import WeakSet
 
@@ -132,7 +132,8 @@ class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.
     async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's
         if query.startswith("BEGIN") and self.told:
             query = f"{query} {self.told}"
-        return await super().execute(query, *arguments, timeout=timeout)
+        status: str = await super().execute(query, *arguments, timeout=timeout)
+        return status
 
 
 class Database:
@@ -163,7 +164,7 @@ class Database:
             if self.address.kind != "postgresql" or not (limits := self._limits(connection, patient)):
                 yield connection
                 return
-            session: _Session = (await connection.get_raw_connection()).driver_connection
+            session = cast("_Session", (await connection.get_raw_connection()).driver_connection)
             session.told = _set(limits, local=True)
             try:
                 yield connection
@@ -368,8 +369,8 @@ def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert 
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-async def _connect(connect: Callable[[], Awaitable[_Session]], lock_seconds: float | None) -> _Session:
-    connection = await connect()
+async def _connect(connect: Callable[[], Awaitable[Any]], lock_seconds: float | None) -> _Session:
+    connection: _Session = await connect()
     limits = {} if lock_seconds is None else _limits_of(connection.get_server_version(), lock_seconds)
     try:
         # Not in the startup packet: PgBouncer refuses a caller who names there what it does not know, in session mode

@@ -18,10 +18,10 @@ async def merge_some(connection: AsyncConnection, search: str, *, first: bool) -
     """A step of merging all parts of an index into one, and whether there are more. `first`: of the first step. Needs a
     transaction."""
     changes = select(func.total_changes())
-    before = await connection.scalar(changes)
+    before = (await connection.execute(changes)).scalar_one()
     pages = -PAGES if first else PAGES
     await connection.exec_driver_sql(f"INSERT INTO {search}({search}, rank) VALUES('merge', {pages})")
-    after = await connection.scalar(changes)
+    after = (await connection.execute(changes)).scalar_one()
     return bool(after - before > 1)  # The command is one itself.
 
 

@@ -355,6 +355,8 @@ usage_records = Table(
     Index(None, "created_at"),
 )
 
+_IS_OLD = text("unreported IS NULL")
+
 # The same by day: see `usage_days`. A day is when it begins.
 usage_days = Table(
     "usage_days",
@@ -386,6 +388,8 @@ usage_days = Table(
     Column("too_large_compared", Count),
     PrimaryKeyConstraint("tenant", "day", "purpose", "model", "context_status"),
     Index(None, "day"),
+    # To be added up again: hardly ever any.
+    Index("ix_usage_days_old", "tenant", "day", postgresql_where=_IS_OLD, sqlite_where=_IS_OLD),
 )
 
 # Days of before there were sums, which are not added up yet.

@@ -91,8 +91,8 @@ def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
 
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
     """Of one table, so that nothing is locked for long. How many rows there were; needs a transaction."""
-    if removed := await delete_some_records(connection, usage_records.c.tenant == tenant, most):
-        return removed
+    if records := await delete_some_records(connection, usage_records.c.tenant == tenant, most):
+        return records
     for table in _IN_ORDER:
         key, own = tuple_(*table.primary_key), table.c.tenant == tenant
         some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
