@@ -51,10 +51,11 @@ _EXPIRING = {
 
 # Foreign keys come first, as they need the others.
 _KEYS = """
-    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+    SELECT conrelid::regclass::text AS "table", conname AS name, pg_get_constraintdef(oid) AS definition
+    FROM pg_constraint
     WHERE connamespace = 'public'::regnamespace AND contype IN ('f', 'p', 'u') ORDER BY contype, conname
 """
-_INDEXES = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"
+_INDEXES = "SELECT indexname AS name, indexdef AS definition FROM pg_indexes WHERE schemaname = 'public'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,11 @@ async def fill(connection: AsyncConnection, rows: int) -> None:
     """So many rows in each table but the one of what is due. Keys and indexes are built once, afterwards."""
     await connection.exec_driver_sql("SET LOCAL maintenance_work_mem = '512MB'")
     keys = (await connection.exec_driver_sql(_KEYS)).all()
-    for table, name, _ in keys:
-        await connection.exec_driver_sql(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    for key in keys:
+        await connection.exec_driver_sql(f"ALTER TABLE {key.table} DROP CONSTRAINT {key.name}")
     indexes = (await connection.exec_driver_sql(_INDEXES)).all()
-    for name, _ in indexes:
-        await connection.exec_driver_sql(f"DROP INDEX {name}")
+    for index in indexes:
+        await connection.exec_driver_sql(f"DROP INDEX {index.name}")
     for table in metadata.sorted_tables:
         if table is usage_days_due:
             continue
@@ -91,10 +92,10 @@ async def fill(connection: AsyncConnection, rows: int) -> None:
         await connection.exec_driver_sql(
             f"INSERT INTO {table.name} ({names}) SELECT {values} FROM generate_series(CAST(1 AS BIGINT), {rows}) AS n"  # noqa: S608
         )
-    for table, name, definition in reversed(keys):
-        await connection.exec_driver_sql(f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")
-    for _, definition in indexes:
-        await connection.exec_driver_sql(definition)
+    for key in reversed(keys):
+        await connection.exec_driver_sql(f"ALTER TABLE {key.table} ADD CONSTRAINT {key.name} {key.definition}")
+    for index in indexes:
+        await connection.exec_driver_sql(index.definition)
     await connection.exec_driver_sql("ANALYZE")
 
 

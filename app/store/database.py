@@ -311,8 +311,11 @@ class Database:
             # Some connections to the old file and some to the new one would share what lies beside them.
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
-    def _remember_file(self, *_: Any) -> None:
+    def _remember_file(self, connection: Any, _record: Any) -> None:
         if (path := self.address.path) is not None:
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA schema_version")  # The first look makes the files beside it.
+            cursor.close()
             self._file = self._file or identity_of(path)
             self._beside.update(map(identity_of, beside(path)))
 

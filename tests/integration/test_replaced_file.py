@@ -63,8 +63,10 @@ def found_in(path: Path, query: str) -> list[str]:
 async def replaced(store: Store, way: Way) -> None:
     """In that way, and noticed."""
     former = store._database._file
-    way(path_of(store))
-    await until(lambda: store.state == "ok" and store._database._file not in (None, former))
+    # Held open, so that the system does not give its number to the new one once the store has let go of it.
+    with path_of(store).open():
+        way(path_of(store))
+        await until(lambda: store.state == "ok" and store._database._file not in (None, former))
 
 
 @pytest.mark.parametrize("way", WAYS)
