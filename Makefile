@@ -23,6 +23,7 @@ OPERATIONS ?= 10000
 HISTORIES ?= 1000
 CONVERSATIONS ?= 500
 RECORDS ?= 500000
+ROWS ?= 1000000
 SERVED ?= 40
 MINUTES ?= 1
 SCALE ?= 1.0
@@ -35,13 +36,14 @@ PYTEST_ARGS ?= -n auto
 # Not taken from the environment: some shells keep the machine's name there, or their own age.
 HOST =
 SECONDS = 60
+RATE = 100
 
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env migrations
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -191,8 +193,15 @@ isolation: dev-env ## several tenants with the same names and each other's ids, 
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest tests/e2e/test_isolation.py -n0 -s
 
-scale: dev-env ## look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
+statements: dev-env ## statements and transactions that a request below the trigger costs PostgreSQL; options: RATE=100 SECONDS=20
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m lab.benchmarks.statements --rate $(RATE) --seconds $(SECONDS)
+
+scale: dev-env plans ## the plans below, and look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
 	$(VENV)/python -m lab.benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
+
+plans: dev-env ## what is read by all that is done again and again, with a million rows in each table; options: ROWS=1000000
+	$(VENV)/python -m lab.benchmarks.plans --rows $(ROWS)
 
 migrations: dev-env ## how long a migration takes, on both databases: docs/operations.md; options: CONVERSATIONS=50000 RECORDS=500000
 	$(VENV)/python -m lab.benchmarks.migrations --records $(RECORDS) \

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.memory.caches import Caches
-from app.store import revisions
+from app.store import remains, revisions
 from app.store.database import MIGRATION_SECONDS, Database
 from app.store.errors import Queued, StoreUnavailable
 from app.store.files import close_to_others
@@ -149,6 +149,20 @@ class Calls:
                 slot.end()
 
         return await self._bounded(flush_first, REST_SECONDS)
+
+    async def _merge_indexes(self) -> None:
+        """So that SQLite's hold no words of what was deleted."""
+        if self._database.address.path is None:
+            return
+        for search in remains.SEARCHES:
+            first = True
+            while await self._bounded(self._write_patiently(remains.merge_some, search, first=first), REST_SECONDS):
+                first = False
+
+    async def _empty_log(self) -> None:
+        """So that SQLite's holds nothing of what was deleted."""
+        if self._database.address.path is not None:
+            await self._bounded(self._read(remains.empty_log), REST_SECONDS)
 
     async def _bounded(self, work: Work[T], seconds: float) -> T:
         """In the background, or for somebody who can wait."""

@@ -8,8 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, bindparam, case, delete, func, literal_column, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Row,
+    ScalarSelect,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal_column,
+    select,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
@@ -17,13 +27,12 @@ from app.core.values import value
 from app.store.batches import Lookup, batches
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
-from app.store.database import insert_into
 from app.store.lease import is_under_way, revoke_leases
 from app.store.message_rows import message_id
 from app.store.pages import Order, Page, read_page
 from app.store.pins import delete_pins
-from app.store.prepared import PreparedInsert
-from app.store.tables import conversations, heads, masks, messages, prints
+from app.store.prepared import Insert, PreparedInsert
+from app.store.tables import conversations, heads, masks, messages, prints, usage_days, usage_records
 from app.store.usage_days import delete_records
 
 MOST_HEADS = 256
@@ -159,15 +168,26 @@ async def _tips(connection: AsyncConnection, tenant: str, ids: Collection[str]) 
     return tips
 
 
-async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> None:
-    """Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock."""
+async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> int | None:
+    """The transaction's number, by which `is_committed` knows it: doing it twice counts the requests twice. None on
+    SQLite.
+
+    Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock.
+    """
     ordered = sorted(unwritten, key=lambda s: (s.latest.tenant, s.latest.conversation_id))
-    await _UPSERT_CONVERSATIONS.write(connection, [_conversation_row(seen) for seen in ordered])
+    counted = await _UPSERT_CONVERSATIONS.write(connection, [_conversation_row(seen) for seen in ordered])
     # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
     rows = {row[:2]: row for seen in ordered for row in _head_rows(seen)}
     if rows:
         await _UPSERT_HEADS.write(connection, [rows[key] for key in sorted(rows)])
     await note_use(connection, {(seen.latest.tenant, chunk) for seen in ordered for chunk in seen.latest.summaries})
+    return next((number for (number,) in counted), None)
+
+
+async def is_committed(connection: AsyncConnection, transaction: int) -> bool | None:
+    """Whether it was; None while it is under way. Only PostgreSQL can say."""
+    status = await connection.scalar(select(func.txid_status(transaction)))
+    return None if status == "in progress" else status == "committed"
 
 
 async def list_conversations(
@@ -204,7 +224,9 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await revoke_leases(connection, tenant, conversation_id)
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
-    await delete_records(connection, tenant, conversation_id)
+    own_records = usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id
+    await delete_records(connection, *own_records)
+    await connection.execute(delete(usage_days).where(usage_days.c.tenant == tenant, usage_days.c.calls <= 0))
     for table in (heads, masks, prints, messages):
         await connection.execute(
             delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
@@ -225,11 +247,10 @@ async def _lock_as_flushes_do(connection: AsyncConnection, tenant: str, conversa
     await connection.execute(owned.order_by(heads.c.digest).with_for_update())
 
 
-def _upsert_conversation(connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:
-    statement = insert_into(connection, conversations).values(created_at=now_ms(), updated_at=now_ms())
+def _upsert_conversation(connection: AsyncConnection, statement: Insert) -> ClauseElement:
     new, old = statement.excluded, conversations.c
     latest = ("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage")
-    return statement.on_conflict_do_update(
+    upsert = statement.on_conflict_do_update(
         index_elements=[old.tenant, old.id],
         set_={
             **{name: new[name] for name in latest},
@@ -242,11 +263,11 @@ def _upsert_conversation(connection: AsyncConnection) -> postgresql.Insert | sql
             "updated_at": now_ms(),
         },
     )
+    return upsert.returning(func.txid_current()) if connection.dialect.name == "postgresql" else upsert
 
 
-def _upsert_head(connection: AsyncConnection) -> postgresql.Insert | sqlite.Insert:
+def _upsert_head(_connection: AsyncConnection, statement: Insert) -> ClauseElement:
     """Of two conversations that share a history the newer one keeps the head, whichever was written last."""
-    statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=[heads.c.tenant, heads.c.digest],
@@ -263,7 +284,7 @@ def _created_at(head: str) -> ScalarSelect[int]:
     return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
 
 
-_UPSERT_CONVERSATIONS = PreparedInsert(conversations, _upsert_conversation, left_out=("created_at", "updated_at"))
+_UPSERT_CONVERSATIONS = PreparedInsert(conversations, _upsert_conversation, clocks=("created_at", "updated_at"))
 _UPSERT_HEADS = PreparedInsert(heads, _upsert_head)
 
 

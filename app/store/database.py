@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from weakref import WeakSet
 
@@ -123,6 +123,18 @@ def _without_options(shown: str) -> str:
     return shown.partition("?")[0]
 
 
+class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.Connection):  # type: ignore[misc]
+    """A connection that tells what holds in a transaction together with `BEGIN`, not in a round trip of its own."""
+
+    told = ""
+    """SQL, of the transaction that begins next."""
+
+    async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's
+        if query.startswith("BEGIN") and self.told:
+            query = f"{query} {self.told}"
+        return await super().execute(query, *arguments, timeout=timeout)
+
+
 class Database:
     """The engine and its two kinds of transaction. Nothing connects before the first one."""
 
@@ -148,9 +160,15 @@ class Database:
         It waits for a lock as long as a request may, and if it is patient for some seconds. Raises `Queued`.
         """
         async with self._turn_to_write(patient), self.engine.begin() as connection:
-            if self.address.kind == "postgresql" and (limits := self._limits(connection, patient)):
-                await connection.exec_driver_sql(_set(limits, local=True))
-            yield connection
+            if self.address.kind != "postgresql" or not (limits := self._limits(connection, patient)):
+                yield connection
+                return
+            session: _Session = (await connection.get_raw_connection()).driver_connection
+            session.told = _set(limits, local=True)
+            try:
+                yield connection
+            finally:
+                session.told = ""
 
     @asynccontextmanager
     async def _turn_to_write(self, patient: bool) -> AsyncIterator[None]:
@@ -298,7 +316,8 @@ class Database:
             self._beside.update(map(identity_of, beside(path)))
 
     def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
-        connect = partial(asyncpg.connect, self.address.dsn, timeout=CONNECT_SECONDS, command_timeout=command_seconds)
+        limits = {"timeout": CONNECT_SECONDS, "command_timeout": command_seconds}
+        connect = partial(asyncpg.connect, self.address.dsn, connection_class=_Session, **limits)
         arguments: dict[str, Any] = {
             "async_creator_fn": partial(_connect, connect, None if pool else self._lock_seconds)
         }
@@ -310,12 +329,12 @@ class Database:
             arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
             arguments["prepared_statement_cache_size"] = 0
         # No overflow: connections beyond the size would be made anew for each use (docs/scale.md).
-        limits = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
+        sizes = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
         engine = create_async_engine(
             "postgresql+asyncpg://",
             connect_args=arguments,
             hide_parameters=True,
-            **(pool or {**limits, "pool_use_lifo": True}),
+            **(pool or {**sizes, "pool_use_lifo": True}),
         )
         event.listen(engine.sync_engine, "connect", self._remember)
         event.listen(engine.sync_engine, "checkout", self._check_out)
@@ -349,9 +368,7 @@ def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert 
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-async def _connect(
-    connect: Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]], lock_seconds: float | None
-) -> asyncpg.Connection[asyncpg.Record]:
+async def _connect(connect: Callable[[], Awaitable[_Session]], lock_seconds: float | None) -> _Session:
     connection = await connect()
     limits = {} if lock_seconds is None else _limits_of(connection.get_server_version(), lock_seconds)
     try:
@@ -379,7 +396,7 @@ def _set(values: Mapping[str, str], *, local: bool) -> str:
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     # By default 2 MB, and that for each of fifteen connections. The system has the file in its memory anyway.
     cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")

@@ -33,7 +33,8 @@ async def read_learned_windows(connection: AsyncConnection, upstream: str, most:
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = await connection.execute(
         select(row.model, row.tenant, row.limit_tokens, left.label("left"))
-        .where(row.upstream == upstream, row.expires_at > now_ms())
+        # In a subquery the clock is read once, so that the index finds those that still hold.
+        .where(row.upstream == upstream, row.expires_at > select(now_ms()).scalar_subquery())
         .order_by(row.expires_at.desc(), row.model, row.tenant)
         .limit(most)
     )

@@ -6,7 +6,8 @@ Whether it is live is asked of the database's clock alone, the only one that all
 it every few seconds (the heartbeat); that of a dead holder expires after its time to live, and whoever takes the row
 over raises its epoch. A commit names the epoch it was granted and locks the row (the fence): a holder that was only
 slow, and was replaced without noticing, stores nothing. A row is expired rather than deleted: deleting would let the
-epoch begin anew. A day later nobody can have an epoch left to confuse. Whoever finds a live lease takes nothing and
+epoch begin anew. A day later nobody can have an epoch left to confuse, nor where its holder gave it up: such rows go
+with their conversation. Whoever finds a live lease takes nothing and
 waits. A release wakes the waiters, those of its own process directly, those of other replicas by NOTIFY on PostgreSQL
 and by the file's data version on SQLite (`waiters`, `wakeups`). They look by themselves, too, four times a second: of
 an expiry nobody announces to them.
@@ -29,6 +30,8 @@ from app.store.tables import leases
 _NEVER = 0
 """Leases that were given up end before it: at the negative time of their release, which distinguishes them from
 expired ones, and old ones from new ones."""
+_NOBODYS = ""
+"""The conversation of a lease that was revoked: its holder may not know yet."""
 KEPT_MS = 24 * 3_600_000
 """How long a row outlives its lease: longer than anybody may still be making its chunk."""
 
@@ -141,12 +144,20 @@ async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
     return found.first() is not None
 
 
-async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """Whatever is being made for the conversation can no longer be committed."""
+async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_id: str | None = None) -> None:
+    """Whatever is being made for the conversation, or for any of the tenant's, can no longer be committed.
+
+    Leases that were given up are deleted: nobody has their epochs left. The others stay for a day without a name.
+    """
+    own = leases.c.tenant == tenant
+    if conversation_id is not None:
+        own = and_(own, leases.c.conversation_id == conversation_id)
+    revoked, given_up = leases.c.conversation_id == _NOBODYS, leases.c.expires_at <= _NEVER
+    await connection.execute(delete(leases).where(own, given_up, not_(revoked)))
     await connection.execute(
         update(leases)
-        .where(leases.c.tenant == tenant, leases.c.conversation_id == conversation_id)
-        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms())
+        .where(own, not_(given_up))
+        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms(), conversation_id=_NOBODYS)
     )
 
 

@@ -7,20 +7,33 @@ for what all requests leave behind, that takes longer than to store it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aiosqlite
-from sqlalchemy import ClauseElement, Table
+from sqlalchemy import JSON, ClauseElement, Column, Table, Text, bindparam, cast, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.types import TypeEngine
 
 from app.memory.bounded import BoundedMap
+from app.store.clock import now_ms
+from app.store.database import insert_into
 from app.store.tables import CleanText, clean, is_clean
 
 Row = tuple[Any, ...]
 Build = Callable[[AsyncConnection], ClauseElement]
 """A statement for the connection's kind of database."""
+Insert = postgresql.Insert | sqlite.Insert
+_PREFIX = "of_"
+"""Of parameters: SQLAlchemy wants the names of columns for itself."""
+Finish = Callable[[AsyncConnection, Insert], ClauseElement]
+"""Adds to an insert what it does beyond inserting."""
+MOST_ROWS = 2_000
+"""Of one statement, which may not take longer than a few seconds."""
 MOST_WRITTEN = 64
 """Forms of one insert, by the columns that are filled. A few are used."""
 
@@ -30,47 +43,104 @@ class Prepared:
 
     def __init__(self, build: Build) -> None:
         self._build = build
-        self._written: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {}
-        """For each kind of database the SQL, the parameters in their order, and those of them that are constants."""
+        self._written: dict[str, Written] = {}
+        """For each kind of database."""
 
     async def run(self, connection: AsyncConnection, **given: str) -> list[Row]:
         """With these parameters. What it finds."""
         dialect = connection.dialect
         if dialect.name not in self._written:
-            compiled: Any = self._build(connection).compile(dialect=dialect)
-            self._written[dialect.name] = str(compiled), compiled.positiontup, compiled.params
-        sql, parameters, constants = self._written[dialect.name]
-        values = {**constants, **given}
-        return await _execute(connection, sql, tuple([values[name] for name in parameters]))
+            self._written[dialect.name] = Written.of(self._build(connection), connection)
+        return await self._written[dialect.name].run(connection, given)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A statement as SQL."""
+
+    sql: str
+    parameters: Sequence[str]
+    """In their order."""
+    constants: Mapping[str, Any]
+    """Those of them that are the same each time."""
+
+    @classmethod
+    def of(cls, statement: ClauseElement, connection: AsyncConnection) -> Written:
+        compiled: Any = statement.compile(dialect=connection.dialect)
+        return cls(str(compiled), compiled.positiontup, compiled.params)
+
+    async def run(self, connection: AsyncConnection, given: Mapping[str, Any]) -> list[Row]:
+        values = {**self.constants, **given}
+        return await _execute(connection, self.sql, tuple([values[name] for name in self.parameters]))
 
 
 class PreparedInsert:
-    """An insert of many rows. Whatever text they hold is stored clean, as `CleanText` has it."""
+    """An insert of many rows. Whatever text they hold is stored clean, as `CleanText` has it.
 
-    def __init__(self, table: Table, build: Build, left_out: Sequence[str] = ()) -> None:
-        """A row has a value for each column of the table in its order, but for those left out, which the statement
-        sets itself. All parameters of the statement are of the row."""
-        self._build = build
-        self._columns = [column for column in table.columns if column.name not in left_out]
-        self._written: BoundedMap[tuple[str, ...], str] = BoundedMap(MOST_WRITTEN)
+    PostgreSQL gets each column as one array: a round trip for all rows, not one for each.
+    """
 
-    async def write(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
-        """Needs a transaction, and a row at least."""
-        names: list[str] = []
-        filled: list[Sequence[Any]] = []
-        for column, values in zip(self._columns, zip(*rows, strict=True), strict=True):
-            # What no row fills is not written: to bind None costs SQLite's driver as much as ten texts.
-            if values.count(None) < len(values):
-                names.append(column.name)
-                filled.append(_cleaned(values) if isinstance(column.type, CleanText) else values)
-        await _execute(connection, self._sql(connection, names), list(zip(*filled, strict=True)))
+    def __init__(self, table: Table, finish: Finish, clocks: Sequence[str] = ()) -> None:
+        """`finish` says what becomes of a row that is there already. A row has a value for each column of the table in
+        its order, but for `clocks`, which are set to the database's time."""
+        self._table = table
+        self._finish = finish
+        self._clocks = clocks
+        self._columns = [column for column in table.columns if column.name not in clocks]
+        self._key = [self._columns.index(column) for column in table.primary_key if column in self._columns]
+        self._one_by_one: BoundedMap[tuple[str, ...], str] = BoundedMap(MOST_WRITTEN)
+        self._together: BoundedMap[tuple[str, ...], Written] = BoundedMap(MOST_WRITTEN)
 
-    def _sql(self, connection: AsyncConnection, names: list[str]) -> str:
-        key = (connection.dialect.name, *names)
-        if (sql := self._written.use(key)) is None:
-            sql = str(self._build(connection).compile(dialect=connection.dialect, column_keys=names))
-            self._written.keep(key, sql)
-        return sql
+    async def write(self, connection: AsyncConnection, rows: Sequence[Row]) -> list[Row]:
+        """Needs a transaction, and a row at least. They are written in their order. What PostgreSQL returns, if the
+        statement returns anything."""
+        given = [
+            _cleaned(values) if isinstance(column.type, CleanText) else values
+            for column, values in zip(self._columns, zip(*rows, strict=True), strict=True)
+        ]
+        # What no row fills is not written: to bind None costs SQLite's driver as much as ten texts.
+        filled = [number for number, values in enumerate(given) if values.count(None) < len(values)]
+        columns = [self._columns[number] for number in filled]
+        values = [given[number] for number in filled]
+        names = tuple([column.name for column in columns])
+        if connection.dialect.name != "postgresql":
+            if (sql := self._one_by_one.use(names)) is None:
+                sql = self._insert_of_one(connection, names)
+                self._one_by_one.keep(names, sql)
+            return await _execute(connection, sql, list(zip(*values, strict=True)))
+        if (written := self._together.use(names)) is None:
+            written = self._insert_of_many(connection, columns)
+            self._together.keep(names, written)
+        # No statement may update a row twice: two keys can be one once they are clean.
+        keys = set(zip(*(given[number] for number in self._key), strict=True))
+        most = MOST_ROWS if len(keys) == len(rows) else 1
+        returned: list[Row] = []
+        for start in range(0, len(rows), most):
+            some = {_PREFIX + name: of[start : start + most] for name, of in zip(names, values, strict=True)}
+            returned += await written.run(connection, some)
+        return returned
+
+    def _insert_of_one(self, connection: AsyncConnection, names: Sequence[str]) -> str:
+        clocks = {name: now_ms() for name in self._clocks}
+        statement = self._finish(connection, insert_into(connection, self._table).values(clocks))
+        return str(statement.compile(dialect=connection.dialect, column_keys=names))
+
+    def _insert_of_many(self, connection: AsyncConnection, columns: Sequence[Column[Any]]) -> Written:
+        arrays = [bindparam(_PREFIX + column.name, type_=ARRAY(_plain(column))) for column in columns]
+        names = [column.name for column in columns]
+        row = func.unnest(*arrays).table_valued(*names).render_derived()
+        values = [
+            cast(row.c[column.name], JSON) if isinstance(column.type, JSON) else row.c[column.name]
+            for column in columns
+        ]
+        rows = select(*values, *(now_ms().label(name) for name in self._clocks))
+        statement = insert_into(connection, self._table).from_select([*names, *self._clocks], rows)
+        return Written.of(self._finish(connection, statement), connection)
+
+
+def _plain(column: Column[Any]) -> TypeEngine[Any]:
+    """What its values are when they come: JSON is written already."""
+    return Text() if isinstance(column.type, JSON | CleanText) else column.type
 
 
 async def _execute(connection: AsyncConnection, sql: str, parameters: Row | list[Row]) -> list[Row]:

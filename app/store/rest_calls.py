@@ -12,6 +12,7 @@ from app.store import (
     conversation_lists,
     conversation_rows,
     learned_windows,
+    lease,
     message_rows,
     pins,
     revocations,
@@ -65,7 +66,10 @@ class RestCalls(Calls):
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Whether it was there. A compaction of it that is under way can no longer commit."""
         erase = self._write_patiently(conversation_rows.erase_conversation, tenant, conversation_id)
-        return await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+        erased = await self._bounded(lambda: self._writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+        if erased:
+            await self._empty_log()  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
+        return erased
 
     async def latest_tenant(self) -> str | None:
         """Whose conversation had a request last; None before the first one."""
@@ -93,12 +97,15 @@ class RestCalls(Calls):
         In many transactions, so that nobody else waits long: where one fails, some of it is erased, and doing it again
         erases the rest.
         """
-        await self._bounded(self._write_patiently(tenant_rows.revoke_all, tenant), REST_SECONDS)
+        await self._bounded(self._write_patiently(lease.revoke_leases, tenant), REST_SECONDS)
         some, erased = self._write_patiently(tenant_rows.erase_some, tenant, ERASED_ROWS), False
         while await self._bounded(some, REST_SECONDS):
             erased = True
         rest = self._write_patiently(tenant_rows.erase_rest, tenant)
-        return await self._bounded(lambda: self._writes.erase(tenant, None, rest), REST_SECONDS) or erased
+        erased = await self._bounded(lambda: self._writes.erase(tenant, None, rest), REST_SECONDS) or erased
+        await self._merge_indexes()
+        await self._empty_log()
+        return erased
 
     async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """All rows of the tenant, each with the name of its table; a few are read at a time."""

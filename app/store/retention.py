@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, delete, select, tuple_, update
+from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.chunks import USED_EVERY_MS
@@ -27,7 +27,7 @@ from app.store.tables import (
     usage_days,
     usage_records,
 )
-from app.store.usage_days import DAY_MS
+from app.store.usage_days import DAY_MS, delete_some_records
 
 Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
 """Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
@@ -39,8 +39,8 @@ MESSAGES = 5_000
 async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """By their last request. Their chunks have a time of their own: other conversations may use them."""
     held = 0
-    old = conversations.c.updated_at < _before(kept_ms)
-    found = await connection.execute(_some(conversations, old, most).add_columns(conversations.c.messages))
+    some = _oldest(conversations, conversations.c.updated_at, kept_ms, most)
+    found = await connection.execute(some.add_columns(conversations.c.messages))
     gone: list[tuple[str, str]] = []
     for row in found:
         held += row.messages
@@ -64,35 +64,34 @@ async def date_chunks(connection: AsyncConnection, most: int) -> int:
     """Those of an earlier release grow old from now on."""
     undated = summary_chunks.c.used_at.is_(None)
     key = tuple_(*summary_chunks.primary_key)
-    dated = await connection.execute(
-        update(summary_chunks).where(key.in_(_some(summary_chunks, undated, most)), undated).values(used_at=now_ms())
-    )
+    some = select(*summary_chunks.primary_key).where(undated).limit(most).with_for_update(skip_locked=True)
+    dated = await connection.execute(update(summary_chunks).where(key.in_(some), undated).values(used_at=now_ms()))
     return dated.rowcount
 
 
 async def remove_chunks(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """By the last payload they stood in, which is noted to the hour."""
-    return await _remove(connection, summary_chunks, summary_chunks.c.used_at < _before(kept_ms + USED_EVERY_MS), most)
+    return await _remove(connection, summary_chunks, summary_chunks.c.used_at, kept_ms + USED_EVERY_MS, most)
 
 
 async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """By their time."""
-    return await _remove(connection, usage_records, usage_records.c.created_at < _before(kept_ms), most)
+    """By their time, with what they are in their days."""
+    return await delete_some_records(connection, usage_records.c.created_at < _before(kept_ms), most)
 
 
 async def remove_usage_days(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Once all of the day is too old."""
-    return await _remove(connection, usage_days, usage_days.c.day < _before(kept_ms + DAY_MS), most)
+    """Once all of the day is too old: those of which there is no record."""
+    return await _remove(connection, usage_days, usage_days.c.day, kept_ms + DAY_MS, most)
 
 
 async def remove_calibrations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """By their latest sample."""
-    return await _remove(connection, calibrations, calibrations.c.updated_at < _before(kept_ms), most)
+    return await _remove(connection, calibrations, calibrations.c.updated_at, kept_ms, most)
 
 
 async def remove_learned_windows(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """By when they ceased to hold."""
-    return await _remove(connection, learned_windows, learned_windows.c.expires_at < _before(kept_ms), most)
+    return await _remove(connection, learned_windows, learned_windows.c.expires_at, kept_ms, most)
 
 
 REMOVALS: tuple[Removal, ...] = (
@@ -110,11 +109,14 @@ def _before(kept_ms: int) -> ColumnElement[int]:
     return select(now_ms() - kept_ms).scalar_subquery()
 
 
-def _some(table: Table, condition: ColumnElement[bool], most: int) -> Select[Any]:
-    return select(*table.primary_key).where(condition).limit(most).with_for_update(skip_locked=True)
+def _oldest(table: Table, time: Column[int], kept_ms: int, most: int) -> Select[Any]:
+    # In order: PostgreSQL takes a third of the rows for old, of which some would soon be found anywhere, and reads the
+    # whole table where few are. In the order of the index it begins with the oldest.
+    old = select(*table.primary_key).where(time < _before(kept_ms))
+    return old.order_by(time).limit(most).with_for_update(skip_locked=True)
 
 
-async def _remove(connection: AsyncConnection, table: Table, condition: ColumnElement[bool], most: int) -> int:
-    key = tuple_(*table.primary_key)
-    removed = await connection.execute(delete(table).where(key.in_(_some(table, condition, most)), condition))
+async def _remove(connection: AsyncConnection, table: Table, time: Column[int], kept_ms: int, most: int) -> int:
+    key, some = tuple_(*table.primary_key), _oldest(table, time, kept_ms, most)
+    removed = await connection.execute(delete(table).where(key.in_(some), time < _before(kept_ms)))
     return removed.rowcount

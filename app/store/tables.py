@@ -366,6 +366,8 @@ usage_days = Table(
     _required("context_status", CleanText),  # Empty for a summary.
     _required("calls", Count),
     _required("failed", Count),
+    Column("unreported", Count),  # Null where an earlier release added up; likewise the next three that may be.
+    Column("unpriced", Count),
     _required("priced", Count),
     _required("list_priced", Count),
     Column("billed", Count, nullable=False, server_default="0"),
@@ -380,6 +382,8 @@ usage_days = Table(
     Column("too_large", Count, nullable=False, server_default=text("0")),
     Column("too_large_tokens", Count, nullable=False, server_default=text("0")),
     Column("too_large_saved_cost", Double, nullable=False, server_default=text("0")),
+    Column("compared", Count),
+    Column("too_large_compared", Count),
     PrimaryKeyConstraint("tenant", "day", "purpose", "model", "context_status"),
     Index(None, "day"),
 )

@@ -7,17 +7,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Table, delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.clock import moment, now_ms
-from app.store.tables import conversations, heads, leases, message_words, metadata, summary_words, usage_days_due
+from app.store.clock import moment
+from app.store.lease import revoke_leases
+from app.store.tables import (
+    conversations,
+    heads,
+    leases,
+    message_words,
+    metadata,
+    summary_words,
+    usage_days,
+    usage_days_due,
+    usage_records,
+)
+from app.store.usage_days import delete_some_records, delete_tenants_days
 
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
 _WORDS = (summary_words, message_words)
 """Those of summaries and messages, once more: they go with them."""
 EXPORTED = tuple(table for table in TABLES if table not in (usage_days_due, *_WORDS))
-_ERASED = tuple(table for table in TABLES if table not in (leases, *_WORDS))
+_USAGE = (usage_records, usage_days, usage_days_due)
+_ERASED = tuple(table for table in TABLES if table not in (leases, *_USAGE, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
 MOST_TENANTS = 500
@@ -76,17 +89,10 @@ def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
     return [row[column.name] for column in table.primary_key]
 
 
-async def revoke_all(connection: AsyncConnection, tenant: str) -> None:
-    """Whatever is being made can no longer be committed. What stays for a day holds no names."""
-    await connection.execute(
-        update(leases)
-        .where(leases.c.tenant == tenant)
-        .values(epoch=leases.c.epoch + 1, expires_at=-now_ms(), conversation_id="")
-    )
-
-
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
     """Of one table, so that nothing is locked for long. How many rows there were; needs a transaction."""
+    if removed := await delete_some_records(connection, usage_records.c.tenant == tenant, most):
+        return removed
     for table in _IN_ORDER:
         key, own = tuple_(*table.primary_key), table.c.tenant == tenant
         some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
@@ -98,9 +104,10 @@ async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int
 
 async def erase_rest(connection: AsyncConnection, tenant: str) -> bool:
     """What came meanwhile, and whether anything did. Needs a transaction."""
-    await revoke_all(connection, tenant)
+    await revoke_leases(connection, tenant)
     for table in (conversations, heads):
         own: ColumnElement[bool] = table.c.tenant == tenant
         await connection.execute(select(*table.primary_key).where(own).order_by(*table.primary_key).with_for_update())
     removed = [await connection.execute(delete(table).where(table.c.tenant == tenant)) for table in _IN_ORDER]
-    return any(each.rowcount for each in removed)
+    records = await delete_tenants_days(connection, tenant)
+    return any((records, *(each.rowcount for each in removed)))

@@ -65,6 +65,11 @@ class Tidying(Calls):
         for remove in retention.REMOVALS:
             await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS))
 
+    async def clear_remains(self) -> None:
+        """What SQLite's files still hold of all that was deleted."""
+        await self._merge_indexes()
+        await self._empty_log()
+
     async def add_days_up(self) -> None:
         """Those of an earlier release, a few at a time; each replica goes on where another one stopped."""
 
@@ -81,7 +86,11 @@ class Tidying(Calls):
         await self._readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
-            for tidy in (self.remove_old_leases, self.remove_unused, self.add_days_up, self.index_summaries):
+            tasks = (
+                *(self.remove_old_leases, self.remove_unused, self.add_days_up, self.index_summaries),
+                self.clear_remains,
+            )
+            for tidy in tasks:
                 try:
                     await tidy()
                 except StoreUnavailable as error:

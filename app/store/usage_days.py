@@ -12,7 +12,23 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
-from sqlalchemy import ColumnElement, FromClause, Insert, Select, delete, func, literal_column, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    FromClause,
+    Insert,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    literal_column,
+    not_,
+    select,
+    text,
+    tuple_,
+    union,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Purpose
@@ -30,6 +46,12 @@ MOST_MODELS = 20
 
 _KEY = ("tenant", "day", "purpose", "model", "context_status")
 _TOKENS = ("prompt", "completion", "cached", "written", "reasoning", "saved")
+_DUE = union(
+    select(usage_days_due.c.tenant, usage_days_due.c.day),
+    select(usage_days.c.tenant, usage_days.c.day).where(usage_days.c.unreported.is_(None)),
+).subquery()
+"""Days whose sums are not those of their records: of before there were sums, or added up by an earlier release, which
+did not count all that is counted now and may still go on during a rollout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +61,10 @@ class DaySums:
     calls: int = 0
     failed: int = 0
     """Calls that a provider did not answer with 200."""
+    unreported: int = 0
+    """Other calls of which the prompt's tokens are not known."""
+    unpriced: int = 0
+    """Other calls of which the cost is not known."""
     priced: int = 0
     """Calls whose cost is known."""
     list_priced: int = 0
@@ -60,6 +86,10 @@ class DaySums:
     """Tokens of those, as they came."""
     too_large_saved_cost: float = 0.0
     """What was saved on those."""
+    compared: int = 0
+    """Calls of which it is known what they saved."""
+    too_large_compared: int = 0
+    """Of those, the ones that came too large."""
 
 
 SUMS = tuple(field.name for field in fields(DaySums))
@@ -99,22 +129,55 @@ async def count_records(connection: AsyncConnection, keys: Sequence[Key]) -> Non
     await _COUNT.run(connection, keys=written(keys))
 
 
-async def delete_records(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """A conversation's records, which are taken off their days. Needs a transaction."""
-    own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
+async def delete_records(connection: AsyncConnection, *which: ColumnElement[bool]) -> None:
+    """Records, which are taken off their days. Needs a transaction."""
     if connection.dialect.name == "postgresql":
         # In one statement: a record that another replica stores between two of them would be deleted and stay counted.
-        gone = delete(usage_records).where(*own).returning(*usage_records.columns).cte("gone")
-        await connection.execute(_added_to_days(connection, _sums_of(gone, sign=-1)))
+        await connection.execute(added_to_days(connection, delete(usage_records).where(*which), sign=-1))
     else:
-        await connection.execute(_added_to_days(connection, _sums_of(usage_records, *own, sign=-1)))
-        await connection.execute(delete(usage_records).where(*own))
-    await connection.execute(delete(usage_days).where(usage_days.c.tenant == tenant, usage_days.c.calls <= 0))
+        await connection.execute(_added_to_days(connection, _sums_of(usage_records, *which, sign=-1)))
+        await connection.execute(delete(usage_records).where(*which))
+
+
+async def delete_some_records(connection: AsyncConnection, which: ColumnElement[bool], most: int) -> int:
+    """Delete so many of these records, the oldest first, with what they are in their days; how many there were. Needs a
+    transaction."""
+    key, days = (usage_records.c.tenant, usage_records.c.id), (usage_days.c.tenant, usage_days.c.day)
+    # In the order of the index: the planner may otherwise read the whole table to find the few that are old.
+    some = select(*key, usage_records.c.created_at).where(which).order_by(usage_records.c.created_at).limit(most)
+    some = some.with_for_update(skip_locked=True)
+    if found := (await connection.execute(some)).all():
+        await delete_records(connection, tuple_(*key).in_([(row.tenant, row.id) for row in found]))
+        touched = {(row.tenant, row.created_at - row.created_at % DAY_MS) for row in found}
+        await connection.execute(delete(usage_days).where(tuple_(*days).in_(sorted(touched)), usage_days.c.calls <= 0))
+    return len(found)
+
+
+async def delete_tenants_days(connection: AsyncConnection, tenant: str) -> bool:
+    """All records and days of the tenant, and whether there were any. Needs a transaction."""
+    records = await connection.execute(delete(usage_records).where(usage_records.c.tenant == tenant))
+    days = await _add_up_again(connection, usage_days.c.tenant == tenant, usage_records.c.tenant == tenant)
+    # After them, as where due days are added up: in another order the two could deadlock.
+    due = await connection.execute(delete(usage_days_due).where(usage_days_due.c.tenant == tenant))
+    return bool(records.rowcount or days or due.rowcount)
+
+
+async def _add_up_again(connection: AsyncConnection, which: ColumnElement[bool], records: ColumnElement[bool]) -> int:
+    """Adds up these days from their records, and how many of them there were before. What others store meanwhile is
+    either among these records, or added by them afterwards: they wait for the rows that are deleted here."""
+    removed = await connection.execute(delete(usage_days).where(which))
+    sums = _sums_of(usage_records, records).subquery()
+    others = usage_days.alias()
+    is_there = exists().where(
+        *(others.c[name] == sums.c[mine] for name, mine in zip(_KEY, sums.c.keys(), strict=False))
+    )
+    await connection.execute(_added_to_days(connection, select(sums).where(not_(is_there))))
+    return removed.rowcount
 
 
 async def is_any_due(connection: AsyncConnection) -> bool:
-    """Whether there are days whose records are there and not added up yet."""
-    return (await connection.execute(select(usage_days_due.c.day).limit(1))).first() is not None
+    """Whether there are days whose records are not added up yet, or not in full."""
+    return (await connection.execute(select(_DUE.c.day).limit(1))).first() is not None
 
 
 async def add_up_due_days(connection: AsyncConnection) -> int:
@@ -125,14 +188,13 @@ async def add_up_due_days(connection: AsyncConnection) -> int:
         # and is added afterwards.
         await connection.execute(text("LOCK TABLE usage_days IN SHARE ROW EXCLUSIVE MODE"))
     due, days, of = usage_days_due.c, usage_days.c, usage_records.c
-    latest = select(func.max(due.day)).scalar_subquery()
-    found = await connection.execute(select(due.tenant, due.day).where(due.day == latest).limit(TENANTS_AT_ONCE))
+    latest = select(func.max(_DUE.c.day)).scalar_subquery()
+    found = await connection.execute(select(_DUE).where(_DUE.c.day == latest).limit(TENANTS_AT_ONCE))
     if not (rows := found.all()):
         return 0
     tenants, day = [row.tenant for row in rows], rows[0].day
-    await connection.execute(delete(usage_days).where(days.tenant.in_(tenants), days.day == day))
-    within = (of.tenant.in_(tenants), of.created_at >= day, of.created_at < day + DAY_MS)
-    await connection.execute(_added_to_days(connection, _sums_of(usage_records, *within)))
+    within = and_(of.tenant.in_(tenants), of.created_at >= day, of.created_at < day + DAY_MS)
+    await _add_up_again(connection, and_(days.tenant.in_(tenants), days.day == day), within)
     await connection.execute(delete(usage_days_due).where(due.tenant.in_(tenants), due.day == day))
     return len(rows)
 
@@ -166,6 +228,15 @@ async def read_days(connection: AsyncConnection, tenant: str, days: int) -> Usag
     )
 
 
+async def added_up(connection: AsyncConnection, tenant: str, first: int, last: int) -> Sequence[int]:
+    """The days, from the first on and before the last, whose sums are known, in order. Of the others there are no
+    records, or an earlier release stored them."""
+    days = usage_days.c
+    due = select(_DUE.c.day).where(_DUE.c.tenant == tenant)
+    within = (days.tenant == tenant, days.day >= first, days.day < last, days.day.not_in(due))
+    return (await connection.scalars(select(days.day).where(*within).distinct().order_by(days.day))).all()
+
+
 def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 1) -> Select[Any]:
     of = records.c
     answered = of.status == 200
@@ -180,6 +251,8 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
     sums = {
         "calls": counted(),
         "failed": counted(~answered),
+        "unreported": counted(answered, of.prompt_tokens.is_(None)),
+        "unpriced": counted(answered, of.cost.is_(None)),
         "priced": counted(of.cost.is_not(None)),
         "list_priced": counted(of.cost.is_not(None), of.price_source == "registry"),
         "billed": counted(of.cost.is_not(None), of.price_source == "provider"),
@@ -189,6 +262,8 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
         "too_large": counted(*too_large),
         "too_large_tokens": sign * func.coalesce(func.sum(of.estimated_tokens).filter(*too_large), 0),
         "too_large_saved_cost": sign * func.coalesce(func.sum(of.saved_cost).filter(*too_large), 0.0),
+        "compared": counted(of.saved_cost.is_not(None)),
+        "too_large_compared": counted(of.saved_cost.is_not(None), *too_large),
     }
     grouped: list[ColumnElement[Any]] = [
         *(of.tenant, literal_column("day")),
@@ -201,6 +276,12 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
         # In the order of their keys, so that two replicas cannot deadlock.
         .order_by(*grouped)
     )
+
+
+def added_to_days(connection: AsyncConnection, change: Insert | Delete, sign: int = 1) -> Insert:
+    """A statement that changes records, and adds those that it changed to their days. PostgreSQL alone knows such."""
+    changed = change.returning(*usage_records.columns).cte("changed")
+    return _added_to_days(connection, _sums_of(changed, sign=sign))
 
 
 def _added_to_days(connection: AsyncConnection, sums: Select[Any]) -> Insert:
@@ -217,5 +298,5 @@ _COUNT = Prepared(
 
 def _read(row: Any) -> DaySums:
     # PostgreSQL adds large numbers up as decimals.
-    sums: dict[str, Any] = {name: (float if name.endswith("cost") else int)(getattr(row, name)) for name in SUMS}
+    sums: dict[str, Any] = {name: (float if name.endswith("cost") else int)(getattr(row, name) or 0) for name in SUMS}
     return DaySums(**sums)

@@ -8,28 +8,42 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Row, Select, distinct, func, literal_column, select
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Row,
+    Select,
+    Subquery,
+    and_,
+    case,
+    distinct,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
 from app.core.values import value
 from app.store.batches import has_key, written
-from app.store.clock import moment, now_ms
-from app.store.database import insert_into
+from app.store.clock import moment
 from app.store.pages import Order, Page, read_page
-from app.store.prepared import Prepared, PreparedInsert
-from app.store.tables import clean, usage_records
-from app.store.usage_days import count_records
+from app.store.prepared import Insert, Prepared, PreparedInsert
+from app.store.tables import clean, usage_days, usage_records
+from app.store.usage_days import DAY_MS, added_to_days, added_up, count_records
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = tuple(field.name for field in fields(Tokens))
 _RATES = tuple(field.name for field in fields(Price))
-_COUNTS = ("calls", "unreported", "unpriced", "list_priced", "billed", "too_large", "too_large_tokens", *_SUMS)
+# In the order of `_sums`, with whose rows they are united.
+_COUNTS = ("calls", "unreported", "unpriced", "list_priced", "billed", *_SUMS, "too_large", "too_large_tokens")
 _COSTS = ("cost", "saved_cost", "too_large_saved_cost")
 
 MOST_GROUPS = 400
 """Days or models that one report lists separately; of more models those with the largest prompts."""
-_MS_IN_A_DAY = 86_400_000
 
 Grouping = Literal["day", "model"]
 
@@ -183,25 +197,29 @@ class UsagePage:
     sums: UsageSums
 
 
-_INSERT = PreparedInsert(
-    usage_records,
-    lambda connection: insert_into(connection, usage_records).values(created_at=now_ms()).on_conflict_do_nothing(),
-    left_out=("created_at",),
-)
+def _stored_and_counted(connection: AsyncConnection, statement: Insert) -> ClauseElement:
+    """On PostgreSQL those that were not there are added to their days by the statement that stores them."""
+    new = statement.on_conflict_do_nothing()
+    return added_to_days(connection, new) if connection.dialect.name == "postgresql" else new
+
+
+_INSERT = PreparedInsert(usage_records, _stored_and_counted, clocks=("created_at",))
 _THERE = Prepared(
     lambda connection: select(usage_records.c.tenant, usage_records.c.id).where(has_key(connection, usage_records))
 )
 
 
-async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord], *, again: bool = True) -> None:
-    """Needs a transaction; doing it twice is doing it once. `again`: some of them may be there already."""
-    keys = [(clean(record.tenant), clean(record.id)) for record in records]
-    if again:
-        there = set(await _THERE.run(connection, keys=written(keys)))
-        keys = [key for key in keys if key not in there]
-    await _INSERT.write(connection, [_row(record) for record in records])
-    if keys:
-        await count_records(connection, keys)
+async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
+    """With their days. Needs a transaction; doing it twice is doing it once."""
+    rows = [_row(record) for record in records]
+    if connection.dialect.name == "postgresql":
+        await _INSERT.write(connection, rows)
+        return
+    keys = {(clean(record.tenant), clean(record.id)) for record in records}
+    there = await _THERE.run(connection, keys=written(list(keys)))
+    await _INSERT.write(connection, rows)
+    if new := keys.difference(there):
+        await count_records(connection, list(new))
 
 
 async def read_usage(
@@ -230,22 +248,56 @@ async def report_usage(
     connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
 ) -> UsageReport:
     """From `since_ms` on and before `until_ms`, of one model or of all."""
-    table = usage_records.c
-    within = [table.tenant == tenant, table.created_at >= since_ms, table.created_at < until_ms]
-    if model is not None:
-        within.append(table.model == model)
-    sums = _both((await connection.execute(_sums().where(*within).group_by(_FOR_ANSWERS))).all())
+    parts = await _parts(connection, tenant, since_ms, until_ms, model, by)
+    sums = [func.coalesce(func.sum(parts.c[name]), 0).label(name) for name in _COUNTS]
+    costs = [func.sum(parts.c[name]).label(name) for name in _COSTS]
+    added = select(parts.c.for_answers, *sums, *costs).group_by(parts.c.for_answers)
+    totals = _both((await connection.execute(added)).all())
     if by is None:
-        return UsageReport(sums)
-    key = table.model if by == "model" else table.created_at // _MS_IN_A_DAY
-    first = key if by == "day" else -func.sum(func.coalesce(func.sum(table.prompt_tokens), 0)).over(partition_by=key)
-    grouped = _sums().add_columns(key.label("key")).where(*within).group_by(literal_column("key"), _FOR_ANSWERS)
-    found = await connection.execute(grouped.order_by(first, literal_column("key")).limit(2 * MOST_GROUPS + 2))
+        return UsageReport(totals)
+    key = parts.c.key
+    first = key if by == "day" else -func.sum(func.sum(parts.c.prompt)).over(partition_by=key)
+    grouped = added.add_columns(key).group_by(key).order_by(first, key).limit(2 * MOST_GROUPS + 2)
+    found = await connection.execute(grouped)
     rows: dict[Any, list[Row[Any]]] = {}
     for row in found:
         rows.setdefault(row.key, []).append(row)
     groups = [UsageGroup(_named(key), _both(of_group)) for key, of_group in rows.items()]
-    return UsageReport(sums, groups[:MOST_GROUPS], len(groups) > MOST_GROUPS)
+    return UsageReport(totals, groups[:MOST_GROUPS], len(groups) > MOST_GROUPS)
+
+
+async def _parts(
+    connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
+) -> Subquery:
+    """What makes up a period: the sums of its whole days, and the records of what is left."""
+    days = await added_up(connection, tenant, -(-since_ms // DAY_MS) * DAY_MS, until_ms // DAY_MS * DAY_MS)
+    begins, ends = [since_ms, *(day + DAY_MS for day in days)], [*days, until_ms]
+    left = [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+    parts = [_of_days(tenant, days, by)] if days else []
+    parts += [_of_records(tenant, left, by)] if left else []
+    if model is not None:
+        parts = [part.where(literal_column("model") == model) for part in parts]
+    return union_all(*parts).subquery()
+
+
+def _of_days(tenant: str, days: Sequence[int], by: Grouping | None) -> Select[Any]:
+    table = usage_days.c
+    key = {None: null(), "model": table.model, "day": table.day // DAY_MS}[by]
+    known = (table.priced, table.compared, table.too_large_compared)
+    costs = (case((of > 0, table[name])).label(name) for name, of in zip(_COSTS, known, strict=True))
+    columns = ((table.purpose == "message").label("for_answers"), *(table[name] for name in _COUNTS), *costs)
+    return select(*columns, key.label("key")).where(table.tenant == tenant, table.day.in_(days))
+
+
+def _of_records(tenant: str, periods: Sequence[tuple[int, int]], by: Grouping | None) -> Select[Any]:
+    table = usage_records.c
+    key = {None: null(), "model": table.model, "day": table.created_at // DAY_MS}[by]
+    # Each with the tenant, so that the index finds each.
+    within = or_(
+        *(and_(table.tenant == tenant, table.created_at >= begin, table.created_at < end) for begin, end in periods)
+    )
+    grouped = (_FOR_ANSWERS,) if by is None else (_FOR_ANSWERS, literal_column("key"))
+    return _sums().add_columns(key.label("key")).where(within).group_by(*grouped)
 
 
 async def sums_of_requests(
@@ -317,7 +369,7 @@ def _sum(row: Row[Any]) -> UsageSum:
 
 
 def _named(key: str | int) -> str:
-    return key if isinstance(key, str) else moment(key * _MS_IN_A_DAY).date().isoformat()
+    return key if isinstance(key, str) else moment(key * DAY_MS).date().isoformat()
 
 
 _of_call = attrgetter(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 from sqlalchemy import text
@@ -16,7 +16,7 @@ from app.core.history.recognition import Head
 from app.memory.caches import Caches
 from app.memory.repeats import Repeats
 from app.store.archive import Archive, Strand
-from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, write_conversations
+from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
 from app.store.database import Database
 from app.store.errors import DATABASE_ERRORS, Contended, StoreUnavailable, describe, is_away
 from app.store.guard import Guard
@@ -56,7 +56,18 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 Key = tuple[str, str]
-Write = Callable[[AsyncConnection, Sequence[T]], Awaitable[None]]
+Write = Callable[[Mapping[K, T]], Awaitable[Exception | None]]
+"""Stores all of them in one transaction, or says why the database refused something among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A transaction that was cut off, perhaps after its last word."""
+
+    transaction: int
+    """As `is_committed` knows it."""
+    seen: dict[Key, UnwrittenRequests]
+    """What it was to store."""
 
 
 class WriteBehind:
@@ -73,8 +84,7 @@ class WriteBehind:
         self._in_flight: dict[Key, UnwrittenRequests] = {}
         self._records: dict[str, UsageRecord] = {}
         self._records_in_flight: dict[str, UsageRecord] = {}
-        self._is_unsure = False
-        """Whether some records that wait may be stored already: a flush failed, perhaps after its last word."""
+        self._doubt: Doubt | None = None
         self._archive = Archive(caches)
         self._writing = asyncio.Lock()
         self._ready: asyncio.Event | None = None
@@ -115,7 +125,7 @@ class WriteBehind:
             self._queue[key] = waiting  # As the latest.
             return
         # What is in flight comes back if the database is away.
-        if len(self._queue) + len(self._in_flight) >= QUEUE_CONVERSATIONS and key not in self._in_flight:
+        if sum(map(len, self._waiting)) >= QUEUE_CONVERSATIONS and not any(key in some for some in self._waiting):
             self.dropped += 1
             return
         self._queue[key] = UnwrittenRequests.of(seen)
@@ -140,12 +150,12 @@ class WriteBehind:
     def waiting(self) -> bool:
         """Whether anything is not stored yet."""
         self.catch_up()
-        return bool(self._queue or self._in_flight or self.records or self._archive.waiting)
+        return bool(any(self._waiting) or self.records or self._archive.waiting)
 
     @property
     def requests(self) -> int:
         """Requests that are not stored yet."""
-        return sum(seen.requests for seen in (*self._queue.values(), *self._in_flight.values()))
+        return sum(seen.requests for waiting in self._waiting for seen in waiting.values())
 
     @property
     def records(self) -> int:
@@ -161,6 +171,11 @@ class WriteBehind:
     def dropped_messages(self) -> int:
         """Messages likewise; what follows them brings them once more."""
         return self._archive.dropped
+
+    @property
+    def _waiting(self) -> tuple[dict[Key, UnwrittenRequests], ...]:
+        """Conversations that may not be stored yet, the oldest requests first."""
+        return self._doubt.seen if self._doubt else {}, self._in_flight, self._queue
 
     def start(self, ready: asyncio.Event) -> None:
         """Flush in the background from when the tables are there."""
@@ -180,6 +195,7 @@ class WriteBehind:
         async with self._writing:
             if self._ready is not None and not self._ready.is_set():
                 raise StoreUnavailable("the database is not ready")
+            await self._settle()
             self._in_flight, self._queue = self._queue, {}
             self._records_in_flight, self._records = self._records, {}
             strands = self._archive.waiting  # Those that come meanwhile may be of conversations that are not stored.
@@ -212,9 +228,9 @@ class WriteBehind:
         async with self._writing:
             erased = await erase()
             self.catch_up()
-            waiting = [key for key in self._queue if is_meant(*key)]
-            for key in waiting:
-                del self._queue[key]
+            waiting = [(some, key) for some in self._waiting for key in some if is_meant(*key)]
+            for some, key in waiting:
+                del some[key]
             for record in list(self._records.values()):
                 if is_meant(record.tenant, record.conversation_id):
                     del self._records[record.id]
@@ -227,23 +243,40 @@ class WriteBehind:
         wanted = set(digests)
         return [
             Head(digest, conversation_id, turn, seen.turns)
-            for waiting in (self._in_flight, self._queue)
+            for waiting in self._waiting
             for (owner, conversation_id), seen in waiting.items()
             if owner == tenant
             for digest, turn in seen.heads.items()
             if digest in wanted
         ]
 
-    def _put(self, key: Key, newer: UnwrittenRequests) -> None:
-        if (older := self._queue.pop(key, None)) is not None:
-            older.join(newer)
-        self._queue[key] = older or newer
+    def _queue_before(self, older: dict[Key, UnwrittenRequests]) -> None:
+        newer, self._queue = self._queue, dict(older)
+        for key, seen in newer.items():
+            if (waiting := self._queue.pop(key, None)) is not None:
+                waiting.join(seen)
+            self._queue[key] = waiting or seen
+
+    async def _settle(self) -> None:
+        """Ask what became of the transaction of which nobody knows. Raises while it is under way."""
+        if (doubt := self._doubt) is None:
+            return
+        try:
+            async with self._database.reading() as connection:
+                committed = await is_committed(connection, doubt.transaction)
+        except DATABASE_ERRORS as error:
+            if is_away(error):
+                raise
+            committed = False  # It is another server, or an older state of it: nothing that it knows of.
+        if committed is None:
+            raise StoreUnavailable("the last transaction of this process is still under way")
+        self._doubt = None
+        if not committed:
+            self._queue_before(doubt.seen)
 
     def _put_back(self) -> None:
-        newer, self._queue, self._in_flight = self._queue, self._in_flight, {}
-        for key, seen in newer.items():
-            self._put(key, seen)
-        self._is_unsure = bool(self._records_in_flight)
+        self._queue_before(self._in_flight)
+        self._in_flight = {}
         self._records, self._records_in_flight = {**self._records_in_flight, **self._records}, {}
 
     async def _run(self, ready: asyncio.Event) -> None:
@@ -284,16 +317,14 @@ class WriteBehind:
         own if the database refuses something among them."""
         seen = dict(islice(self._in_flight.items(), BATCH))
         records = dict(islice(self._records_in_flight.items(), BATCH))
-        write_calls = partial(write_usage, again=self._is_unsure)
-        refusal = await self._refusal((write_conversations, list(seen.values())), (write_calls, list(records.values())))
-        if refusal is None:
+        if await self._store(seen, records) is None:
             _take_out(self._in_flight, seen)
             _take_out(self._records_in_flight, records)
             return
-        async for key, is_stored in self._written(seen, write_conversations):
+        async for key, is_stored in self._each(seen, lambda some: self._store(some, {})):
             self.dropped += 0 if is_stored else seen[key].requests
             del self._in_flight[key]
-        async for record, is_stored in self._written(records, write_calls):
+        async for record, is_stored in self._each(records, lambda some: self._store({}, some)):
             self.dropped_records += not is_stored
             del self._records_in_flight[record]
 
@@ -301,33 +332,55 @@ class WriteBehind:
         """Those that were not stored."""
         left: dict[str, MessageRow] = {}
 
-        async def write(connection: AsyncConnection, some: Sequence[MessageRow]) -> None:
-            left.update({row.id: row for row in await write_messages(connection, some)})
+        async def store(some: Mapping[str, MessageRow]) -> Exception | None:
+            async def write(connection: AsyncConnection) -> None:
+                left.update({row.id: row for row in await write_messages(connection, list(some.values()))})
+
+            return await self._refusal(write)
 
         waiting = {row.id: row for row in rows}
-        left.update({id_: waiting[id_] async for id_, is_stored in self._written(waiting, write) if not is_stored})
+        left.update({id_: waiting[id_] async for id_, is_stored in self._each(waiting, store) if not is_stored})
         return list(left.values())
 
-    async def _written(self, entries: Mapping[K, T], write: Write[T]) -> AsyncIterator[tuple[K, bool]]:
+    async def _each(self, entries: Mapping[K, T], store: Write[K, T]) -> AsyncIterator[tuple[K, bool]]:
         """Each as it is over, and whether it was stored: all in one transaction; one by one if the database refuses
         something among them. Where it goes away meanwhile, those that were stored are known."""
-        if not entries or await self._refusal((write, list(entries.values()))) is None:
+        if not entries or await store(entries) is None:
             for key in entries:
                 yield key, True
             return
         for key, entry in entries.items():
-            refusal = await self._refusal((write, [entry]))
+            refusal = await store({key: entry})
             if refusal is not None and (times := self._repeats.again("drop")) is not None:
                 log.warning("record not stored", reason=describe(refusal), times=times)
             yield key, refusal is None
 
-    async def _refusal(self, *parts: tuple[Write[Any], Sequence[Any]]) -> Exception | None:
-        """Writes the parts in one transaction. Why the database refused something of it; None if it is stored."""
+    async def _store(
+        self, seen: Mapping[Key, UnwrittenRequests], records: Mapping[str, UsageRecord]
+    ) -> Exception | None:
+        """In one transaction. Why the database refused something of it; None if it is stored."""
+        transaction: int | None = None
+
+        async def write(connection: AsyncConnection) -> None:
+            nonlocal transaction
+            if seen:
+                transaction = await write_conversations(connection, list(seen.values()))
+            if records:
+                await write_usage(connection, list(records.values()))
+
+        try:
+            return await self._refusal(write)
+        except DATABASE_ERRORS:
+            # Perhaps after its last word: requests must not be counted again then. Records do not mind.
+            if transaction is not None:
+                self._doubt = Doubt(transaction, {key: self._in_flight.pop(key) for key in seen})
+            raise
+
+    async def _refusal(self, write: Callable[[AsyncConnection], Awaitable[None]]) -> Exception | None:
+        """Likewise."""
         try:
             async with self._database.writing(patient=True) as connection:
-                for write, entries in parts:
-                    if entries:
-                        await write(connection, entries)
+                await write(connection)
         except DATABASE_ERRORS as error:
             if is_away(error):
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -33,6 +34,8 @@ def main(
     seed: Annotated[str, typer.Option(help="A number; any one if left out.")] = "",
 ) -> None:
     """Disturb four processes and their database, and check what came of it."""
+    # What was started is stopped, however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     number = int(seed) if seed else secrets.randbelow(1_000_000)
     typer.echo(f"seed {number}")
     control_seconds = min(max(CONTROL_SECONDS[0], CONTROL_SHARE * seconds), CONTROL_SECONDS[1])

@@ -26,12 +26,14 @@ INTERPRETERS = {
     "anthropic": Path(sys.executable),
     "openai-agents": Path(sys.executable),
     "openai-python": Path(sys.executable),
+    "agent-framework": INSTALLED / "venv" / "bin" / "python",
+    "dspy": INSTALLED / "older" / "bin" / "python",
     "langchain": INSTALLED / "venv" / "bin" / "python",
     "pydantic-ai": INSTALLED / "venv" / "bin" / "python",
     "litellm": INSTALLED / "older" / "bin" / "python",
     "llamaindex": INSTALLED / "older" / "bin" / "python",
 }
-"""Of the pages with Python; litellm and llama-index want an older openai than the others."""
+"""Of the pages with Python; litellm, dspy and llama-index want an older openai than the others."""
 ON_NODE = ["ai-sdk", "openai-node"]
 HAND_TRIED = ["README", "claude-code", "cline", "codex", "curl", "librechat", "open-webui", "opencode"]
 KEYS = {"OPENAI_API_KEY": "sk-recipes", "ANTHROPIC_API_KEY": "sk-recipes"}

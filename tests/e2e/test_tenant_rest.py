@@ -70,6 +70,7 @@ def test_an_export_of_nothing_ends_at_once(steno: StartSteno) -> None:
 
 def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulator: Simulator) -> None:
     me = get(used.url, "/context/tenant").json["id"]
+    until(lambda: not used.services.tasks._tasks)  # What is being made leaves a lease without a name for a day.
     erased = erase(used.url)
     assert (erased.status, erased.json) == (200, {"id": me, "object": "tenant.deleted", "deleted": True})
     assert get(used.url, "/context/conversations").json["data"] == []
@@ -77,7 +78,7 @@ def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulato
     assert get(used.url, "/context/conversations/one").status == 404
     # What the answers taught is stored for all at once, a second later: nothing comes after.
     until(lambda: b'"object":"calibrations"' in as_other(used.url, None, "GET", "/context/tenant/export").body)
-    assert kinds(used.url) == {"leases", "export.end"}
+    assert kinds(used.url) == {"export.end"}
     assert "one" not in json.dumps(export(used.url))
     assert names(as_other(used.url, target="/context/conversations")) == ["one"]
     assert len(as_other(used.url, target="/context/search?q=order").json["data"]) == 1

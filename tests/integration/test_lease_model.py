@@ -146,9 +146,12 @@ class LeaseModel(RuleBasedStateMachine):
     @rule(conversation_id=st.sampled_from(sorted(CHAINS)))
     def revoke(self, conversation_id: str) -> None:
         self._write("h1", lease.revoke_leases, TENANT, conversation_id)
-        for row in self.rows.values():
-            if row.conversation_id == conversation_id:
+        for each, row in list(self.rows.items()):
+            if row.conversation_id == conversation_id and row.given_up:
+                del self.rows[each]
+            elif row.conversation_id == conversation_id:
                 row.epoch, row.ends, row.held, row.given_up = row.epoch + 1, self.world.now, None, True
+                row.conversation_id = ""
 
     @precondition(lambda self: self.rows)
     @rule()

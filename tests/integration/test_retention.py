@@ -241,9 +241,7 @@ async def test_a_tenant_is_erased_and_no_other(store: Store, monkeypatch: pytest
     assert await store.erase_tenant(TENANT)
     await store.flush()
     left = dict(zip((table.name for table in TABLES), await count(store, *TABLES, tenant=TENANT), strict=True))
-    assert left.pop("leases") == 2
     assert set(left.values()) == {0}
-    assert {row["conversation_id"] for _, row in await exported(store)} == {""}
     assert await count(store, *TABLES, tenant=STRANGER) == others
     assert not await store.erase_tenant(TENANT)
 

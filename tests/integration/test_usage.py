@@ -296,7 +296,7 @@ async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: 
     """A flush that fails puts them back."""
     monkeypatch.setattr(write_behind, "QUEUE_RECORDS", 2)
 
-    async def fail(*_: object, again: bool) -> None:  # noqa: ARG001 - as `write_usage`
+    async def fail(*_: object) -> None:
         for _each in range(2):
             store.record_usage(record())
         raise TimeoutError

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import func, insert, select, text, update
 
 from app.core.tokens.usage import Decided, Price, Tokens
 from app.store import Store, StoreUnavailable, UsageRecord, migrations
@@ -47,6 +47,7 @@ def record(number: int, **changes: Any) -> UsageRecord:
         tokens=Tokens(prompt=100 + number, completion=10, cached=50),
         price=Price(prompt=2.0, completion=8.0),
         cost=0.25,
+        saved_cost=0.002 * number,
         status=200,
         context_status=("full", "summarized")[number % 2],
     )
@@ -231,6 +232,12 @@ async def due(store: Store) -> int:
         return await connection.scalar(select(func.count()).select_from(usage_days_due)) or 0
 
 
+async def reported(store: Store) -> int:
+    """Calls of those three days, of one tenant."""
+    report = await store.usage_report(TENANT, YEAR_2023 - DAY_MS, YEAR_2023 + 5 * DAY_MS)
+    return report.sums.messages.calls
+
+
 async def recorded(store: Store) -> list[tuple[str, int, str, int, int]]:
     """The sums as they must be."""
     of, day = usage_records.c, usage_records.c.created_at - usage_records.c.created_at % DAY_MS
@@ -254,9 +261,11 @@ async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_b
     first = open_store(shared_url)
     await first.start()
     assert (await sums(first), await due(first)) == ([], 6)
+    assert await reported(first) == 100
     async with first._database.migrating() as connection:
         await usage_days_module.add_up_due_days(connection)
     assert await due(first) == 5
+    assert await reported(first) == 100
     await write(first, [record(1)])
     await first.delete_conversation(STRANGER, "c1")
     await first.close()
@@ -264,6 +273,7 @@ async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_b
     await second.start()
     await second.add_days_up()
     assert await due(second) == 0
+    assert await reported(second) == 100
     assert await sums(second) == await recorded(second)
     await second.add_days_up()
     assert await sums(second) == await recorded(second)
@@ -302,6 +312,11 @@ async def test_replicas_add_days_up_side_by_side_while_others_are_stored(
     async with stores[0]._database.writing() as connection:
         # As where the migration ran on a day on which records came before and come afterwards.
         await connection.execute(insert(usage_days_due).values(tenant=TENANT, day=today))
+    await write(stores[2], [record(9)])
+    async with stores[2]._database.writing() as connection:
+        # As if it had been recorded before there were days.
+        await connection.execute(update(usage_days).values(calls=0, prompt=0))
+    assert (await stores[0].usage_report(TENANT, today, today + DAY_MS)).sums.messages.calls == 1
     await asyncio.gather(
         *(store.add_days_up() for store in stores[:2]), *(write(stores[2], [record(number)]) for number in range(9))
     )

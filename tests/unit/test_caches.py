@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import gc
+import json
 import random
+import tracemalloc
+from pathlib import Path
 from threading import Thread
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.tokens.declarations import Declarations
+from app.core.view.view import Conversation
 from app.main import create_app
 from app.memory.caches import ENTRY_BYTES, MOST_AT_ONCE, Cache, Caches
 from app.metrics.families import CACHES
 from app.settings import load
+from app.tokens.estimator import Estimator
+from app.tokens.tokenizer import Tokenizer
+from app.wire.chat_completions.messages import read_message
+from app.wire.chat_completions.request import read_request
+from app.wire.reader import MessageReader
+from tests.unit.conversations import IDENTITY
 
 
 def weighed(caches: Caches, name: str = "one") -> Cache[str, int]:
@@ -121,6 +133,36 @@ def test_several_threads_may_use_them() -> None:
     for thread in threads:
         thread.join()
     assert caches.held_bytes == sum(size for cache in several for _, size in cache.items()) <= 5_000
+
+
+@pytest.mark.parametrize(("characters", "turns", "letter"), [(300, 20, "a"), (2_000, 20, "a"), (20_000, 5, "é")])
+def test_what_histories_are_said_to_take_is_what_python_takes(characters: int, turns: int, letter: str) -> None:
+    """Never much less, and at most by half more: a body's bytes are counted once more with its messages."""
+    caches, estimator_caches = Caches(1 << 40), Caches(1 << 40)
+    reader = MessageReader(IDENTITY, read_message, caches=caches)
+    estimator = Estimator(Tokenizer(Path("nowhere")), estimator_caches)
+
+    def talk(name: str) -> None:
+        said: list[dict[str, str]] = []
+        for turn in range(2 * turns):
+            said.append({"role": ("user", "assistant")[turn % 2], "content": f"{name} {turn} " + letter * characters})
+            if turn % 2 == 0:
+                body = json.dumps({"model": "m", "messages": said}, ensure_ascii=False).encode()
+                history = reader.read(read_request(body, beginnings=reader.beginnings).raw_messages)
+                costs = estimator.prompt("gpt-4o", history, b"", Declarations).costs
+                assert Conversation(history, IDENTITY, "t", costs, None).chain
+
+    talk("first")
+    gc.collect()
+    tracemalloc.start()
+    said = -caches.held_bytes - estimator_caches.held_bytes
+    for number in range(10):
+        talk(f"{number}")
+    gc.collect()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    said += caches.held_bytes + estimator_caches.held_bytes
+    assert 0.9 * taken < said < 1.6 * taken
 
 
 def test_every_cache_of_an_application_has_a_name_that_the_metrics_know() -> None:

@@ -209,15 +209,12 @@ def test_pods_have_the_memory_that_sizing_says_they_take() -> None:
     times = re.search(r"up to ([\d.]+) times\s+`limits.in_flight_bytes`", page)
     assert process is not None
     assert times is not None
-    for name, text in KUBERNETES.items():
+    for (name, text), (_, steno) in zip(KUBERNETES.items(), pods(), strict=True):
         cached, in_flight = (
             int(re.search(rf"{setting}\W+(?:value\W+)?(\d+)", text, re.IGNORECASE)[1])  # type: ignore[index]
             for setting in ("cache_bytes", "in_flight_bytes")
         )
-        used = int(process[1]) * 1_000_000 + cached
-        [memory] = [
-            steno["resources"] for _, steno in pods() if f"memory: {steno['resources']['requests']['memory']}" in text
-        ]
+        used, memory = int(process[1]) * 1_000_000 + cached, steno["resources"]
         assert used <= bytes_of(memory["requests"]["memory"]), name
         assert used + float(times[1]) * in_flight <= bytes_of(memory["limits"]["memory"]), name
 

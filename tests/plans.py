@@ -1,0 +1,214 @@
+"""Plans: what PostgreSQL reads for each statement that Steno sends again and again, in tables of any size."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, LargeBinary, Table, event, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.core.tokens.calibration import Sample
+from app.store import CalibrationKey, Lease, Store, tidying
+from app.store.tables import metadata, usage_days_due
+from tests.integration.examples import SERIES, chain, chunk, seen, span, strand
+
+TENANTS = 1_000
+TENANT = "tenant 1"
+ROWS = 5_000
+"""That one statement may read, however large its tables are: some hundred rows, each with some of other tables."""
+FIRST, EACH = 2, 50
+"""Which of many statements that are alike are explained."""
+_DAY_MS = 86_400_000
+_NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+# One row in a thousand is due to be removed, the others are up to 29 days old.
+_AT = f"{_NOW} - CASE WHEN n % 1000 = 0 THEN 40 ELSE n % 29 END * {_DAY_MS}"
+_NAMED = {
+    "tenant": f"'tenant ' || n % {TENANTS}",
+    "id": "'id ' || n",
+    "conversation_id": "'id ' || n",
+    "series": f"'{SERIES}'",
+    "level": "0",
+    "version": "1",
+    "upstream": "'default'",
+    "day": f"({_AT}) / {_DAY_MS} * {_DAY_MS}",
+    "words": "to_tsvector('simple', 'word ' || n % 5000)",
+    "deactivated_at": "NULL",
+    "previous_id": "NULL",
+    "forked_from": "NULL",
+}
+_EXPIRING = {
+    # Nearly all have ended: leases lately, as older ones are removed, windows whenever.
+    "leases": f"-({_NOW} - n % 80000000)",
+    "learned_windows": f"{_AT}",
+}
+
+
+# Foreign keys come first, as they need the others.
+_KEYS = """
+    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+    WHERE connamespace = 'public'::regnamespace AND contype IN ('f', 'p', 'u') ORDER BY contype, conname
+"""
+_INDEXES = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A statement, and what its plan read."""
+
+    statement: str
+    rows: int
+    """Of tables and indexes, those that a filter dropped included."""
+    whole: frozenset[str]
+    """Tables that were read from end to end."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether it takes longer in a larger table."""
+        return self.rows > ROWS or bool(self.whole)
+
+
+async def fill(connection: AsyncConnection, rows: int) -> None:
+    """So many rows in each table but the one of what is due. Keys and indexes are built once, afterwards."""
+    await connection.exec_driver_sql("SET LOCAL maintenance_work_mem = '512MB'")
+    keys = (await connection.exec_driver_sql(_KEYS)).all()
+    for table, name, _ in keys:
+        await connection.exec_driver_sql(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    indexes = (await connection.exec_driver_sql(_INDEXES)).all()
+    for name, _ in indexes:
+        await connection.exec_driver_sql(f"DROP INDEX {name}")
+    for table in metadata.sorted_tables:
+        if table is usage_days_due:
+            continue
+        columns = [column for column in table.columns if column.name != "number"]
+        names = ", ".join(f'"{column.name}"' for column in columns)
+        values = ", ".join(_value(table, column) for column in columns)
+        await connection.exec_driver_sql(
+            f"INSERT INTO {table.name} ({names}) SELECT {values} FROM generate_series(CAST(1 AS BIGINT), {rows}) AS n"  # noqa: S608
+        )
+    for table, name, definition in reversed(keys):
+        await connection.exec_driver_sql(f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")
+    for _, definition in indexes:
+        await connection.exec_driver_sql(definition)
+    await connection.exec_driver_sql("ANALYZE")
+
+
+def _value(table: Table, column: Column[Any]) -> str:
+    if (named := _EXPIRING.get(table.name) if column.name == "expires_at" else _NAMED.get(column.name)) is not None:
+        return named
+    if column.name.endswith("_at"):
+        return _AT
+    match column.type:
+        case LargeBinary():
+            return f"substring(sha256(CAST(n || ' {column.name}' AS BYTEA)), 1, 16)"
+        case JSON():
+            return "'[]'"
+        case Boolean():
+            return "false"
+        case Double():
+            return "0.5"
+    return "n % 1000" if isinstance(column.type, Integer) else f"'{column.name} ' || n"
+
+
+@contextmanager
+def plans() -> Iterator[list[Seen]]:
+    """Of the statements that are executed meanwhile, each before it is; of many that are alike the first ones and some
+    of the others. What explaining them changes is taken back."""
+    found: list[Seen] = []
+    times: Counter[str] = Counter()
+    busy = False
+
+    def explain(
+        connection: Connection, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool
+    ) -> None:
+        nonlocal busy
+        if busy or not statement.lstrip().upper().startswith(("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")):
+            return
+        times[statement] += 1
+        if times[statement] > FIRST and times[statement] % EACH:
+            return
+        busy = True
+        try:
+            alone = connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
+            if not alone:
+                connection.exec_driver_sql("SAVEPOINT explained")
+            one = parameters[0] if many else parameters
+            plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", one).scalar_one()
+            if not alone:
+                connection.exec_driver_sql("ROLLBACK TO SAVEPOINT explained")
+            found.append(_seen(statement, plan if isinstance(plan, list) else json.loads(plan)))
+        finally:
+            busy = False
+
+    event.listen(Engine, "before_cursor_execute", explain)
+    try:
+        yield found
+    finally:
+        event.remove(Engine, "before_cursor_execute", explain)
+
+
+def _seen(statement: str, plan: list[dict[str, Any]]) -> Seen:
+    nodes = list(_nodes(plan[0]["Plan"]))
+    scans = [node for node in nodes if "Relation Name" in node or "Index Name" in node]
+    dropped = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+    rows = sum(
+        (node["Actual Rows"] + sum(node.get(key, 0) for key in dropped)) * node["Actual Loops"] for node in scans
+    )
+    # Of a table of some rows nothing else is to be gained.
+    whole = {node["Relation Name"] for node in scans if node["Node Type"].endswith("Seq Scan")} & set(metadata.tables)
+    return Seen(" ".join(statement.split()), round(rows), frozenset(whole - {usage_days_due.name}))
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for each in plan.get("Plans", ()):
+        yield from _nodes(each)
+
+
+@asynccontextmanager
+async def tidy_store(url: str) -> AsyncIterator[Store]:
+    """One that keeps things for thirty days and does nothing by itself."""
+    pause, tidying.PAUSE_SECONDS = tidying.PAUSE_SECONDS, 0.0
+    store = Store.open(url, timeout=30.0, retention_days=30)
+    await store._readiness.start()
+    try:
+        yield store
+    finally:
+        tidying.PAUSE_SECONDS = pause
+        await store.close()
+
+
+async def do_all_that_is_repeated(store: Store) -> None:
+    """Once: what is done every few seconds, minutes or hours, whether there is a request or not."""
+    async with store._database.writing() as connection:
+        await connection.execute(text("INSERT INTO usage_days_due SELECT 'tenant 7', max(day) FROM usage_days"))
+    # Tidying, by the hour.
+    await store.remove_old_leases()
+    await store.remove_unused()
+    await store.add_days_up()
+    await store.index_summaries()
+    # What requests leave behind, five times a second.
+    for number in range(50):
+        name = f"id {1 + number * TENANTS}"
+        store.record(seen(name, tenant=TENANT, summaries=(name,)))
+        store.record_messages(strand("one", "two", "three", tenant=TENANT, conversation_id=name))
+    await store.flush()
+    await store._writes._try_out()
+    await store._ping()
+    # What replicas tell each other, by the minute.
+    key = CalibrationKey(upstream="default", model="gpt-4o", formula="f", tools=False, tenant=TENANT)
+    await store.learn({key: [Sample(100, 110)]})
+    await store.calibrations(changed_within_seconds=60.0)
+    await store.learned_windows("default", 1_000)
+    # Leases and those who wait for them, several times a second.
+    lease = await store.acquire(TENANT, "id 1", span(0, 4), chain(100), "holder")
+    assert isinstance(lease, Lease)
+    await store.live_lease(TENANT, "id 1", span(0, 4), chain(100))
+    await store.renew(lease)
+    await store.commit(lease, [chunk(0, 4)])
+    await store.release(lease)
