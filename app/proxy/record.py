@@ -37,8 +37,11 @@ REQUEST = "steno.request"
 """Scope key: the request's record."""
 LONGEST_PATH = 300
 FIRST_ERROR = 400
-_NO_FAILURE = (), because(Code.COMPACTION_OFF), because(Code.SUMMARY_IN_BACKGROUND)
-"""Somebody asked for it, or it is on its way."""
+_NO_FAILURE = (
+    *((), because(Code.COMPACTION_OFF), because(Code.SUMMARY_IN_BACKGROUND)),
+    because(Code.PUT_OFF_FOR_COST),
+)
+"""Somebody asked for it, or it is on its way, or it waits until it pays."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 

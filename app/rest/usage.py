@@ -112,7 +112,7 @@ class SummarySumOut(BaseModel):
 
 
 class TooLargeOut(BaseModel):
-    """Requests that came larger than the model's window leaves room for, and were answered all the same."""
+    """Requests that came larger than the model's window leaves room for, and were answered."""
 
     requests: int
     tokens: int = Field(description="Of these requests as they came, by Steno's estimate.")

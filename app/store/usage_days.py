@@ -81,7 +81,7 @@ class DaySums:
     saved_cost: float = 0.0
     """What the client's own requests would have cost beyond this, where both are known; negative where less."""
     too_large: int = 0
-    """Requests that came larger than the model's window leaves room for, and were answered all the same."""
+    """Requests that came larger than the model's window leaves room for, and were answered."""
     too_large_tokens: int = 0
     """Tokens of those, as they came."""
     too_large_saved_cost: float = 0.0

@@ -96,7 +96,7 @@ class UsageRecord:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether it came larger than the model's window leaves room for, and was answered all the same."""
+        """Whether it came larger than the model's window leaves room for, and was answered."""
         decided = self.decided
         return self.saved > 0 and decided is not None and (self.estimated or 0) > decided.limit
 
@@ -130,7 +130,7 @@ class UsageSum:
     reasoning: int = 0
     saved: int = 0
     too_large: int = 0
-    """Requests that came larger than the model's window leaves room for, and were answered all the same."""
+    """Requests that came larger than the model's window leaves room for, and were answered."""
     too_large_tokens: int = 0
     """Tokens of those, as they came."""
     cost: float | None = None

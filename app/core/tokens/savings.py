@@ -9,9 +9,9 @@ provider's cache would have had of it.
   by as much, and how much of the earlier one the cache had is reported; what was taken out stands within that part, and
   would have been read with it.
 - Steno did something else. Then what was added since is known as an estimate, and the cache had only what stands before
-  the change, which says nothing. The client's own prompt would have extended the one before all the same: if the
-  provider keeps prompts at all, and that one was sent a short time ago, it would have been read, but for the few tokens
-  at its end that were never found again so far.
+  the change, which says nothing. The client's own prompt would still have extended the one before: if the provider
+  keeps prompts at all, and that one was sent a short time ago, it would have been read, but for the few tokens at its
+  end that were never found again so far.
 
 Where nothing was taken out, now or before, what was paid is what it would have cost. Completions are the same in both.
 """
@@ -81,7 +81,7 @@ def sent_whole(tokens: Tokens, estimated: Estimated, before: Sent | None, *, rec
 
 
 def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | None) -> Sent | None:
-    """What is to be known of the request when the next one comes; None where the provider told nothing of it."""
+    """What is to be known of the request when the next one comes; None where nothing was reported."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
