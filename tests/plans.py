@@ -26,8 +26,8 @@ FIRST, EACH = 2, 50
 """Which of many statements that are alike are explained."""
 _DAY_MS = 86_400_000
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
-# One row in a thousand is due to be removed, the others are up to 29 days old.
-_AT = f"{_NOW} - CASE WHEN n % 1000 = 0 THEN 40 ELSE n % 29 END * {_DAY_MS}"
+# One row in a thousand is due to be removed, the others are 1 to 28 days old.
+_AT = f"{_NOW} - CASE WHEN n % 1000 = 0 THEN 40 ELSE 1 + n % 28 END * {_DAY_MS}"
 _NAMED = {
     "tenant": f"'tenant ' || n % {TENANTS}",
     "id": "'id ' || n",
