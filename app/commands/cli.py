@@ -116,13 +116,13 @@ def _ratios(written: str) -> tuple[float, ...]:
     return ratios
 
 
-def _lab(command: str) -> Any:
-    """A command's module. Ends the program where the lab is not installed."""
+def _lab(module: str) -> Any:
+    """A module of the lab. Ends the program where the lab is not installed."""
     from app.commands.lab import lab
     from app.settings import ConfigurationError
 
     try:
-        return lab(f"commands.{command}")
+        return lab(module)
     except ConfigurationError as error:
         _fail(str(error))
 
@@ -317,7 +317,7 @@ def bench(
     seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
 ) -> None:
     """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
-    bench = _lab("bench")
+    bench = _lab("commands.bench")
     try:
         bench.bench(seconds)
     except bench.BenchFailed as error:
@@ -472,7 +472,7 @@ def demo(
     from app.settings import ConfigurationError
 
     _refuse((upstream and not model, MODEL_IS_NEEDED))
-    demo = _lab("demo")
+    demo = _lab("commands.demo")
     try:
         if upstream and model:
             status = demo.hold_long_prompts(upstream, model, window)
@@ -526,7 +526,8 @@ def replay(
         (questions and not recall, "--questions is for --recall."),
         (markdown and (as_json or not one_table), NO_MARKDOWN),
     )
-    playing, replaying = _lab("playing"), _lab("replay")
+    playing, replaying = _lab("commands.playing"), _lab("commands.replay")
+    unreadable = _lab("replay.recordings").UnreadableRecording
     from app.settings import ConfigurationError
     from app.store import StoreError
 
@@ -541,14 +542,14 @@ def replay(
     )
     try:
         if recall:
-            status = _lab("recall").measure(files, limit, presets or preset, ratios, questions, options)
+            status = _lab("commands.recall").measure(files, limit, presets or preset, ratios, questions, options)
         elif survival:
-            status = _lab("survival").measure(files, chain, limit, presets or preset, ratios, options)
+            status = _lab("commands.survival").measure(files, chain, limit, presets or preset, ratios, options)
         elif presets is not None:
             status = replaying.compare_presets(files, chain, limit, presets, options)
         else:
             status = replaying.replay_files(files, chain, limit, preset, options)
-    except (playing.UnreadableRecording, ConfigurationError, StoreError) as error:
+    except (unreadable, ConfigurationError, StoreError) as error:
         _fail(str(error))
     sys.exit(status)
 

@@ -161,7 +161,7 @@ def test_a_summary_that_is_worth_it_is_made_in_the_background_where_a_mask_was_p
     assert context(post(proxy.url, agent(8), b"x-conversation-id: c-1"))["actions"] == ["summarized"]
 
 
-@pytest.mark.parametrize("cached", [6, 10])
+@pytest.mark.parametrize("cached", [3, 10])
 def test_a_mask_that_saves_what_it_costs_is_made_when_it_is_due(steno: StartSteno, cached: int) -> None:
     told = work(steno(prices=[{**DEAR[0], "cached": cached}], compaction=NOTHING_RECALLED), 7)
     assert context(told[7])["actions"] == ["masked"]

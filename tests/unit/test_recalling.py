@@ -486,27 +486,6 @@ def test_quotations_go_first_where_there_is_no_room() -> None:
     assert recall(asked, over) is over
 
 
-def test_quotations_leave_free_what_an_estimate_may_be_off_by() -> None:
-    """A view whose compaction was put off may come as far as the hold: with quotations it goes no further."""
-    asked = talk(user("The kestrel nests behind the chapel."), question="Where does the kestrel nest?")
-    held = replace(budget(LIMIT), hold=LIMIT - 200)
-    view = summarised(asked, 40)
-    (note,) = notes(recall(asked, view, limits=held))
-    just = replace(view, tokens=LIMIT - 200 - note.tokens)
-    assert recall(asked, just, limits=held).tokens == LIMIT - 200
-    over = replace(view, tokens=LIMIT - 200 - note.tokens + 1)
-    assert recall(asked, over, limits=held) is over
-
-
-def test_quotations_stay_in_a_view_for_which_no_compaction_is_due() -> None:
-    """In small windows the trigger lies close to the hold: a prefix that is broken there would save nothing."""
-    asked = talk(user("The kestrel nests behind the chapel."), question="Where does the kestrel nest?")
-    limits = budget(LIMIT)
-    close = replace(limits, hold=limits.trigger.tokens + 1)
-    view = replace(summarised(asked, 40), tokens=limits.trigger.tokens)
-    assert notes(recall(asked, view, limits=close))
-
-
 def test_without_room_the_last_note_goes_before_earlier_ones() -> None:
     asked = turns_about(3, 200)
     stop = 6 + 40

@@ -61,7 +61,7 @@ def test_a_message_with_a_result_that_nobody_called_for_is_taken_out() -> None:
 def test_a_users_message_may_hold_results_and_a_question() -> None:
     asking = replace(message("user", "r and so"), answers=("a",))
     talk = conversation(USER, message("assistant", calls=["a"]), asking, DONE, USER)
-    assert talk.transcript.turn_starts == (0, 2, 4)
+    assert talk.transcript.turn_starts == (0, 4)  # Said while the assistant was at work: the turn goes on.
     assert talk.transcript.cuts == (0, 1, 3, 4)
     assert talk.transcript.is_answered(1, 3)
     assert repair(talk, whole(talk), cost) == whole(talk)
@@ -71,13 +71,13 @@ def test_a_users_message_may_hold_results_and_a_question() -> None:
     assert prune(talk, whole(talk), 3, 3, cost, stub=False).parts == (Pruned(0, 3), Verbatim(3, 5))
 
 
-def test_a_question_beside_results_is_carried_together_with_their_calls() -> None:
+def test_a_question_beside_results_is_carried_with_their_calls_and_what_the_turn_began_with() -> None:
     asking = replace(message("user", "r and so"), answers=("a",))
     caller, result = message("assistant", calls=["b"]), message("tool", "rb", answers="b")
     split = transcript_of([USER, message("assistant", calls=["a"]), asking, caller, result, DONE])
     assert split.cuts == (0, 1, 3, 5)
-    assert split.carried(0, 3, 3) == (1, 2)
-    assert split.carried_tokens(0, 3, 3) == split.tokens(1, 3)
+    assert split.carried(0, 3, 3) == (0, 1, 2)
+    assert split.carried_tokens(0, 3, 3) == split.tokens(0, 3)
     assert split.carried(0, 3, 6) == ()
     plain = transcript_of([USER, caller, result, DONE])
     assert plain.carried(0, 1, 1) == (0,)

@@ -153,11 +153,7 @@ def with_recalled(
         values = values_note(conversation, view, latest, origin, cost, room // 2)
     notes = _Recaller(conversation, hidden, recollection, origin, cost, room).notes()
     left = budget.limit - view.tokens - (values.tokens if values else 0)
-    # A view whose compaction was put off may come near the hold: quotations do not use up what is left free beyond it,
-    # by which the estimate may be off. A smaller view has that room, and without its quotations its prefix would break.
-    put_off = view.tokens > budget.trigger.tokens
-    spare = left - (budget.limit - budget.hold if put_off and budget.hold else 0)
-    while notes and sum(note.tokens for note in notes.values()) > spare:
+    while notes and sum(note.tokens for note in notes.values()) > left:
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
     if left < 0 or not (notes or values):
         return view

@@ -37,7 +37,7 @@ from app.core.tokens.usage import Price
 class CostGate:
     """Puts off what would cost more than it saves."""
 
-    requests: int = 1
+    requests: int = 10
     """Of the conversation, the current one too, that are counted on at least, whatever it was like so far."""
 
 
