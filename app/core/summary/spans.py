@@ -50,7 +50,7 @@ def split_span(transcript: Transcript, span: Span, summary: SummaryBrief) -> tup
             cut = inside[after]
         parts.append(Span(start, cut))
         start = cut
-    return _with_neighbours(transcript, (*parts, Span(start, span.stop)))
+    return _with_neighbours(transcript, (*parts, Span(start, span.stop)), summary)
 
 
 def _largest_part(transcript: Transcript, span: Span, summary: SummaryBrief) -> int:
@@ -73,11 +73,14 @@ def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: floa
     return min(cuts[max(begin, above - 1) : min(end, above + 1)], key=lambda cut: abs(quoted(cut) - size), default=None)
 
 
-def _with_neighbours(transcript: Transcript, parts: Sequence[Span]) -> tuple[Span, ...]:
-    end = parts[-1].stop
+def _with_neighbours(transcript: Transcript, parts: Sequence[Span], summary: SummaryBrief) -> tuple[Span, ...]:
+    def replaced(part: Span) -> int:
+        # A summary of everything so far is made part by part, and each carries what the end of its part splits.
+        return replaced_tokens(transcript, part, part.stop if summary.cumulative else parts[-1].stop)
+
     joined: list[Span] = []
     for part in parts:
-        smaller = min(replaced_tokens(transcript, each, end) for each in (*joined[-1:], part))
+        smaller = min(map(replaced, (*joined[-1:], part)))
         if joined and smaller < SMALLEST_PART:
             joined[-1] = Span(joined[-1].start, part.stop)
         else:
