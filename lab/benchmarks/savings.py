@@ -137,7 +137,8 @@ HEADER = (
 
 def play(recording: Recording, billing: Billing, window: int, *, compacts: bool) -> Run:
     """The conversation, request by request."""
-    compaction = {} if compacts else {"enabled": False}
+    # What the conversation has shown alone, without a number of requests to expect at least.
+    compaction = {"cost_gate": {"requests": 1}} if compacts else {"enabled": False}
     with _priced(billing), stage(billing.model, window, compaction=compaction) as set_up:
         if isinstance(set_up.provider, Simulator):
             set_up.provider.reply = lambda _: "I see."  # The same in both runs.
