@@ -122,7 +122,9 @@ async def test_a_provider_that_answers_in_one_piece_is_understood(
 ) -> None:
     choice = {"message": {"role": "assistant", "content": "Notes."}, "finish_reason": "stop"}
     simulator.next_summary(body=json.dumps({"choices": [choice], "usage": {"prompt_tokens": 7}}).encode())
-    assert await ask(provider) == SummaryAnswer("Notes.", usage=Tokens(7), model="gpt-4o", upstream="number 1")
+    assert await ask(provider) == SummaryAnswer(
+        "Notes.", usage=Tokens(7), model="gpt-4o", upstream="number 1", format="chat_completions"
+    )
 
 
 async def test_bytes_that_keep_coming_keep_the_call_alive(simulator: Simulator, provider: RunningServer) -> None:
@@ -138,7 +140,9 @@ async def test_nothing_is_waited_for_after_the_end(scripted: ScriptedProvider) -
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
     scripted.then(head, frames, "hang")
     began = monotonic()
-    assert await ask(scripted) == SummaryAnswer("Notes.", model="gpt-4o", upstream="number 1")
+    assert await ask(scripted) == SummaryAnswer(
+        "Notes.", model="gpt-4o", upstream="number 1", format="chat_completions"
+    )
     assert monotonic() - began < 4.0
 
 
