@@ -333,14 +333,14 @@ BLOCKS = {
         "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# claudeMd\n"
         "Codebase and user instructions are shown below. Be sure to adhere to these instructions. IMPORTANT: These"
         " instructions OVERRIDE any default behavior and you MUST follow them exactly as written.\n\nContents of"
-        " /work/shop/CLAUDE.md (project instructions, checked into the codebase):\n\nVersion {version} of {text}\n\n"
+        " /repo/shop/CLAUDE.md (project instructions, checked into the codebase):\n\nVersion {version} of {text}\n\n"
         "      IMPORTANT: this context may or may not be relevant to your tasks.\n</system-reminder>"
     ),
     "agents_md": (
-        "# AGENTS.md instructions for /work/shop\n\n<INSTRUCTIONS>\nVersion {version} of {text}\n</INSTRUCTIONS>"
+        "# AGENTS.md instructions for /repo/shop\n\n<INSTRUCTIONS>\nVersion {version} of {text}\n</INSTRUCTIONS>"
     ),
     "environment": (
-        "<environment_context>\n  <cwd>/work/shop</cwd>\n  <approval_policy>on-request</approval_policy>\n"
+        "<environment_context>\n  <cwd>/repo/shop</cwd>\n  <approval_policy>on-request</approval_policy>\n"
         "  <note>{version}</note>\n  <shell>bash</shell>\n</environment_context>"
     ),
 }
