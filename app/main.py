@@ -108,8 +108,7 @@ class Application(FastAPI):
 def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: bool = True) -> Application:
     """Make the application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
 
-    `metrics`: those of this worker, if it is one of several. `reports`: log problems of the settings, as one worker
-    does.
+    `metrics`: those of one of several workers. `reports`: log problems of the settings, as one worker does.
     """
     instance, metrics = new_instance(), metrics or Metrics.of_one()
     services = open_services(settings, instance, metrics, reports=reports)

@@ -43,7 +43,7 @@ from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""Seconds that the end waits for a summary that is being made: the command is over, and somebody waits for their
+"""Seconds to wait at the end for a summary that is being made: the command is over, and somebody waits for their
 shell."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
@@ -162,8 +162,7 @@ class _Counting(logging.Handler):
 
 @contextmanager
 def _log_file(settings: Settings) -> Iterator[LogFile]:
-    """Send Steno's log to a file for its owner alone; the file goes at the end if nothing in it is a warning or
-    worse."""
+    """Send Steno's log to a file for its owner alone; it is removed if nothing in it is a warning or worse."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
     log = LogFile(Path(name))
     with os.fdopen(number, "w", encoding="utf-8") as file:

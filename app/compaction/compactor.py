@@ -1,4 +1,4 @@
-"""The compactor: what is to be sent for a request.
+"""The compactor decides what is sent for a request.
 
 A request reads as one line: under the trigger nothing; over it one read of chunks and the least view that fits; where
 none fits a compaction, in a task the application owns; where that fails one step down the ladder. How a compaction is
@@ -52,12 +52,12 @@ T = TypeVar("T")
 
 CHANGES_WITHIN_SECONDS = 3_600.0
 ROUNDS = 3
-"""How many compactions one request begins: after a lost lease, or one that did not suffice, it plans anew."""
+"""Compactions that one request begins at most: after a lost lease, or one that did not suffice, it plans anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What the store knows of a conversation's history."""
+    """Rows that the store has of a conversation's history."""
 
     pins: tuple[int, ...]
     chunks: tuple[SummaryChunk, ...]
@@ -101,7 +101,7 @@ class Compactor:
         self._ties = Ties(store, work, caches)
 
     def at_once(self, job: Job) -> Decision | None:
-        """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
+        """Decide without the store: the client's bytes go as they are; None if more is to be decided."""
         return None if job.conversation.history.holds_ties else self._untouched(job)
 
     def _untouched(self, job: Job) -> Decision | None:
@@ -110,7 +110,7 @@ class Compactor:
         return Decision(None, why=because(Code.COMPACTION_OFF))
 
     async def prepare(self, job: Job, on_start: OnStart = nobody, *, goes_on: bool = False) -> Decision:
-        """What to send for this request. `on_start` is called when a summary is really being made for it.
+        """Decide what is sent for this request. `on_start` is called when a summary is really being made for it.
 
         `goes_on`: it need not wait for a summary without which it can be sent, if that is made after its answer.
         """
@@ -134,7 +134,7 @@ class Compactor:
         return await self._finished(job, decision)
 
     async def recover(self, job: Job, on_start: OnStart = nobody) -> Decision:
-        """What to send after a refusal for its size, with the job's corrected budget.
+        """Decide what is sent after a refusal for its size, with the job's corrected budget.
 
         Without a summary where that reaches the budget: stored ones, then large texts shortened. Nothing is recalled.
         """
@@ -149,12 +149,12 @@ class Compactor:
         return await self.prepare(job, on_start)
 
     async def without_ties(self, job: Job, decision: Decision) -> Decision:
-        """What to send after a refusal of thoughts that are tied to something else; remembered for what follows."""
+        """Decide again after a refusal of thoughts that are tied to something else; remembered for later requests."""
         return await self._ties.refused(job, decision)
 
     async def step_down(self, job: Job, refused: Decision, said: str) -> Decision:
-        """What to send after a refusal of a view's shape, and for a while of the history's later ones; the same
-        decision where there is nothing better. `said`: the provider's words."""
+        """Decide what is sent after a refusal of a view's shape, and for a while of the history's later ones; the
+        same decision if there is nothing better. `said`: the provider's words."""
         why = because(Code.PAYLOAD_REFUSED, said)
         lower = await self._below(await begin(job, self._work), refused.status, why)
         if lower is None:
@@ -163,7 +163,7 @@ class Compactor:
         return lower
 
     async def _refused_lately(self, progress: Progress) -> Decision | None:
-        """What to send where a view of this history was refused for its shape a moment ago."""
+        """Decide what is sent if a view of this history was refused for its shape a moment ago; else None."""
         refusable: tuple[Status, ...] = ("trimmed", "summarized")
         for status in refusable:
             why = self._refused_shapes.pauses(progress.job.history(status))
@@ -172,7 +172,7 @@ class Compactor:
         return None
 
     async def _below(self, progress: Progress, status: Status, why: Reasons) -> Decision | None:
-        """One step down the ladder. Nothing is recalled: that may be what was refused."""
+        """Go one step down the ladder. Nothing is recalled: that may be what was refused."""
         with suppress(StoreUnavailable):
             await self._read(progress)  # For its pins.
         case = progress.case
@@ -182,8 +182,8 @@ class Compactor:
     async def compact_asked(
         self, job: Job, on_start: OnStart = nobody, position: int | None = None
     ) -> tuple[Path | None, Reasons]:
-        """Summaries of everything before the last unit, or of what is before a position, because somebody asked for
-        them: with those that are stored, and whatever they free. None, and why, where they could not be made.
+        """Make summaries because a client asked: of everything before the last unit, or before a position, whatever
+        they free. Returned with those that are stored; None, and why, if they could not be made.
 
         Raises `StoreUnavailable`: what is not stored cannot be referred to.
         """
@@ -207,7 +207,7 @@ class Compactor:
                 return None, progress.why
 
     async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
-        """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
+        """Decide as a dry run, with imagined summaries as long as real ones may be. Those come second."""
         decision, made = await self._planned(job)
         return await self._finished(job, decision, keep=False), made
 
@@ -231,7 +231,7 @@ class Compactor:
         return await self._settle(progress), progress.made
 
     async def look(self, job: Job) -> Decision:
-        """What would be sent now with what is stored: nothing is made, and no summary is imagined."""
+        """Decide by what is stored now: nothing is made, and no summary is imagined."""
         if (early := self._untouched(job)) is not None:
             return await self._ties.tied(job, early, keep=False)
         try:
@@ -241,7 +241,7 @@ class Compactor:
         return await self._finished(job, decision, keep=False)
 
     async def _looked_at(self, job: Job) -> Progress:
-        """With what is stored, and with a mask that is due; nothing is kept of it."""
+        """Begin with the stored rows, and with a mask that is due; nothing is kept of it."""
         progress = await begin(job, self._work, goes_on=True)
         await self._read(progress, bind=False)
         if (boundary := await self._due_mask(progress)) is not None:
@@ -249,8 +249,8 @@ class Compactor:
         return progress
 
     async def make_ahead(self, job: Job, target: int) -> None:
-        """The compaction that is due by the job's trigger, for requests to come. It waits for nobody else's, and what
-        failed is not tried again before a request that needs it has. `target`: what a mask has to reach then."""
+        """Make the due compaction for requests to come. It waits for nobody else's, and what failed is not tried
+        again before a request that needs it has. `target`: tokens that a mask has to reach then."""
         progress = await begin(job, self._work)
         try:
             await self._read(progress)
@@ -268,7 +268,7 @@ class Compactor:
         await self._judge(progress)
 
     async def _waits_for_mask(self, progress: Progress, target: int) -> bool:
-        """Whether a mask will do. It is put where it is needed, and when: that takes nobody's time."""
+        """True if a mask will do. It is put where it is needed, and when: that takes nobody's time."""
         planned = progress.case
         progress.case = replace(planned, budget=replace(planned.budget, target=target))
         boundary = await self._due_mask(progress)
@@ -276,29 +276,29 @@ class Compactor:
         return boundary is not None
 
     def comes_back(self, job: Job) -> bool:
-        """Whether the conversation is likely to: then what it will need is made in the background."""
+        """True if another request is expected soon, so that its summary is worth making in the background."""
         settings, pace = job.writing.rules.compaction.background, self._paces.of(job.place)
         return (
             settings.enabled and pace.requests >= settings.requests and pace.tokens_per_hour >= settings.tokens_per_hour
         )
 
     async def _finished(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
-        """With what is recalled, and as its provider takes it; a dry run keeps nothing."""
+        """Add recalled messages, and fit thoughts to the provider; a dry run keeps nothing."""
         return await self._ties.tied(job, await self._recaller.recalled(job, decision), keep=keep)
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """After a deletion of one conversation, also at another process, or of all."""
+        """Forget one conversation after a deletion, also at another process, or all of the tenant."""
         self._recaller.forget(tenant, conversation_id)
         self._memory.forget(tenant, conversation_id)
         self._paces.forget(tenant, conversation_id)
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
-        """What is not in use any more, which the database knows. Other processes remember it for `memory.SECONDS` at
-        most, and go by that only while the database is away."""
+        """Forget summaries that are not in use any more, which the database knows. Other processes remember them for
+        `memory.SECONDS` at most, and go by that only while the database is away."""
         self._memory.forget_chunks(tenant, ids)
 
     async def _use_store(self, progress: Progress) -> bool:
-        """The line from the look at the store to the compaction. False where the database is away."""
+        """Go from the look at the store to the compaction. False if the database is away."""
         progress.begin_anew()
         try:
             looks_again = True
@@ -333,14 +333,14 @@ class Compactor:
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
     async def _mask(self, progress: Progress) -> None:
-        """Masks tool results where that is due."""
+        """Mask tool results, if that is due."""
         if (boundary := await self._due_mask(progress)) is not None:
             masked = progress.case.with_boundaries([boundary])
             await self._keep_masks(progress, masked)
             progress.case = masked
 
     async def _keep_masks(self, progress: Progress, case: Case) -> None:
-        """Stores the boundaries that this case has beyond those that were found."""
+        """Store the boundaries that this case has beyond those that were found."""
         job, known = progress.job, progress.case.boundaries
         for boundary in case.boundaries:
             if boundary not in known and job.policy.mask is not None:
@@ -348,13 +348,13 @@ class Compactor:
                 await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
 
     async def _due_mask(self, progress: Progress) -> Boundary | None:
-        """The boundary that is due and worth what it costs."""
+        """Return the boundary that is due and worth what it costs."""
         boundary = await progress.due_mask()
         progress.put_off = boundary is not None and await self._economy.puts_off_mask(progress, boundary)
         return None if progress.put_off else boundary
 
     async def _compact(self, progress: Progress) -> bool:
-        """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
+        """Make the due compaction, or wait for whoever makes it. True if it is worth looking again."""
         compaction = await self._attempt(progress)
         progress.attempted(compaction)
         return _goes_on(compaction)
@@ -372,9 +372,9 @@ class Compactor:
         return await self._leased.make(progress, plan)
 
     async def _without(self, progress: Progress, plan: Plan) -> Case | None:
-        """By what the request is sent without this compaction, which is then made in the background; None: it waits.
+        """Return the case that is sent without this compaction, which is then made in the background; None: it waits.
 
-        It is not shortened for one that would find no room there.
+        It is not shortened for a compaction that would find no room there.
         """
         job, case, settings = progress.job, progress.case, progress.job.writing.rules.compaction.background
         if not progress.goes_on or progress.told or not self.comes_back(job):
@@ -386,7 +386,7 @@ class Compactor:
         return await progress.beside(lambda: without_summary(case, at_most, shortens=shortens))
 
     async def _objections(self, progress: Progress, plan: Plan) -> Reasons:
-        """Why the compaction is not begun."""
+        """Return the reasons why the compaction is not begun."""
         job = progress.job
         if self._tasks.draining:
             return because(Code.STOPPING)
@@ -417,7 +417,7 @@ class Compactor:
         return await progress.beside(lambda: changes_every_turn(conversation, found, [head.digest for head in heads]))
 
     async def _judge(self, progress: Progress) -> None:
-        """What the request's own compactions freed: where it was too little, the history is left alone for a while."""
+        """Judge what the request's own compactions freed: after too little, the history is left alone for a while."""
         before = progress.before
         if before is None or progress.without_store or not progress.made or not progress.own[-1].is_whole:
             return
@@ -436,13 +436,13 @@ class Compactor:
 
 
 def _reused(progress: Progress, decision: Decision) -> int:
-    """How many of its summaries were there before it."""
+    """Count the summaries that were there before the request."""
     made = {chunk.id for chunk in progress.made}
     return sum(chunk.id not in made for chunk in decision.view.chunks) if decision.view else 0
 
 
 def _goes_on(compaction: Compaction) -> bool:
-    """Whether it is worth looking again."""
+    """True if it is worth looking again."""
     match compaction.outcome:
         case Outcome.MADE:
             # It may not be enough yet: where a history far too long was read in parts.
@@ -454,14 +454,14 @@ def _goes_on(compaction: Compaction) -> bool:
 
 
 def _not_begun(progress: Progress, plan: Plan | None) -> Compaction:
-    """Nothing can be summarised, or what can is put off, as a mask may have been."""
+    """Record that nothing can be summarised, or that it is put off, as a mask may have been."""
     if plan is None and not progress.put_off:
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
 
 
 def _imagine(flow: Flow) -> Compaction:
-    """Drives a flow without acting: every summary is as long as it may be, and is kept nowhere."""
+    """Drive a flow without acting: every summary is as long as it may be, and is kept nowhere."""
 
     def perform(effect: Effect) -> Reply:
         match effect:

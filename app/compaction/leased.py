@@ -1,4 +1,4 @@
-"""The leased compaction: made under a lease, in a task the application owns.
+"""Leased compaction: made under a lease, in a task the application owns.
 
 Theory: any request of a conversation may find that a compaction is due, at any replica, and usually several do at
 once. Whoever acquires the lease of its range makes it; the others wait for its *result*, not for the lease, and look
@@ -40,12 +40,12 @@ log = structlog.get_logger("steno.compactor")
 
 HEARTBEAT_SECONDS = 5.0
 MISSED_BEATS = 2
-"""In a row, after which the lease counts as lost."""
+"""Missed beats in a row after which the lease counts as lost."""
 RACE_SECONDS = 0.25
 
 
 class _LeaseLost(Exception):
-    """Another holder may have it now."""
+    """The lease was lost: another holder may have it now."""
 
 
 class LeasedCompaction:
@@ -69,7 +69,7 @@ class LeasedCompaction:
         self._holder = holder
 
     async def make(self, progress: Progress, plan: Plan) -> Compaction:
-        """Makes the due compaction, or waits for whoever makes it. Raises `StoreUnavailable`."""
+        """Make the due compaction, or wait for whoever makes it. Raises `StoreUnavailable`."""
         job = progress.job
         if progress.waited:
             # Whom we waited for made nothing of use. All who waited know it now, and one of them is to try.
@@ -91,7 +91,7 @@ class LeasedCompaction:
         return await self._begin(progress, plan, lease)
 
     async def recovers(self, progress: Progress) -> bool:
-        """Whether the database may be asked once more, instead of doing without."""
+        """True if the database may be asked once more, instead of doing without."""
         return progress.asks_again() and not self._tasks.draining and await self._store.recovers()
 
     async def _begin(self, progress: Progress, plan: Plan, lease: Lease) -> Compaction:
@@ -109,7 +109,7 @@ class LeasedCompaction:
         return compaction
 
     async def _wait(self, progress: Progress, plan: Plan) -> Compaction:
-        """Waits for the result of somebody else's compaction, not for the lease."""
+        """Wait for the result of somebody else's compaction, not for the lease."""
         began = monotonic()
         try:
             return await self._awaited(progress, plan)
@@ -131,7 +131,7 @@ class LeasedCompaction:
     async def _run(
         self, job: Job, flow: Flow, plan: Plan, lease: Lease, known: Collection[str], announce: Callable[[], None]
     ) -> Compaction:
-        """The owned task: from the lease to its release, whoever is still waiting. `known` are the chunks it was
+        """Run from the lease to its release, whoever is still waiting: the owned task. `known` are the chunks it was
         planned with."""
         began = monotonic()
         compaction = Compaction((), Outcome.LEASE_LOST)
@@ -162,7 +162,8 @@ class LeasedCompaction:
         return await self._performer.perform(flow, job, keep, announce)
 
     async def _keep(self, lease: Lease, job: Job, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
-        """The chunks as stored, none once the lease is lost. What is paid for and cannot be stored is remembered."""
+        """Store the chunks and return them, none once the lease is lost. Paid chunks that cannot be stored are
+        remembered."""
         try:
             stored = await self._store.commit(lease, made) or ()
         except (StoreUnavailable, asyncio.CancelledError):
@@ -172,7 +173,8 @@ class LeasedCompaction:
         return stored
 
     async def _store_late(self, lease: Lease, job: Job, plan: Plan) -> Compaction | None:
-        """What this was to make and was made while the database was away: it is paid for, and was sent already."""
+        """Store chunks in place of these that were made while the database was away: they are paid for, and were
+        sent."""
         chain = job.conversation.chain
         start = chain.positions[plan.range.from_digest]
         made = self._memory.take_unstored(job.tenant, job.series, job.conversation.cut_digests)
@@ -190,12 +192,12 @@ class LeasedCompaction:
         return Compaction((), Outcome.LEASE_LOST)
 
     async def _is_overtaken(self, job: Job, known: Collection[str]) -> bool:
-        """Whether a chunk was stored between our look and our lease: what is to be made may have been made."""
+        """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
         found = await self._store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
         return any(chunk.id not in known for chunk in found)
 
     async def _beat(self, lease: Lease) -> None:
-        """Keeps the lease alive. Raises `_LeaseLost` once it is, because the work is then in vain."""
+        """Keep the lease alive. Raises `_LeaseLost` once it is lost, because the work is then in vain."""
         missed = 0
         while missed < MISSED_BEATS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -214,7 +216,7 @@ class LeasedCompaction:
             log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
 
     async def _is_revoked(self, lease: Lease) -> bool:
-        """Whether the conversation was deleted: then what the request needs is not to be made again for it."""
+        """True if the conversation was deleted: then a summary for the request is not to be made again for it."""
         try:
             return await self._store.revoked(lease)
         except StoreUnavailable:

@@ -1,4 +1,4 @@
-"""The performer: does what a compaction asks for. Only how a chunk is kept is for its caller to say."""
+"""Performer: does what a compaction asks for. Its caller says only how a chunk is kept."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ log = structlog.get_logger("steno.compactor")
 SIDE_BY_SIDE = 8
 """Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
 ATTEMPTS = 2
-"""Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
+"""Time for all calls for one summary, with retries and other models, as a multiple of one call's timeout."""
 
 Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
-"""The chunk as it is kept; None where the right to that was lost."""
+"""Function that keeps a chunk and returns it as kept; None if the right to that was lost."""
 
 
 class Performer:
@@ -69,14 +69,14 @@ class Performer:
         self._paces = paces
 
     async def seen(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
-        """Runs it in sight of whoever watches the conversation."""
+        """Run a compaction in sight of whoever watches the conversation."""
         with self.under_way.during(job.place, plan.messages, ahead=job.purpose == "background"):
             return await running
 
     async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
-        """Drives a flow to its end."""
+        """Drive a flow to its end."""
         answered: list[_Answered] = []
-        """What is not in the ledger yet: the latest answer, until it is known whether it is kept."""
+        """Latest answer that is not in the ledger yet, until it is known whether it is kept."""
 
         def settle() -> None:
             while answered:
@@ -104,7 +104,7 @@ class Performer:
             settle()
 
     def ended(self, job: Job, plan: Plan, compaction: Compaction, began: float, *, stored: bool = True) -> None:
-        """A compaction came to an end: counted and logged. `began` is the monotonic clock's."""
+        """Count and log a compaction that came to an end. `began` is the monotonic clock's."""
         seconds = monotonic() - began
         self.metrics.compacted(job.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
         _log_compaction(job, plan, compaction, seconds, stored=stored)
@@ -136,7 +136,7 @@ class Performer:
         return reply
 
     async def _tokens(self, job: Job, request: SummaryRequest, answer: SummaryAnswer) -> int:
-        """Of the whole call; estimated where the provider does not say."""
+        """Tokens of the whole call; estimated if the provider does not say."""
         spent = answer.usage
         if spent.prompt is None:
             shown = request.instructions + request.transcript + answer.text
@@ -146,17 +146,18 @@ class Performer:
 
 @dataclass(slots=True)
 class _Answered:
-    """A call for a summary that was answered."""
+    """Call for a summary that was answered."""
 
     job: Job
     answer: SummaryAnswer
     asked: Summarise
     seconds: float
     kept: SummaryChunk | None = None
-    """What came of it: where two replicas made the same summary at once, the stored one."""
+    """Result of the call: if two replicas made the same summary at once, the stored one."""
 
     def record(self, ledger: Ledger) -> None:
-        """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
+        """Ledger record of the call's own tokens: savings are seen in the request that it was made for, and in later
+        ones."""
         job, answer, ratio = self.job, self.answer, self.job.budget.line.ratio
         ledger.record(
             tenant=job.tenant,

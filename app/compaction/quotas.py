@@ -1,4 +1,4 @@
-"""Quotas: what one tenant may ask of the summariser, so that something is left for the others. Of this process."""
+"""Quotas: limits of one tenant's calls to the summariser, so that something is left for the others. Of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUTE, HOUR = 60.0, 3_600.0
 
 
 class Quotas:
-    """None for a limit is no limit."""
+    """Limits of each tenant; None is no limit."""
 
     def __init__(
         self,
@@ -28,13 +28,11 @@ class Quotas:
         self._tokens = Period(HOUR, summary_tokens_per_hour)
         self._clock = clock
         self._under_way: dict[str, Counter[str]] = {}
-        """How many compactions of which conversations, by tenant."""
+        """Number of compactions under way, by tenant and conversation."""
 
     def begin(self, tenant: str, conversation_id: str) -> Code | None:
-        """Why no compaction may begin now. None is to be followed by `end`.
-
-        A crowd of requests of one conversation counts once: most of them only wait for the one that makes the summary.
-        """
+        """Begin a compaction; returns why it may not, or None, which is to be followed by `end`. A crowd of requests
+        of one conversation counts once: most of them only wait for the one that makes the summary."""
         if self.are_tokens_spent(tenant):
             return Code.SUMMARY_TOKENS_SPENT
         own = self._under_way.get(tenant, Counter())
@@ -45,7 +43,7 @@ class Quotas:
         return None
 
     def are_tokens_spent(self, tenant: str) -> bool:
-        """Whether none begins for a while, in the background or not."""
+        """True if no compaction begins for a while, in the background or not."""
         return self._tokens.wait(tenant, self._clock()) > 0
 
     def end(self, tenant: str, conversation_id: str) -> None:
@@ -57,7 +55,7 @@ class Quotas:
             del self._under_way[tenant]
 
     def force(self, tenant: str) -> float:
-        """Seconds until a compaction may be demanded; 0 if it may be now, which is counted."""
+        """Count a demanded compaction, if it may be made now: returns 0, otherwise the seconds until then."""
         now = self._clock()
         seconds = self._forced.wait(tenant, now)
         if not seconds:
@@ -65,5 +63,5 @@ class Quotas:
         return seconds
 
     def spend(self, tenant: str, tokens: int) -> None:
-        """So many of a summary call, prompt and completion."""
+        """Spend tokens of a summary call, prompt and completion."""
         self._tokens.add(tenant, tokens, self._clock())

@@ -1,4 +1,4 @@
-"""Room: how many compactions may be under way in the background, and of how large histories. Of this process."""
+"""Room for background compactions: how many may be under way, and of how large histories. Of this process."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections import Counter
 from dataclasses import dataclass
 
 Place = tuple[str, str]
-"""Whose conversation, and which."""
+"""(tenant, conversation id)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundLimits:
     compactions: int
-    """Under way at once."""
+    """Compactions under way at once."""
     per_tenant: int
     body_bytes: int
-    """Of the histories that they are made from, all together; one tenant may have half of it."""
+    """Bytes of all histories together that compactions are made from; one tenant may have half of it."""
 
 
 class BackgroundRoom:
     def __init__(self, limits: BackgroundLimits) -> None:
         self._limits = limits
         self._taken: dict[Place, int] = {}
-        """How many bytes, by the conversation."""
+        """Bytes by conversation."""
 
     def __len__(self) -> int:
         return len(self._taken)
 
     def is_taken(self, place: Place) -> bool:
-        """Whether one is under way for the conversation."""
+        """True if a compaction is under way for the conversation."""
         return place in self._taken
 
     def is_free(self, tenant: str, size: int) -> bool:
-        """Whether one more may begin, for a history of so many bytes."""
+        """True if one more may begin, for a history of so many bytes."""
         limits, own = self._limits, Counter(owner for owner, _ in self._taken)[tenant]
         bytes_of_all = sum(self._taken.values())
         own_bytes = sum(held for (owner, _), held in self._taken.items() if owner == tenant)

@@ -12,8 +12,8 @@ from app.core.summary.gate import was_refused
 from app.memory.lineages import Lineage, Lineages
 
 TOLERATED = 1
-"""Failures in a row that are tried again at once: the next request may simply have more luck. Answers that could not be
-kept are not: they were paid for, and asked for once more already."""
+"""Failures in a row that are tried again at once: the next request may simply have more luck. Answers that could not
+be kept are not: they were paid for, and asked for once more already."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
@@ -21,37 +21,35 @@ LONGEST_PAUSE_SECONDS = 300.0
 @dataclass(frozen=True, slots=True)
 class _Setback:
     failures: int
-    """In a row."""
+    """Failures in a row."""
     until: float
-    """Left alone till then."""
+    """End of the pause, by the clock."""
     why: Reasons
-    """The latest failed."""
+    """Reason of the latest failure."""
 
 
 class Setbacks:
-    """What failed how often in a row: after the second time a pause, doubled each time up to five minutes; after the
-    first one where answers were refused."""
+    """Failures in a row by undertaking: after the second one a pause, doubled each time up to five minutes; after
+    the first one where answers were refused."""
 
     def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
-        """`tolerated`: failures in a row that no pause follows."""
+        """Forgive `tolerated` failures in a row without a pause."""
         self._clock = clock
         self._tolerated = tolerated
         self._latest: Lineages[_Setback] = Lineages()
 
     def pauses(self, what: Lineage) -> Reasons | None:
-        """Why the compaction failed the last time, where it has failed too often recently to be tried now."""
+        """Return the reason of the last failure, if the compaction failed too often recently to be tried now."""
         latest = self._latest.find(what)
         return latest.why if latest is not None and self._clock() < latest.until else None
 
     def failed_last(self, what: Lineage) -> bool:
-        """Whether it failed, and did not succeed since."""
+        """True if it failed, and did not succeed since."""
         return self._latest.find(what) is not None
 
     def learn(self, what: Lineage, compaction: Compaction) -> None:
-        """A part that was made is no success where another one failed: without that it may be of no use.
-
-        What others took away, or the database, says nothing of a compaction.
-        """
+        """Learn from a compaction. A part that was made is no success where another one failed: without that it may
+        be of no use. What others took away, or the database, says nothing of a compaction."""
         if compaction.outcome is Outcome.MADE:
             self.succeeded(what)
         elif compaction.outcome is Outcome.FAILED:

@@ -1,4 +1,4 @@
-"""The unstored compaction: while the database is away a summary is still made where nothing else would do.
+"""Unstored compaction: while the database is away a summary is still made where nothing else would do.
 
 It is kept in memory and stored by the next compaction it would save. Other processes know nothing of it, and there is
 no lease; within this process requests that need the same summary wait for the one that is being made.
@@ -41,7 +41,7 @@ class UnstoredCompaction:
         self._under_way: dict[ChunkRange, asyncio.Task[Compaction]] = {}
 
     async def recall(self, progress: Progress) -> None:
-        """What this process remembers, and masks where even that is too large."""
+        """Use what this process remembers, and mask where even that is too large."""
         job = progress.job
         remembered = self._memory.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
         progress.case = progress.case.with_chunks(remembered)
@@ -49,12 +49,12 @@ class UnstoredCompaction:
             progress.case = progress.case.with_boundaries([due])
 
     async def make(self, progress: Progress) -> None:
-        """Makes what is due, or waits for it; that the database is away is reported in any case."""
+        """Make the summary that is due, or wait for it; that the database is away is reported in any case."""
         why = await self._attempt(progress)
         progress.attempted(Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why)))
 
     async def _attempt(self, progress: Progress) -> Reasons:
-        """Why there is no summary, as far as there is more to say than that the database is away."""
+        """Return the reason why there is no summary, if there is more to say than that the database is away."""
         job = progress.job
         undertaking = job.history(Code.STORAGE)
         while not (self._tasks.draining or await progress.is_settled()):
@@ -71,7 +71,7 @@ class UnstoredCompaction:
         return ()
 
     def _of_use(self, job: Job, plan: Plan) -> asyncio.Task[Compaction] | None:
-        """What is made at this moment and begins where the plan does, and ends in the same history."""
+        """Return the compaction under way that begins where the plan does, and ends in the same history."""
         wanted, places = plan.range, job.conversation.chain.positions
         found = (
             work

@@ -1,5 +1,4 @@
-"""Admissions: what came of a request's head. A client sends the same one with each request of a connection, but for the
-length of the body (`heads`); what was let in once is let in again, and not looked at anew."""
+"""Admissions: a request's head that was let in once is let in again, and not looked at anew."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ class Admission:
     __slots__ = ("_caller", "_first", "_serve", "_shared")
 
     def __init__(self, serve: Serve, caller: Caller, first: RequestRecord, shared: Headers) -> None:
-        """`shared`: what lets a page read the answers."""
+        """Serve with `shared`, the headers that let a page read the answers."""
         self._serve = serve
         self._caller = caller
         self._first = first

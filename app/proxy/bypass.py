@@ -1,4 +1,4 @@
-"""What passes un-compacted although it carries a conversation: the answer says so, and the log once a minute."""
+"""Bypasses: requests with a conversation that pass un-compacted. The answer says so, and the log once a minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = structlog.get_logger("steno.bypass")
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
-    """Why what is posted there passes."""
+    """Return the reason why a post to this path passes."""
     if entry.reason is not Code.PATH_NOT_COMPACTED:
         return Reason(entry.reason)
     paths = ", ".join(format_.path.decode() for format_ in formats)
@@ -29,10 +29,10 @@ def log_bypass(repeats: Repeats, path: str, reason: Reason) -> None:
 
 
 def bypassed(reason: Reason) -> Headers:
-    """What the answer says."""
+    """Return the headers that say so."""
     return [(b"x-context-status", b"bypassed"), (b"x-context-reason", reason.text.encode())]
 
 
 def unless_told(own: Headers, answered: Headers) -> Headers:
-    """Nothing where another Steno behind this one said what it did: that may be more."""
+    """Return no headers if another Steno behind this one said what it did: that may be more."""
     return [] if value_of(answered, b"x-context-status") else own

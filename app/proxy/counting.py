@@ -18,7 +18,7 @@ from app.wire.paths import path_of, uncompacted
 
 
 class Counting(Exchange):
-    """A request to count, which leaves no trace: compacted with what is stored, or as it came."""
+    """Request to count, which leaves no trace: compacted with what is stored, or as it came."""
 
     __slots__ = ()
     remembers = False

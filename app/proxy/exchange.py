@@ -63,20 +63,20 @@ log = structlog.get_logger("steno.chat")
 T = TypeVar("T")
 
 INTERNAL_ERROR = "internal_error"
-"""The reason where our own code failed; the log has the rest."""
+"""Reason for a failure of our own code; the log has the rest."""
 
 Obtained = tuple[Observation, UpstreamAnswer]
-"""What was sent, and how it was answered."""
+"""Observation of what was sent, and its answer."""
 
 
 class ChatEndpoint:
     def __init__(self, services: Services, exchange: type[Exchange] | None = None) -> None:
-        """`exchange`: what is done with a request, if not to answer it."""
+        """Serve with `exchange`, if requests are not simply answered."""
         self._services = services
         self._exchange = exchange or Exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The first request with its head; those after it are let in as it is."""
+        """Serve the first request with its head; those after it are let in as it is."""
         record, signature = scope[REQUEST], scope[SIGNATURE]
         try:
             caller = self._caller(scope)  # Before a body is taken for nobody.
@@ -121,7 +121,7 @@ class ChatEndpoint:
                 await answer.error(error, own_headers, caller.format.error(error))
 
     def _caller(self, scope: Scope) -> Caller:
-        """Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
+        """Read the caller from the head. Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
         headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
         tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
         self._services.providers.check(upstream, format_.name)
@@ -129,7 +129,7 @@ class ChatEndpoint:
 
 
 def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:
-    """With the request's span in place of the client's own: whatever is sent for it continues from there."""
+    """Put the request's span in place of the client's own: whatever is sent for it continues from there."""
     record.span = tracer.begins(caller.target, caller.headers)
     record.span.says("steno.request.id", record.request_id)
     return replace(caller, headers=record.span.parent_of(caller.headers))
@@ -137,10 +137,10 @@ def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:
 
 @dataclass(slots=True)
 class Exchange:
-    """One chat request on its way to the provider and back."""
+    """Chat request on its way to the provider and back."""
 
     remembers: ClassVar[bool] = True
-    """Whether the next request of its conversation is recognised by it."""
+    """True if the next request of its conversation is recognised by it."""
 
     services: Services
     answer: ClientAnswer
@@ -148,17 +148,17 @@ class Exchange:
     record: RequestRecord
     body: bytes
     encoded: Encoded | None = None
-    """As it came, where that was decoded."""
+    """The request as it came, if it was decoded."""
     own_headers: Headers = field(default_factory=list)
-    """What the answer says of the context, also where it is an error of our own."""
+    """Headers about the context, also for an error of our own."""
     referred: tuple[str, ...] = ()
-    """The summaries that its history begins with, in place of a reference."""
+    """Ids of the summaries that its history begins with, in place of a reference."""
     sent: WireRequest | None = None
     """The request as it came, with its reference."""
     left_out: Reasons = ()
-    """Why a compaction was left out that the client asked for beside its answer."""
+    """Reasons why a compaction was left out that the client asked for beside its answer."""
     begun: bool = False
-    """Whether its stream has begun without a word of the provider's."""
+    """True once its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
         if self.caller.asks_for_summary:
@@ -185,17 +185,17 @@ class Exchange:
                 await self._hand_off(request, handed_off)
 
     def _hands_off(self, request: WireRequest) -> Reason | None:
-        """Why somebody else is to have it as it is."""
+        """Return the reason why somebody else is to have it as it is."""
         return request.hands_off
 
     async def _facts(self, request: WireRequest, handed_off: Reason) -> Facts | None:
-        """What it is served by, though somebody else is to have it; None where it is handed off."""
+        """Facts for a request whose provider compacts by itself but which no longer fits; None if it is passed on."""
         if not _passes_where_it_fits(handed_off):
             return None
         return await self._as_client_wants(await self._take_in(request))
 
     async def _as_client_wants(self, facts: Facts) -> Facts | None:
-        """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
+        """Return the facts of a request by which a history is compacted elsewhere; None if it can pass whole.
 
         Where it would overflow it is still compacted, or the client could not go on at all. Where it fits, only
         thoughts are left out that its provider would refuse.
@@ -212,7 +212,7 @@ class Exchange:
         await self._bypass(reason, request.untouched)
 
     async def _restored(self, request: WireRequest) -> WireRequest:
-        """With the summaries in place of a compaction of ours."""
+        """Put the summaries in place of a compaction of ours."""
         if (found := await restored(self.services, self.caller, request)) is None:
             return request
         self.caller, self.body, self.sent, self.referred = found.caller, found.body, request, found.chunks
@@ -267,7 +267,8 @@ class Exchange:
             self.services.background.consider(facts.job, measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
-        """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
+        """Answer with a stream, which begins with the provider's answer, or with the news that a summary is being
+        made."""
         obtaining, beginning = asyncio.ensure_future(work), asyncio.ensure_future(milestones.started())
         try:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
@@ -295,12 +296,12 @@ class Exchange:
         return BegunStream(self.answer, facts, self._relay.stream, self.services.events.body)
 
     async def _begin(self, facts: Facts, decision: Decision | None = None) -> None:
-        """Begins its stream. From here on whatever goes wrong is told in a frame."""
+        """Begin its stream. From here on whatever goes wrong is told in a frame."""
         self.begun, self.own_headers = True, context_headers(facts, decision)
         await self.answer.start(200, [*HEADERS, *self.own_headers])
 
     async def _kept_alive(self, facts: Facts, work: Awaitable[T]) -> T:
-        """The result of the work. Its stream begins when that takes a while."""
+        """Return the result of the work. Its stream begins when that takes a while."""
 
         async def say() -> None:
             if not self.begun:
@@ -314,7 +315,7 @@ class Exchange:
         return keep_alive_seconds(self.services.events.keep_alive_seconds, self.caller)
 
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
-        """Decides, sends, and once more where the provider refuses the request for its size, or for its shape."""
+        """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.catch_up()
         decision = await self._decide(
@@ -329,7 +330,7 @@ class Exchange:
         return await self._recovered(observed, answering, smaller, milestones)
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
-        """Sends what was decided. What was too short to be counted is counted while the provider works."""
+        """Send what was decided. Text too short to be counted before is counted while the provider works."""
         facts = observed.facts
         counting = count_meanwhile(self.services, facts)
         try:
@@ -355,7 +356,7 @@ class Exchange:
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
-        """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
+        """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
         if self.left_out and not decision.why:
             decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
@@ -366,7 +367,7 @@ class Exchange:
     async def _recovered(
         self, observed: Observation, answering: UpstreamAnswer, smaller: Job, milestones: Milestones
     ) -> Obtained:
-        """The answer to a smaller prompt, or the one there is."""
+        """Return the answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
         job: Job | None = smaller
         while job is not None and milestones.resent < self.services.overflow_retries:
@@ -388,7 +389,7 @@ class Exchange:
     async def _stepped_down(
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
     ) -> Obtained:
-        """The answer to what stands one step down the ladder, or the refusal there is. `said`: what was refused."""
+        """Return the answer to a payload one step lower, or the refusal there is. `said`: the provider's words."""
         facts, refused = observed.facts, observed.decision
         milestones.reopen()
         began = monotonic()
@@ -403,8 +404,8 @@ class Exchange:
     async def _sent_again(
         self, observed: Observation, latest: Observation, answering: UpstreamAnswer, milestones: Milestones
     ) -> UpstreamAnswer | None:
-        """The answer to what is sent in place of what was refused; None where the refusal stays the answer. What is
-        said of the client's own bytes is for the client in any case."""
+        """Return the answer to what is sent in place of a refused payload; None if the refusal stays the answer. A
+        refusal of the client's own bytes is for the client in any case."""
         milestones.resent += 1
         try:
             again = await self._forwarding.obtain(latest, milestones)
@@ -421,7 +422,7 @@ class Exchange:
         return None
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
-        """The provider's status first, then its bytes."""
+        """Send the provider's status first, then its bytes."""
         facts, decision, own = observed.facts, observed.decision, self.own_headers
         if self.begun:
             await self._begun_stream(facts).relay(observed, answering)
@@ -444,7 +445,7 @@ class Exchange:
             await self._relay.as_sent(answering, own)
 
     async def _relay_unread(self, own: Headers, body: bytes) -> None:
-        """For the provider to judge, or another Steno's own call: nothing more is looked at."""
+        """Relay a body unread, for the provider to judge, or another Steno's own call: nothing more is looked at."""
         self._says(own)
         answering = await self._forwarding.send(body, await self._provider())
         try:
@@ -453,12 +454,12 @@ class Exchange:
             await answering.close()
 
     def _says(self, own: Headers) -> None:
-        """Of what is not looked at."""
+        """Record the headers of a request that is forwarded unread."""
         self.own_headers = own
         self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
 
     async def _provider(self) -> Provider:
-        """Where a body goes that was not understood: its model may still be readable."""
+        """Find the provider of a body that was not understood: its model may still be readable."""
         model = await model_of(self.services, self.caller, self.body)
         caller = self.caller
         return self.services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
@@ -473,7 +474,7 @@ class Exchange:
 
 
 def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
-    """Keeps what is left of a request that is over: what its calls cost, and what it showed."""
+    """Keep what is left of a request that is over: the cost of its calls, and its context."""
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
@@ -483,6 +484,6 @@ def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:
-    """Whether somebody else is about to compact the history. Behind our summaries a client sees small prompts
-    only: when it turns to that, its history may have outgrown every window."""
+    """True if somebody else is about to compact the history. Behind our summaries a client sees small prompts only:
+    when it turns to that, its history may have outgrown every window."""
     return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)

@@ -25,13 +25,13 @@ from app.tokens.estimator import Prompt
 from app.wire.format import WireRequest
 
 INLINE_BYTES = 32_768
-"""More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
+"""Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
 INLINE_BODY = 1 << 20
-"""More unread bytes of a body than this are read in a worker thread: four milliseconds' work."""
+"""Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
 
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
-    """Raises `Unreadable` and `InvalidRequest`."""
+    """Read a request. Raises `Unreadable` and `InvalidRequest`."""
     format_, bounds = caller.format, services.bounds
     beginnings = services.readers[format_.name].beginnings
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
@@ -40,7 +40,7 @@ async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
 
 
 async def model_of(services: Services, caller: Caller, body: bytes) -> str:
-    """The model that a body names which cannot be read, as far as that can be known."""
+    """Return the model named in a body that cannot be read, as far as that can be known."""
     reading = partial(caller.format.model_in, body)
     return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
 
@@ -54,8 +54,8 @@ async def take_in(
     referred: tuple[str, ...] = (),
     remember: bool = True,
 ) -> Facts:
-    """What is to be known of a request. `request_id`: Steno's own, for log and ledger. `referred`: the summaries that
-    its history begins with. `remember=False` is for a dry run, which leaves no trace.
+    """Collect the facts of a request. `request_id`: Steno's own, for log and ledger. `referred`: ids of the summaries
+    that its history begins with. `remember=False` is for a dry run, which leaves no trace.
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
@@ -95,7 +95,7 @@ async def take_in(
 async def digest(
     services: Services, request: WireRequest, caller: Caller, measured: Measure
 ) -> tuple[Conversation, Prompt]:
-    """The conversation, and what it is counted by; what is long is worked out in a thread."""
+    """Return the conversation and its prompt, which counts it; long ones are worked out in a thread."""
     # Of many messages, all of which were read, another thread may still be working out what follows from them.
     raw_messages = request.raw_messages
     is_short = len(raw_messages) <= MANY_MESSAGES and (
@@ -125,7 +125,7 @@ def _converse(
 
 
 async def count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
-    """Counts what was not counted yet; long text in a worker thread."""
+    """Count messages that were not counted yet; long text in a worker thread."""
     if prompt.uncounted > INLINE_BYTES or not prompt.is_ready:
         await services.work.do(tenant, conversation.count)
     else:
@@ -133,7 +133,7 @@ async def count(services: Services, tenant: str, conversation: Conversation, pro
 
 
 def count_meanwhile(services: Services, facts: Facts) -> asyncio.Task[None] | None:
-    """Counts what was not counted yet beside something else: long text in a thread, short text when the loop is free.
+    """Count new messages beside something else: long text in a thread, short text when the loop is free.
 
     A task is to be waited for before the count is needed; short text is counted then, where the loop was never free.
     """

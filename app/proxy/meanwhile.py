@@ -1,4 +1,4 @@
-"""Meanwhile: what a client's stream carries while something takes its time."""
+"""Meanwhile: frames that a client's stream carries while something takes its time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def kept_alive(work: Awaitable[T], seconds: float, say: Callable[[], Awaitable[object]]) -> T:
-    """The result of the work; `say` is called each time nothing was said for so many seconds."""
+    """Return the result of the work; call `say` each time nothing was said for so many seconds."""
     working = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait({working}, timeout=seconds))[0]:

@@ -1,4 +1,4 @@
-"""Remedies: what the operator can do about a provider that refuses or is away, for the log."""
+"""Remedies: advice to the operator about a provider that refuses or is away, for the log."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _AWAY: Mapping[type[StenoError], str] = {
 
 
 def remedy_for_status(status: int) -> str | None:
-    """For a provider's refusal."""
+    """Return the remedy for a provider's refusal."""
     return _FAULT if status >= 500 else _STATUSES.get(status)
 
 
 def remedy_for_error(error: StenoError) -> str | None:
-    """For a provider that did not answer."""
+    """Return the remedy for a provider that did not answer."""
     return _AWAY.get(type(error))

@@ -1,4 +1,4 @@
-"""Reports: what an answer, a stream's events and the store say about what was done to a request's context."""
+"""Reports to an answer, a stream's events and the store about what was done to a request's context."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _UNTOUCHED = (
     _FULL + b',"context":{"conversation_id":"%b","status":"full","actions":[],"tokens":'
     b'{"estimated":%d,"forwarded":%d,"saved":0,"window":%d},"chunks":[],"reason":null}'
 )
-"""What `context_of` is where nothing was changed, nor due. Most answers say that."""
+"""Result of `context_of` if nothing was changed, nor due. Most answers say that."""
 
 
 def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
-    """The `context` object of an answer."""
+    """Build the `context` object of an answer."""
     before, after = facts.tokens(decision)
     window = facts.window.context
     changed = decision.view.changed if decision.view else {}
@@ -49,18 +49,18 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
 
 
 def _recalled(facts: Facts, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
-    """How many messages are quoted, and the provider's tokens of all that is brought back; empty where nothing is."""
+    """Count the quoted messages, and the provider's tokens of everything that is brought back; empty if nothing is."""
     quoted = {index for note in notes if isinstance(note, Recalled) for index in note.messages}
     return {"messages": len(quoted), "tokens": facts.recalled(notes)} if notes else {}
 
 
 def status_member(decision: Decision) -> bytes:
-    """What an answer says first, as a JSON member."""
+    """Write the first member of an answer as JSON."""
     return b'"context_status":"%b"' % decision.status.encode()
 
 
 def context_members(facts: Facts, decision: Decision) -> ContextMembers:
-    """What an answer says, soon and in the end."""
+    """Write the members of an answer: the first one, and all of them."""
     name = facts.job.conversation_id
     if decision.view is None and not (decision.actions or decision.why) and is_plain(name):
         before = facts.job.budget.line.reported(facts.job.conversation.tokens)
@@ -70,7 +70,7 @@ def context_members(facts: Facts, decision: Decision) -> ContextMembers:
 
 
 def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
-    """What a `compaction_started` event says."""
+    """Build a `compaction_started` event."""
     tokens = {
         "estimated": facts.job.budget.line.reported(facts.job.conversation.tokens),
         "window": facts.window.context,
@@ -83,7 +83,7 @@ def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
 
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:
-    """The `x-context-*` headers; None while the outcome is open."""
+    """Build the `x-context-*` headers; without a decision while the outcome is open."""
     job = facts.job
     line = job.budget.line
     before = b"%d" % line.reported(job.conversation.tokens)
@@ -106,7 +106,7 @@ def context_headers(facts: Facts, decision: Decision | None) -> Headers:
 
 
 def seen(facts: Facts, decision: Decision) -> ConversationSeen:
-    """What is kept of a request: names, sizes and digests, never a message."""
+    """Build the store's record of a request: names, sizes and digests, never a message."""
     job, view = facts.job, decision.view
     messages = job.conversation.transcript.messages
     before, after = facts.tokens(decision)
@@ -131,7 +131,7 @@ def seen(facts: Facts, decision: Decision) -> ConversationSeen:
 
 
 def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
-    """How a payload came about, with numbers and what was tried; None where nothing was due."""
+    """Explain how a payload came about, with numbers and the steps that were tried; None if nothing was due."""
     if decision.view is None and not decision.why:
         return None
     job = facts.job
@@ -143,6 +143,6 @@ def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
 def editor_of(
     facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, reports: bool = True
 ) -> AnswerEditor:
-    """Adds to an answer what was done. `early` are the frames that were sent before the provider's."""
+    """Make an editor that adds to an answer what was done. `early`: the frames sent before the provider's."""
     context = context_members(facts, decision) if reports else UNTOLD
     return facts.format.editor(context, facts.request, early, hides_usage=hides_usage)

@@ -1,4 +1,4 @@
-"""What the routes work with, put together once by `main`."""
+"""Services that the routes work with, put together once by `main`."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Services:
     identity: Identity
     formats: tuple[WireFormat, ...]
     readers: Mapping[str, MessageReader]
-    """By the names of their formats."""
+    """Readers by the names of their formats."""
     estimator: Estimator
     compactor: Compactor
     background: Background
     ledger: Ledger
     has_list_prices: bool
-    """Whether calls are charged by the public prices."""
+    """True if calls are charged by the public prices."""
     conversations: Conversations
     tasks: OwnedTasks
     tenants: Tenants
@@ -55,22 +55,22 @@ class Services:
     in_flight: BytesInFlight
     work: Work
     bounds: BodyBounds
-    """Of a chat request that is read."""
+    """Bounds of a chat request that is read."""
     limits: LimitSettings
     naming: Naming
     events: EventSettings
     calibration: CalibrationSettings
     base_model: Callable[[str], str]
-    """The model that a model is counted and sized as."""
+    """Function from a model to the one that it is counted and sized as."""
     overflow_retries: int
     references: References
     keeps_messages: bool
-    """Whether they are archived."""
+    """True if messages are archived."""
     sampler: Sampler
     tracer: Tracer | None
-    """None where no traces are wanted."""
+    """Tracer; None if no traces are wanted."""
 
     @property
     def format(self) -> WireFormat:
-        """Of a body that comes to no format's own path."""
+        """Format of a body that comes to no format's own path."""
         return self.formats[0]

@@ -1,4 +1,4 @@
-"""Whose request it is."""
+"""Tenants: whose a request is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANONYMOUS = "anonymous"
 
 
 class Tenants:
-    """A tenant is a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
+    """Tenants by a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
 
     A key is the same one in whichever header it is sent: it is the secret that distinguishes callers. Of a request with
     several keys the tenant is whoever holds all of them: one of them alone may be a placeholder that many callers
@@ -32,16 +32,17 @@ class Tenants:
         self._trusted_proxies = trusted_proxies
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
-        """Whether the request, which `peer` sent, comes from this machine."""
+        """True if the request, which `peer` sent, comes from this machine."""
         return is_from_this_machine(headers, peer, self._trusted_proxies)
 
     def client(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> str:
-        """The network address that the request came from: the peer's, or what a trusted proxy says; of IPv6 the /64,
-        which one caller has all of. Empty where it is not known."""
+        """Return the network address that the request came from: the peer's, or what a trusted proxy says; of IPv6
+        the /64, which one caller has all of. Empty if it is not known."""
         return client_of(headers, peer, self._trusted_proxies)
 
     def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
-        """Raises `MissingCredentials` for a request without any, unless it may do without. `peer` sent it."""
+        """Return the tenant of a request that `peer` sent. Raises `MissingCredentials` if it needs a key and has
+        none."""
         headers = list(headers)
         if keys := keys_in(headers, query):
             # No header can hold a NUL; what a query has of them is not the sender's own key.
