@@ -18,9 +18,8 @@ from app import __version__
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.paces import Paces
-from app.compaction.quotas import Quotas
+from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
 from app.compaction.references import References
-from app.compaction.room import BackgroundLimits, BackgroundRoom
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
@@ -43,8 +42,7 @@ from app.metrics.families import (
     RECORDS_DROPPED,
     RECORDS_WAITING,
 )
-from app.metrics.metrics import Metrics
-from app.metrics.sampling import Gauges, Sampler
+from app.metrics.metrics import Gauges, Metrics, Sampler
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from app.commands.inside import asking
+from app.commands.inside import asking, at_window
 from app.commands.models import SOURCES
-from app.commands.windows import at_window
 from app.settings import Settings
 
 PARTS = {

@@ -24,12 +24,12 @@ import typer
 from app import __version__
 from app.commands import ports
 from app.commands.child import Child
+from app.commands.inside import at_window
 from app.commands.lab import lab
 from app.commands.logs import configure_logging
 from app.commands.server import SWITCH_SECONDS, cannot_listen
 from app.commands.spent import Spent
 from app.commands.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
-from app.commands.windows import at_window
 from app.core.tokens.rules import rules_for
 from app.inspector.links import operator_link
 from app.main import Application, create_app

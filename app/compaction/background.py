@@ -16,7 +16,7 @@ import structlog
 from app.compaction.compactor import Compactor
 from app.compaction.job import Job
 from app.compaction.paces import Paces
-from app.compaction.room import BackgroundRoom
+from app.compaction.quotas import BackgroundRoom
 from app.core.limits.ahead import budget_ahead, least_looked_at, requests_meanwhile
 from app.core.reasons import Code
 from app.core.stages.ladder import Decision

@@ -1,4 +1,7 @@
-"""Breakers: things that do not help are left alone for a while. Pure bookkeeping; none of it latches for ever."""
+"""Breakers: models, histories and compactions that fail or do not help are left alone for a while.
+
+Pure bookkeeping; none of it latches for ever.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass, replace
 from time import monotonic
 
 from app.core.reasons import Code, Reasons
+from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.gate import was_refused
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.lineages import Lineage, Lineages
 from app.memory.sightings import Sightings
@@ -142,3 +147,59 @@ class HistoryBreaker:
                 close=(last.close if last else 0) + 1 if close else 1,
             ),
         )
+
+
+TOLERATED = 1
+"""Failures in a row that are tried again at once: the next request may simply have more luck. Answers that could not
+be kept are not: they were paid for, and asked for once more already."""
+FIRST_PAUSE_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Setback:
+    failures: int
+    """Failures in a row."""
+    until: float
+    """End of the pause, by the clock."""
+    why: Reasons
+    """Reason of the latest failure."""
+
+
+class Setbacks:
+    """Failures in a row by undertaking: after the second one a pause, doubled each time up to five minutes; after
+    the first one where answers were refused."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
+        """Forgive `tolerated` failures in a row without a pause."""
+        self._clock = clock
+        self._tolerated = tolerated
+        self._latest: Lineages[_Setback] = Lineages()
+
+    def pauses(self, what: Lineage) -> Reasons | None:
+        """Return the reason of the last failure, if the compaction failed too often recently to be tried now."""
+        latest = self._latest.find(what)
+        return latest.why if latest is not None and self._clock() < latest.until else None
+
+    def failed_last(self, what: Lineage) -> bool:
+        """True if it failed, and did not succeed since."""
+        return self._latest.find(what) is not None
+
+    def learn(self, what: Lineage, compaction: Compaction) -> None:
+        """Learn from a compaction. A part that was made is no success where another one failed: without that it may
+        be of no use. What others took away, or the database, says nothing of a compaction."""
+        if compaction.outcome is Outcome.MADE:
+            self.succeeded(what)
+        elif compaction.outcome is Outcome.FAILED:
+            self.failed(what, compaction.why)
+
+    def failed(self, what: Lineage, why: Reasons) -> None:
+        latest = self._latest.find(what)
+        failures = (latest.failures if latest else 0) + 1
+        tolerated = 0 if was_refused(why) else self._tolerated
+        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - tolerated - 1, 10)
+        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > tolerated else 0.0
+        self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
+
+    def succeeded(self, what: Lineage) -> None:
+        self._latest.forget(what)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from app.compaction.breakers import HistoryBreaker
+from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.economy import Economy
 from app.compaction.job import Job, OnStart, nobody
 from app.compaction.leased import LeasedCompaction
@@ -20,10 +20,8 @@ from app.compaction.memory import ChunkMemory
 from app.compaction.paces import Paces
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress, begin
-from app.compaction.quotas import Quotas
+from app.compaction.quotas import BackgroundRoom, Quotas
 from app.compaction.recaller import Recaller
-from app.compaction.room import BackgroundRoom
-from app.compaction.setbacks import Setbacks
 from app.compaction.summariser import Summariser
 from app.compaction.ties import Ties
 from app.compaction.unstored import UnstoredCompaction

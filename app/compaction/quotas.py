@@ -1,9 +1,10 @@
-"""Quotas: limits of one tenant's calls to the summariser, so that something is left for the others. Of this process."""
+"""Quotas of this process: limits of one tenant's calls to the summariser, and of compactions in the background."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
@@ -65,3 +66,50 @@ class Quotas:
     def spend(self, tenant: str, tokens: int) -> None:
         """Spend tokens of a summary call, prompt and completion."""
         self._tokens.add(tenant, tokens, self._clock())
+
+
+Place = tuple[str, str]
+"""(tenant, conversation id)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundLimits:
+    compactions: int
+    """Compactions under way at once."""
+    per_tenant: int
+    body_bytes: int
+    """Bytes of all histories together that compactions are made from; one tenant may have half of it."""
+
+
+class BackgroundRoom:
+    """Room for background compactions: how many may be under way, and of how large histories."""
+
+    def __init__(self, limits: BackgroundLimits) -> None:
+        self._limits = limits
+        self._taken: dict[Place, int] = {}
+        """Bytes by conversation."""
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def is_taken(self, place: Place) -> bool:
+        """True if a compaction is under way for the conversation."""
+        return place in self._taken
+
+    def is_free(self, tenant: str, size: int) -> bool:
+        """True if one more may begin, for a history of so many bytes."""
+        limits, own = self._limits, Counter(owner for owner, _ in self._taken)[tenant]
+        bytes_of_all = sum(self._taken.values())
+        own_bytes = sum(held for (owner, _), held in self._taken.items() if owner == tenant)
+        return (
+            len(self._taken) < limits.compactions
+            and own < limits.per_tenant
+            and bytes_of_all + size <= limits.body_bytes
+            and own_bytes + size <= limits.body_bytes / 2
+        )
+
+    def take(self, place: Place, size: int) -> None:
+        self._taken[place] = size
+
+    def leave(self, place: Place) -> None:
+        del self._taken[place]

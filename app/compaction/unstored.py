@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from app.compaction.breakers import Setbacks
 from app.compaction.job import CompactionStart, Job
 from app.compaction.memory import ChunkMemory
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
-from app.compaction.setbacks import Setbacks
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.summary.flow import Compaction, Flow, Outcome
 from app.core.summary.plan import Plan

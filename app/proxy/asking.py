@@ -13,12 +13,11 @@ from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUn
 from app.headers.relayed import Headers
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
-from app.proxy.bypass import bypassed, unless_told
 from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
-from app.proxy.report import context_headers, editor_of
+from app.proxy.report import bypassed, context_headers, editor_of, unless_told
 from app.wire.format import AnswerEditor, WireRequest
 from app.wire.members import Unreadable
 from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place

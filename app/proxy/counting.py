@@ -6,12 +6,11 @@ from contextlib import suppress
 from functools import partial
 
 from app.core.reasons import Code, Reason
-from app.proxy.bypass import bypassed, log_bypass, passing
 from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
 from app.proxy.gate import counts_forwarded
 from app.proxy.intake import count
-from app.proxy.report import context_headers
+from app.proxy.report import bypassed, context_headers, log_bypass, passing
 from app.wire.members import Unreadable
 from app.wire.native import MARK
 from app.wire.paths import path_of, uncompacted

@@ -19,7 +19,6 @@ from app.proxy.asgi import ClientAnswer
 from app.proxy.decoding import plain_answer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation
-from app.proxy.meanwhile import kept_alive
 from app.proxy.report import announcement, context_headers, context_of, editor_of, status_member
 from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
 from app.wire.sse import frames_in
@@ -118,3 +117,14 @@ class StreamedAnswer:
 
     async def close(self) -> None:
         await self.answering.close()
+
+
+async def kept_alive(work: Awaitable[T], seconds: float, say: Callable[[], Awaitable[object]]) -> T:
+    """Return the result of the work; call `say` each time nothing was said for so many seconds."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({working}, timeout=seconds))[0]:
+            await say()
+        return working.result()
+    finally:
+        working.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +20,6 @@ from app.errors import StenoError
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
-from app.proxy.admission import Admission
 from app.proxy.archiving import archive
 from app.proxy.asgi import (
     CONNECTION,
@@ -36,22 +35,20 @@ from app.proxy.asgi import (
     read_body,
     until_disconnect,
 )
-from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
-from app.proxy.early import HEADERS, BegunStream, EarlyStream
+from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
 from app.proxy.facts import Facts
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
-from app.proxy.meanwhile import kept_alive
 from app.proxy.milestones import Milestones
 from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
-from app.proxy.report import context_headers, editor_of, seen
+from app.proxy.report import CONTEXT_STATUS, bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.tracing.spans import Tracer
 from app.wire.format import WireRequest
@@ -67,6 +64,30 @@ INTERNAL_ERROR = "internal_error"
 
 Obtained = tuple[Observation, UpstreamAnswer]
 """Observation of what was sent, and its answer."""
+
+
+Serve = Callable[[Caller, RequestRecord, Signature, Scope, Receive, Send], Awaitable[None]]
+
+
+class Admission:
+    """Serves the requests with a head as the first one was: without the gate, for the same caller."""
+
+    __slots__ = ("_caller", "_first", "_serve", "_shared")
+
+    def __init__(self, serve: Serve, caller: Caller, first: RequestRecord, shared: Headers) -> None:
+        """Serve with `shared`, the headers that let a page read the answers."""
+        self._serve = serve
+        self._caller = caller
+        self._first = first
+        self._shared = shared
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = self._first.again()
+        signature = Signature(record.request_id, self._shared, record.begins)
+        try:
+            await self._serve(self._caller, record, signature, scope, receive, send)
+        finally:
+            record.ends()
 
 
 class ChatEndpoint:
@@ -176,8 +197,7 @@ class Exchange:
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood", request_id=self.record.request_id)
-            own = [(b"x-context-status", b"full"), (b"x-context-reason", Code.INTERNAL_ERROR.encode())]
-            await self._relay_unread(own, self.body)
+            await self._relay_unread(unread("full", Code.INTERNAL_ERROR), self.body)
         else:
             if facts is not None:
                 await self._serve(facts)
@@ -428,7 +448,7 @@ class Exchange:
             await self._begun_stream(facts).relay(observed, answering)
             return
         extended = isinstance(self.answer, ExtendedAnswer)
-        if decision.view is None and not extended and value_of(answering.headers, b"x-context-status"):
+        if decision.view is None and not extended and value_of(answering.headers, CONTEXT_STATUS):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         reports = self.services.events.body
@@ -456,7 +476,7 @@ class Exchange:
     def _says(self, own: Headers) -> None:
         """Record the headers of a request that is forwarded unread."""
         self.own_headers = own
-        self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
+        self.record.metrics.payload(dict(own)[CONTEXT_STATUS].decode())
 
     async def _provider(self) -> Provider:
         """Find the provider of a body that was not understood: its model may still be readable."""

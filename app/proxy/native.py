@@ -25,9 +25,9 @@ from app.headers.relayed import EVENT_STREAM, Headers, media_type
 from app.proxy.archiving import archive
 from app.proxy.asgi import ClientAnswer
 from app.proxy.caller import Caller
+from app.proxy.early import kept_alive
 from app.proxy.facts import Facts
 from app.proxy.intake import count, read, take_in
-from app.proxy.meanwhile import kept_alive
 from app.proxy.report import seen
 from app.proxy.services import Services
 from app.store import StoreUnavailable

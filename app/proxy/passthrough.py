@@ -19,10 +19,10 @@ from app.proxy.asgi import (
     peer_of,
     until_disconnect,
 )
-from app.proxy.bypass import bypassed, log_bypass, passing, unless_told
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
 from app.proxy.relaying import relay_raw
+from app.proxy.report import bypassed, log_bypass, passing, unless_told
 from app.proxy.services import Services
 from app.settings import LimitSettings
 from app.wire.paths import format_at, uncompacted

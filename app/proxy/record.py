@@ -5,6 +5,7 @@ Names, numbers and codes; never a message's text, never a key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import monotonic
 
 import structlog
@@ -28,7 +29,6 @@ from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
-from app.proxy.remedies import remedy_for_error, remedy_for_status
 from app.tracing.spans import Span
 
 log = structlog.get_logger("steno.requests")
@@ -38,7 +38,9 @@ REQUEST = "steno.request"
 LONGEST_PATH = 300
 FIRST_ERROR = 400
 _NO_FAILURE = (
-    *((), because(Code.COMPACTION_OFF), because(Code.SUMMARY_IN_BACKGROUND)),
+    (),
+    because(Code.COMPACTION_OFF),
+    because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
 """Reasons that are no failure: somebody asked for it, or it is on its way, or it waits until it pays."""
@@ -221,3 +223,29 @@ def _describe(span: Span, facts: Facts, decision: Decision) -> None:
     span.says("steno.tokens.before", before)
     span.says("steno.tokens.after", after)
     span.says("steno.window", facts.window.context)
+
+
+_STATUSES: Mapping[int, str] = {
+    400: "The answer that the client got says what the provider did not accept.",
+    401: "Check the key: the client's own, or that of the upstream in the settings.",
+    403: "Check what the key may use: the client's own, or that of the upstream in the settings.",
+    404: "Check the model's name and the upstream's base URL.",
+    413: "The request is larger than the provider accepts.",
+    429: "Raise the rate limit or quota at the provider, or send less.",
+}
+_FAULT = "This is the provider's own trouble; its status page or log says more."
+_AWAY: Mapping[type[StenoError], str] = {
+    UpstreamUnreachable: "Check the upstream's base URL and whether the provider is running; `steno doctor` tries it.",
+    UpstreamTimedOut: "Raise the upstream's first_byte_seconds or between_bytes_seconds if its models need longer.",
+    UpstreamDisconnected: "The provider closed the connection; its log says why.",
+}
+
+
+def remedy_for_status(status: int) -> str | None:
+    """Return the remedy for a provider's refusal."""
+    return _FAULT if status >= 500 else _STATUSES.get(status)
+
+
+def remedy_for_error(error: StenoError) -> str | None:
+    """Return the remedy for a provider that did not answer."""
+    return _AWAY.get(type(error))

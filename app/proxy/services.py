@@ -12,7 +12,7 @@ from app.compaction.quotas import Quotas
 from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
-from app.metrics.sampling import Sampler
+from app.metrics.metrics import Sampler
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.conversations import Conversations

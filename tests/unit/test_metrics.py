@@ -14,8 +14,7 @@ from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
 from app.metrics.exposition import exposed
 from app.metrics.families import ANSWERED, CACHES, ENDS, FAMILIES, PAUSED, REPORTED, REQUEST_SECONDS, TOKENS, WAITS
-from app.metrics.metrics import Metrics, SupervisorMetrics
-from app.metrics.sampling import Sampler
+from app.metrics.metrics import Metrics, Sampler, SupervisorMetrics
 from app.metrics.table import Table
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
