@@ -78,23 +78,17 @@ class Compactor:
         caches: Caches,
     ) -> None:
         self._store = store
-        self._tasks = tasks
         self._work = work
-        self._quotas = quotas
-        self._metrics = metrics
-        self._paces = paces
         self._room = room
-        self._setbacks = Setbacks()
         self._refused_shapes = Setbacks(tolerated=0)
         self._breaker = HistoryBreaker()
         self._economy = Economy(ledger)
         self._shared: SharedWork[_Stored] = SharedWork()
-        self._memory = ChunkMemory(caches)
-        performer = Performer(summariser, work, ledger, quotas, metrics, paces)
-        shared = tasks, quotas, self._setbacks, self._memory
+        performer = Performer(summariser, tasks, work, ledger, quotas, metrics, paces, ChunkMemory(caches))
+        self._performer = performer
         self.under_way = performer.under_way
-        self._leased = LeasedCompaction(store, performer, *shared, holder)
-        self._unstored = UnstoredCompaction(performer, *shared)
+        self._leased = LeasedCompaction(store, performer, holder)
+        self._unstored = UnstoredCompaction(performer)
         self._recaller = Recaller(work, caches)
         self._ties = Ties(store, work, caches)
 
@@ -126,7 +120,7 @@ class Compactor:
                 break
         await self._judge(progress)
         decision = await self._settle(progress)
-        self._metrics.reused(_reused(progress, decision))
+        self._performer.metrics.reused(_reused(progress, decision))
         if progress.without_store:
             decision = replace(decision, why=decision.why or because(Code.STORAGE))
         return await self._finished(job, decision)
@@ -191,12 +185,11 @@ class Compactor:
             if (plan := await progress.asked_plan(position)) is None:
                 path = await progress.asked_path(position)
                 return (path, ()) if path.chunks else (None, because(Code.NOTHING_TO_SUMMARISE))
-            last = progress.own[-1] if progress.own else None
-            if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):
-                return None, last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
-            if self._tasks.draining:
+            if why := _no_more_rounds(progress):
+                return None, why
+            if self._performer.tasks.draining:
                 return None, because(Code.STOPPING)
-            if position is None and (paused := self._setbacks.pauses(job.undertaking(plan))) is not None:
+            if position is None and (paused := self._performer.setbacks.pauses(job.undertaking(plan))) is not None:
                 return None, (*paused, Reason(Code.SUMMARY_FAILED_LATELY))  # A client repeats what failed by itself.
             progress.latest = await self._leased.make(progress, plan)
             if not _goes_on(progress.latest):
@@ -204,39 +197,38 @@ class Compactor:
                     raise StoreUnavailable("the database went away while the summary was made")
                 return None, progress.why
 
-    async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
+    async def plan(self, job: Job, *, imagines: bool = True) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         """Decide as a dry run, with imagined summaries as long as real ones may be. Those come second."""
-        decision, made = await self._planned(job)
-        return await self._finished(job, decision, keep=False), made
-
-    async def _planned(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
         if (early := self._untouched(job)) is not None:
-            return early, ()
+            return await self._ties.tied(job, early, keep=False), ()
         progress = await self._looked_at(job)
-        if not await progress.is_settled():
-            plan = await progress.due_plan()
-            if plan is None or await self._economy.puts_off(progress, plan):
-                progress.attempted(_not_begun(progress, plan))
-            else:
-                flow = job.flow(progress.case, plan)
-                imagined = await progress.beside(lambda: _imagine(flow))
-                if (without := await self._without(progress, plan)) is not None:
-                    progress.case = without
-                    progress.attempted(Compaction((), Outcome.IN_BACKGROUND))
-                    return await self._settle(progress), imagined.made
-                progress.ended(imagined)
-                progress.attempted(imagined)
-        return await self._settle(progress), progress.made
+        imagined = await self._imagined(progress) if imagines else ()
+        return await self._finished(job, await self._settle(progress), keep=False), imagined
 
     async def look(self, job: Job) -> Decision:
         """Decide by what is stored now: nothing is made, and no summary is imagined."""
-        if (early := self._untouched(job)) is not None:
-            return await self._ties.tied(job, early, keep=False)
         try:
-            decision = await self._settle(await self._looked_at(job))
+            return (await self.plan(job, imagines=False))[0]
         except StoreUnavailable:
             return Decision(None, why=because(Code.STORAGE))
-        return await self._finished(job, decision, keep=False)
+
+    async def _imagined(self, progress: Progress) -> tuple[SummaryChunk, ...]:
+        """Imagine the summaries that are due, and take them for made, or for left to the background."""
+        if await progress.is_settled():
+            return ()
+        plan = await progress.due_plan()
+        if plan is None or await self._economy.puts_off(progress, plan):
+            progress.attempted(_not_begun(progress, plan))
+            return ()
+        flow = progress.job.flow(progress.case, plan)
+        imagined = await progress.beside(lambda: _imagine(flow))
+        if (without := await self._without(progress, plan)) is not None:
+            progress.case = without
+            progress.attempted(Compaction((), Outcome.IN_BACKGROUND))
+        else:
+            progress.ended(imagined)
+            progress.attempted(imagined)
+        return imagined.made
 
     async def _looked_at(self, job: Job) -> Progress:
         """Begin with the stored rows, and with a mask that is due; nothing is kept of it."""
@@ -255,7 +247,7 @@ class Compactor:
             if await progress.is_settled() or await self._waits_for_mask(progress, target):
                 return
             plan = await progress.due_plan()
-            if plan is None or self._setbacks.failed_last(job.undertaking(plan)):
+            if plan is None or self._performer.setbacks.failed_last(job.undertaking(plan)):
                 return
             if await self._economy.puts_off(progress, plan):
                 return
@@ -275,7 +267,7 @@ class Compactor:
 
     def comes_back(self, job: Job) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""
-        settings, pace = job.writing.rules.compaction.background, self._paces.of(job.place)
+        settings, pace = job.writing.rules.compaction.background, self._performer.paces.of(job.place)
         return (
             settings.enabled and pace.requests >= settings.requests and pace.tokens_per_hour >= settings.tokens_per_hour
         )
@@ -287,13 +279,13 @@ class Compactor:
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """Forget one conversation after a deletion, also at another process, or all of the tenant."""
         self._recaller.forget(tenant, conversation_id)
-        self._memory.forget(tenant, conversation_id)
-        self._paces.forget(tenant, conversation_id)
+        self._performer.memory.forget(tenant, conversation_id)
+        self._performer.paces.forget(tenant, conversation_id)
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
         """Forget summaries that are not in use any more, which the database knows. Other processes remember them for
         `memory.SECONDS` at most, and go by that only while the database is away."""
-        self._memory.forget_chunks(tenant, ids)
+        self._performer.memory.forget_chunks(tenant, ids)
 
     async def _use_store(self, progress: Progress) -> bool:
         """Go from the look at the store to the compaction. False if the database is away."""
@@ -316,7 +308,7 @@ class Compactor:
         what = job.place, job.series, job.policy.summarises, mask.key if mask else None, last, bind
         # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
         stored = await self._shared.do(what, lambda: self._find(job, bind=bind))
-        self._memory.keep(job.tenant, stored.chunks)
+        self._performer.memory.keep(job.tenant, stored.chunks)
         pinned = progress.case.with_pins(job.pinned(stored.pins))
         progress.read(pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries))
 
@@ -377,7 +369,9 @@ class Compactor:
         job, case, settings = progress.job, progress.case, progress.job.writing.rules.compaction.background
         if not progress.goes_on or progress.told or not self.comes_back(job):
             return None
-        if self._setbacks.failed_last(job.undertaking(plan)) or self._quotas.are_tokens_spent(job.tenant):
+        if self._performer.setbacks.failed_last(job.undertaking(plan)) or self._performer.quotas.are_tokens_spent(
+            job.tenant
+        ):
             return None
         at_most = most_without(job.budget, settings.shares)
         shortens = settings.shorten and (self._room.is_taken(job.place) or self._room.is_free(job.tenant, job.size))
@@ -386,22 +380,19 @@ class Compactor:
     async def _objections(self, progress: Progress, plan: Plan) -> Reasons:
         """Return the reasons why the compaction is not begun."""
         job = progress.job
-        if self._tasks.draining:
+        if self._performer.tasks.draining:
             return because(Code.STOPPING)
         tokens, budget = job.conversation.tokens, job.budget
         often = budget.trigger.counts_turns
         if (blocked := self._breaker.blocks(job.history(), tokens, budget.limit, often=often)) is not None:
             return because(blocked)
         can_do_without = await progress.can_do_without_summary()
-        paused = self._setbacks.pauses(job.undertaking(plan))
+        paused = self._performer.setbacks.pauses(job.undertaking(plan))
         if paused is not None and (can_do_without or job.policy.prune):
             return (*paused, Reason(Code.SUMMARY_FAILED_LATELY))
         if can_do_without and await self._is_in_vain(progress):
             return because(Code.HISTORY_CHANGES_EVERY_TURN)
-        last = progress.own[-1] if progress.own else None
-        if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):
-            return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
-        return ()
+        return _no_more_rounds(progress)
 
     async def _is_in_vain(self, progress: Progress) -> bool:
         job, conversation, store = progress.job, progress.job.conversation, self._store
@@ -439,6 +430,14 @@ def _reused(progress: Progress, decision: Decision) -> int:
     return sum(chunk.id not in made for chunk in decision.view.chunks) if decision.view else 0
 
 
+def _no_more_rounds(progress: Progress) -> Reasons:
+    """Return the reasons why the request begins no further compaction; none if it may."""
+    last = progress.own[-1] if progress.own else None
+    if last is None or (len(progress.own) < ROUNDS and last.outcome is not Outcome.DELETED):
+        return ()
+    return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+
+
 def _goes_on(compaction: Compaction) -> bool:
     """True if it is worth looking again."""
     match compaction.outcome:
@@ -452,7 +451,7 @@ def _goes_on(compaction: Compaction) -> bool:
 
 
 def _not_begun(progress: Progress, plan: Plan | None) -> Compaction:
-    """Record that nothing can be summarised, or that it is put off, as a mask may have been."""
+    """Compaction that did not begin: nothing can be summarised, or it is put off, as a mask may have been."""
     if plan is None and not progress.put_off:
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
