@@ -35,12 +35,14 @@ from app.memory.sightings import Sightings
 from app.metrics.families import (
     CACHE_BYTES,
     CACHES,
+    DATABASE_SECONDS,
     DATABASE_UP,
     DATABASE_WRITABLE,
     IN_FLIGHT,
     PAUSED,
     RECORDS_DROPPED,
     RECORDS_WAITING,
+    THREAD_WAITS,
 )
 from app.metrics.metrics import Gauges, Metrics, Sampler
 from app.providers.calibrations import Calibrations
@@ -180,9 +182,9 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     secret = server_secret(settings)
     identity = Identity(secret)
     caches = Caches(settings.limits.cache_bytes)
-    store = open_store(settings, metrics.asked_database, caches)
+    store = open_store(settings, partial(metrics.observe, DATABASE_SECONDS), caches)
     providers = open_providers(settings, store, instance)
-    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.waited_for_thread)
+    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=partial(metrics.observe, THREAD_WAITS))
     ledger = Ledger(store, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)

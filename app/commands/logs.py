@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sys
 import traceback
@@ -13,6 +12,7 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
+from app.commands.terminal import may_be_coloured
 from app.proxy.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
@@ -31,7 +31,7 @@ def is_readable(shape: Shape) -> bool:
 def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> None:
     """Send structlog and the standard library's loggers to standard output, or into a file for people."""
     number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
-    colors = file is None and _may_be_colored()
+    colors = file is None and may_be_coloured(sys.stdout)
     render = Line(colors=colors) if readable else structlog.processors.JSONRenderer()
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -66,11 +66,6 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     # What the server says of its start is in the banner.
     logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING) if readable else logging.NOTSET)
-
-
-def _may_be_colored() -> bool:
-    """True if https://no-color.org and the terminal allow colours."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _without_words(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

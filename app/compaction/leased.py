@@ -30,6 +30,7 @@ from app.core.reasons import because
 from app.core.summary.flow import Compaction, Flow, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
+from app.metrics.families import LEASE_WAITS
 from app.store import Busy, Lease, Store, StoreUnavailable
 
 log = structlog.get_logger("steno.compactor")
@@ -90,7 +91,7 @@ class LeasedCompaction:
         try:
             return await self._awaited(progress, plan)
         finally:
-            self.performer.metrics.waited_for_lease(monotonic() - began)
+            self.performer.metrics.observe(LEASE_WAITS, monotonic() - began)
 
     async def _awaited(self, progress: Progress, plan: Plan) -> Compaction:
         place = (*progress.job.place, plan.range, progress.job.conversation.chain.positions)

@@ -64,28 +64,24 @@ INTERNAL_ERROR = "internal_error"
 
 Obtained = tuple[Observation, UpstreamAnswer]
 """Observation of what was sent, and its answer."""
-
-
 Serve = Callable[[Caller, RequestRecord, Signature, Scope, Receive, Send], Awaitable[None]]
 
 
+@dataclass(slots=True, eq=False)
 class Admission:
     """Serves the requests with a head as the first one was: without the gate, for the same caller."""
 
-    __slots__ = ("_caller", "_first", "_serve", "_shared")
-
-    def __init__(self, serve: Serve, caller: Caller, first: RequestRecord, shared: Headers) -> None:
-        """Serve with `shared`, the headers that let a page read the answers."""
-        self._serve = serve
-        self._caller = caller
-        self._first = first
-        self._shared = shared
+    serve: Serve
+    caller: Caller
+    first: RequestRecord
+    shared: Headers
+    """Headers that let a page read the answers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = self._first.again()
-        signature = Signature(record.request_id, self._shared, record.begins)
+        record = self.first.again()
+        signature = Signature(record.request_id, self.shared, record.begins)
         try:
-            await self._serve(self._caller, record, signature, scope, receive, send)
+            await self.serve(self.caller, record, signature, scope, receive, send)
         finally:
             record.ends()
 

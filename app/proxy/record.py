@@ -24,6 +24,7 @@ from app.errors import (
 )
 from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
+from app.metrics.families import WAITS
 from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
@@ -111,7 +112,7 @@ class RequestRecord:
             _describe(self.span, facts, decision)
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
-            self.metrics.waited(monotonic() - began)
+            self.metrics.observe(WAITS, monotonic() - began)
         if decision.view is None and not decision.why:
             if self.verbose:
                 log.debug(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from app.core.history.identity import Identity
@@ -13,6 +14,7 @@ from app.headers.proxies import Network, client_of, is_from_this_machine
 ANONYMOUS = "anonymous"
 
 
+@dataclass(frozen=True, slots=True)
 class Tenants:
     """Tenants by a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
 
@@ -21,24 +23,18 @@ class Tenants:
     send, such as the key an SDK insists on beside the gateway's own.
     """
 
-    def __init__(
-        self,
-        identity: Identity,
-        allow_unauthenticated: bool | Literal["loopback"],
-        trusted_proxies: Sequence[Network] = (),
-    ) -> None:
-        self._identity = identity
-        self._allow_unauthenticated = allow_unauthenticated
-        self._trusted_proxies = trusted_proxies
+    identity: Identity
+    allow_unauthenticated: bool | Literal["loopback"]
+    trusted_proxies: Sequence[Network] = ()
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
         """True if the request, which `peer` sent, comes from this machine."""
-        return is_from_this_machine(headers, peer, self._trusted_proxies)
+        return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def client(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> str:
         """Return the network address that the request came from: the peer's, or what a trusted proxy says; of IPv6
         the /64, which one caller has all of. Empty if it is not known."""
-        return client_of(headers, peer, self._trusted_proxies)
+        return client_of(headers, peer, self.trusted_proxies)
 
     def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
         """Return the tenant of a request that `peer` sent. Raises `MissingCredentials` if it needs a key and has
@@ -46,10 +42,10 @@ class Tenants:
         headers = list(headers)
         if keys := keys_in(headers, query):
             # No header can hold a NUL; what a query has of them is not the sender's own key.
-            return self._identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
-        if self._allow_unauthenticated is True:
+            return self.identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
+        if self.allow_unauthenticated is True:
             return ANONYMOUS
-        if self._allow_unauthenticated == "loopback":
+        if self.allow_unauthenticated == "loopback":
             if self.is_local(headers, peer):
                 return ANONYMOUS
             raise MissingCredentials(
