@@ -45,7 +45,7 @@ class _LeaseLost(Exception):
     """The lease was lost: another holder may have it now."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LeasedCompaction:
     store: Store
     performer: Performer

@@ -96,7 +96,7 @@ class EarlyStream:
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswer:
-    """Return an answer with status 200 as a stream, in whatever form it came: it is paid for."""
+    """Answer with status 200 as a stream, in whatever form it came: it is paid for."""
 
     answering: UpstreamAnswer
     format: WireFormat

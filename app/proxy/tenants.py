@@ -14,7 +14,7 @@ from app.headers.proxies import Network, client_of, is_from_this_machine
 ANONYMOUS = "anonymous"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tenants:
     """Tenants by a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
 
