@@ -101,14 +101,14 @@ class Compactor:
             return early
         return Decision(None, why=because(Code.COMPACTION_OFF))
 
-    async def prepare(self, job: Job, on_start: OnStart = nobody, *, goes_on: bool = False) -> Decision:
+    async def prepare(self, job: Job, on_start: OnStart = nobody, *, may_go_on: bool = False) -> Decision:
         """Decide what is sent for this request. `on_start` is called when a summary is really being made for it.
 
-        `goes_on`: it need not wait for a summary without which it can be sent, if that is made after its answer.
+        `may_go_on`: it need not wait for a summary without which it can be sent, if that is made after its answer.
         """
         if (early := self._untouched(job)) is not None:
             return await self._ties.tied(job, early)
-        progress = await begin(job, self._work, on_start, goes_on=goes_on)
+        progress = await begin(job, self._work, on_start, may_go_on=may_go_on)
         if (lower := await self._refused_lately(progress)) is not None:
             return lower
         while not await self._use_store(progress):
@@ -232,7 +232,7 @@ class Compactor:
 
     async def _looked_at(self, job: Job) -> Progress:
         """Begin with the stored rows, and with a mask that is due; nothing is kept of it."""
-        progress = await begin(job, self._work, goes_on=True)
+        progress = await begin(job, self._work, may_go_on=True)
         await self._read(progress, bind=False)
         if (boundary := await self._due_mask(progress)) is not None:
             progress.case = progress.case.with_boundaries([boundary])
@@ -340,8 +340,8 @@ class Compactor:
     async def _due_mask(self, progress: Progress) -> Boundary | None:
         """Return the boundary that is due and worth what it costs."""
         boundary = await progress.due_mask()
-        progress.put_off = boundary is not None and await self._economy.puts_off_mask(progress, boundary)
-        return None if progress.put_off else boundary
+        progress.mask_is_put_off = boundary is not None and await self._economy.puts_off_mask(progress, boundary)
+        return None if progress.mask_is_put_off else boundary
 
     async def _compact(self, progress: Progress) -> bool:
         """Make the due compaction, or wait for whoever makes it. True if it is worth looking again."""
@@ -367,7 +367,7 @@ class Compactor:
         It is not shortened for a compaction that would find no room there.
         """
         job, case, settings = progress.job, progress.case, progress.job.writing.rules.compaction.background
-        if not progress.goes_on or progress.told or not self.comes_back(job):
+        if not progress.may_go_on or progress.is_announced or not self.comes_back(job):
             return None
         if self._performer.setbacks.failed_last(job.undertaking(plan)) or self._performer.quotas.are_tokens_spent(
             job.tenant
@@ -415,7 +415,7 @@ class Compactor:
         self._breaker.finished(job.history(), job.conversation.tokens, *sizes, job.budget.limit)
 
     async def _settle(self, progress: Progress) -> Decision:
-        case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
+        case, why, in_vain = progress.case, progress.why, progress.is_announced and not progress.made
 
         def decide() -> Decision:
             before, settled = progress.steps, settle(case, why, in_vain=in_vain)
@@ -452,7 +452,7 @@ def _goes_on(compaction: Compaction) -> bool:
 
 def _not_begun(progress: Progress, plan: Plan | None) -> Compaction:
     """Compaction that did not begin: nothing can be summarised, or it is put off, as a mask may have been."""
-    if plan is None and not progress.put_off:
+    if plan is None and not progress.mask_is_put_off:
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
 

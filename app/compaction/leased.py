@@ -55,7 +55,7 @@ class LeasedCompaction:
     async def make(self, progress: Progress, plan: Plan) -> Compaction:
         """Make the due compaction, or wait for whoever makes it. Raises `StoreUnavailable`."""
         job = progress.job
-        if progress.waited:
+        if progress.has_waited:
             # Whom we waited for made nothing of use. All who waited know it now, and one of them is to try.
             await asyncio.sleep(min(progress.seconds_left, RACE_SECONDS * random.random()))
         if (too_much := self.performer.quotas.begin(*job.place)) is not None:
@@ -95,7 +95,7 @@ class LeasedCompaction:
 
     async def _awaited(self, progress: Progress, plan: Plan) -> Compaction:
         place = (*progress.job.place, plan.range, progress.job.conversation.chain.positions)
-        progress.waited = True
+        progress.has_waited = True
         while progress.seconds_left:
             try:
                 if await self.store.lease_ended(*place, progress.seconds_left):

@@ -36,7 +36,7 @@ class Progress:
     """Time by the monotonic clock, in seconds."""
     case: Case
     """Case as far as it is known now."""
-    goes_on: bool = False
+    may_go_on: bool = False
     """True if it may be sent without a summary that is due, where it fits well."""
     before: Case | None = None
     """Case before the first compaction of its own."""
@@ -44,15 +44,15 @@ class Progress:
     """Compactions of its own that came to an end in time."""
     latest: Compaction | None = None
     """Result of the latest attempt; None before any was due."""
-    told: bool = False
+    is_announced: bool = False
     """True once a compaction was announced to the client: the first one alone is."""
-    waited: bool = False
+    has_waited: bool = False
     """True once this request has waited for another request's compaction."""
     start: Case | None = None
     """Case as the store said first; None if it did not answer."""
     attempts: list[Compaction] = field(default_factory=list)
     """Results of all attempts."""
-    put_off: bool = False
+    mask_is_put_off: bool = False
     """True if a mask was due that would have cost more than it saves."""
     recoveries: int = 0
 
@@ -76,7 +76,7 @@ class Progress:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Steps that were looked at and made."""
-        return tuple(steps_to(self.start, self.case, self.attempts, mask_put_off=self.put_off))
+        return tuple(steps_to(self.start, self.case, self.attempts, mask_put_off=self.mask_is_put_off))
 
     def read(self, case: Case) -> None:
         """Take over a case that the store gave."""
@@ -96,8 +96,8 @@ class Progress:
         self.case, self.latest = self.case.without_memories(), None
 
     def tell(self, compaction: CompactionStart) -> None:
-        if not self.told:
-            self.told = True
+        if not self.is_announced:
+            self.is_announced = True
             self.on_start(compaction)
 
     def ended(self, compaction: Compaction) -> None:
@@ -154,6 +154,6 @@ def _asked_cut(case: Case, position: int | None) -> int:
     return last_cut(case.conversation) if position is None else cut_at(case.conversation, case.chunks, position)
 
 
-async def begin(job: Job, work: Work, on_start: OnStart = nobody, *, goes_on: bool = False) -> Progress:
+async def begin(job: Job, work: Work, on_start: OnStart = nobody, *, may_go_on: bool = False) -> Progress:
     await job.beside(work, lambda: job.conversation.cut_digests)  # From here on the event loop asks for them.
-    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case(), goes_on)
+    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case(), may_go_on)

@@ -82,7 +82,7 @@ class Asking(Exchange):
                     await self._serve(facts)
                     return True
             self._tell_bypass(reason)
-            self._says(bypassed(reason))
+            self._note_headers(bypassed(reason))
             await self._relay.as_sent(answering, unless_told(self.own_headers, list(answering.headers)))
         finally:
             await answering.close()
@@ -143,7 +143,7 @@ class Asking(Exchange):
         try:
             await self._serve_due(request, facts, asked, native)
         except StenoError as error:
-            if not self.begun or self.answer.ended:
+            if not self.has_begun or self.answer.ended:
                 raise
             self.record.failed(error)
             await self.answer.end(self.caller.format.error_frame(error))
@@ -196,7 +196,7 @@ class Asking(Exchange):
     async def _answer_alone(self, request: WireRequest, done: Done, native: NativeCompaction) -> None:
         body = self._written(request, done, native)
         if request.stream:
-            if not self.begun:
+            if not self.has_begun:
                 await self._begin(done.facts, done.decision)
             await self._stream_alone(request, body, done)
         else:

@@ -10,10 +10,10 @@ from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
 from app.proxy.gate import counts_forwarded
 from app.proxy.intake import count
-from app.proxy.report import bypassed, context_headers, log_bypass, passing
+from app.proxy.report import bypassed, context_headers, passing
 from app.wire.members import Unreadable
 from app.wire.native import MARK
-from app.wire.paths import path_of, uncompacted
+from app.wire.paths import uncompacted
 
 
 class Counting(Exchange):
@@ -28,7 +28,7 @@ class Counting(Exchange):
             return
         entry = uncompacted("POST", self.caller.target)
         reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, self.services.formats)
-        log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
+        self._tell_bypass(reason)
         if MARK.encode() in self.body:  # No provider can read a compaction of ours: its summaries are counted.
             with suppress(Unreadable):
                 await self._restored(await self._read())

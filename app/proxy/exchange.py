@@ -174,7 +174,7 @@ class Exchange:
     """The request as it came, with its reference."""
     left_out: Reasons = ()
     """Reasons why a compaction was left out that the client asked for beside its answer."""
-    begun: bool = False
+    has_begun: bool = False
     """True once its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
@@ -251,7 +251,7 @@ class Exchange:
         log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
     async def _serve(self, facts: Facts) -> None:
-        milestones = Milestones(reports=facts.events != "off", begun=self.begun)
+        milestones = Milestones(reports=facts.events != "off", begun=self.has_begun)
         try:
             decision = self._at_once(facts)
             if decision is None:
@@ -259,7 +259,7 @@ class Exchange:
             else:
                 observed = self._decided(facts, decision, None, milestones)
                 asking = self._ask(observed, milestones)
-                answering = await (self._kept_alive(facts, asking) if self.begun else asking)
+                answering = await (self._kept_alive(facts, asking) if self.has_begun else asking)
                 if (smaller := observed.recovery()) is None:
                     await self._answer(observed, answering)
                     return
@@ -289,7 +289,7 @@ class Exchange:
         try:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
             waiting = asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            await (self._kept_alive(facts, waiting) if self.begun else waiting)
+            await (self._kept_alive(facts, waiting) if self.has_begun else waiting)
             if milestones.is_early:
                 await self._early(facts, milestones, await beginning).serve(obtaining)
             else:
@@ -313,14 +313,14 @@ class Exchange:
 
     async def _begin(self, facts: Facts, decision: Decision | None = None) -> None:
         """Begin its stream. From here on whatever goes wrong is told in a frame."""
-        self.begun, self.own_headers = True, context_headers(facts, decision)
+        self.has_begun, self.own_headers = True, context_headers(facts, decision)
         await self.answer.start(200, [*HEADERS, *self.own_headers])
 
     async def _kept_alive(self, facts: Facts, work: Awaitable[T]) -> T:
         """Return the result of the work. Its stream begins when that takes a while."""
 
         async def say() -> None:
-            if not self.begun:
+            if not self.has_begun:
                 await self._begin(facts)
             await self.answer.body(facts.format.early(facts.request, facts.events, "").keep_alive())
 
@@ -335,7 +335,7 @@ class Exchange:
         began = monotonic()
         self.services.store.catch_up()
         decision = await self._decide(
-            facts, self.services.compactor.prepare(facts.job, milestones.on_start, goes_on=True)
+            facts, self.services.compactor.prepare(facts.job, milestones.on_start, may_go_on=True)
         )
         observed = self._decided(facts, decision, began, milestones)
         answering = await self._ask(observed, milestones)
@@ -440,7 +440,7 @@ class Exchange:
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """Send the provider's status first, then its bytes."""
         facts, decision, own = observed.facts, observed.decision, self.own_headers
-        if self.begun:
+        if self.has_begun:
             await self._begun_stream(facts).relay(observed, answering)
             return
         extended = isinstance(self.answer, ExtendedAnswer)
@@ -462,14 +462,14 @@ class Exchange:
 
     async def _relay_unread(self, own: Headers, body: bytes) -> None:
         """Relay a body unread, for the provider to judge, or another Steno's own call: nothing more is looked at."""
-        self._says(own)
+        self._note_headers(own)
         answering = await self._forwarding.send(body, await self._provider())
         try:
             await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))
         finally:
             await answering.close()
 
-    def _says(self, own: Headers) -> None:
+    def _note_headers(self, own: Headers) -> None:
         """Record the headers of a request that is forwarded unread."""
         self.own_headers = own
         self.record.metrics.payload(dict(own)[CONTEXT_STATUS].decode())
