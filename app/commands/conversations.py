@@ -136,7 +136,6 @@ def _row(found: Found) -> Iterator[object]:
 
 
 def list_as_json(found: Sequence[Found]) -> None:
-    """Print the facts about each conversation as JSON."""
     print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
 
 

@@ -23,7 +23,6 @@ PARTS = {
     "exact_values": "exact values",
     "client_instructions": "the client's instructions, said again",
 }
-"""Names of the parts of a payload."""
 STATUSES = {
     "full": "Steno would forward it as it is.",
     "summarized": "Steno would replace older turns with summaries.",
@@ -61,7 +60,6 @@ def plan(settings: Settings, body: bytes, written: str | None, window: int | Non
 
 
 def in_words(of: Planned) -> Iterator[str]:
-    """Lines to print."""
     planned = of.answer
     context, budget = planned["context"], planned["budget"]
     tokens = context["tokens"]

@@ -44,7 +44,6 @@ class InEffect:
 
 
 def in_effect(settings: Settings) -> Iterator[InEffect]:
-    """Yield every setting in effect."""
     defaults, unflagged = Settings.model_construct(), _without_flags()
     for key, _ in every_setting():
         value, source = _value(settings, key), None

@@ -40,7 +40,6 @@ class _Failing:
     until: float = 0.0
     """End of the pause, if the failures are too many."""
     why: Reasons = ()
-    """Reason of the latest failure."""
 
 
 class ModelBreaker:
@@ -159,11 +158,9 @@ LONGEST_PAUSE_SECONDS = 300.0
 @dataclass(frozen=True, slots=True)
 class _Setback:
     failures: int
-    """Failures in a row."""
     until: float
     """End of the pause, by the clock."""
     why: Reasons
-    """Reason of the latest failure."""
 
 
 class Setbacks:

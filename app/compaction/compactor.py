@@ -323,7 +323,6 @@ class Compactor:
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
     async def _mask(self, progress: Progress) -> None:
-        """Mask tool results, if that is due."""
         if (boundary := await self._due_mask(progress)) is not None:
             masked = progress.case.with_boundaries([boundary])
             await self._keep_masks(progress, masked)

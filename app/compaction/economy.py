@@ -32,7 +32,6 @@ class Economy:
         return await progress.beside(is_too_dear)
 
     async def puts_off_mask(self, progress: Progress, boundary: Boundary) -> bool:
-        """True if a new mask is to wait."""
         gate, rates = await self._gate(progress), self._rates(progress)
         case, masking = progress.case, progress.case.masking
         if gate is None or rates is None or masking is None:

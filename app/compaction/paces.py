@@ -23,8 +23,6 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Pace at which a conversation comes back."""
-
     requests: int
     """Requests seen in all; one that is repeated counts once."""
     seconds: float

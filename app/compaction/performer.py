@@ -166,8 +166,6 @@ class Performer:
 
 @dataclass(slots=True)
 class _Answered:
-    """Call for a summary that was answered."""
-
     job: Job
     answer: SummaryAnswer
     asked: Summarise

@@ -35,7 +35,6 @@ class Progress:
     deadline: float
     """Time by the monotonic clock, in seconds."""
     case: Case
-    """Case as far as it is known now."""
     may_go_on: bool = False
     """True if it may be sent without a summary that is due, where it fits well."""
     before: Case | None = None
@@ -51,7 +50,6 @@ class Progress:
     start: Case | None = None
     """Case as the store said first; None if it did not answer."""
     attempts: list[Compaction] = field(default_factory=list)
-    """Results of all attempts."""
     mask_is_put_off: bool = False
     """True if a mask was due that would have cost more than it saves."""
     recoveries: int = 0

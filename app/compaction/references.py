@@ -33,8 +33,6 @@ class BrokenReference(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Reference to a compaction of ours."""
-
     chunks: tuple[str, ...]
     """Ids of its summaries, in order."""
     place: bytes

@@ -56,7 +56,6 @@ class Route:
     name: str = ""
     """Name of the upstream in the settings."""
     host: str = ""
-    """Host of the upstream."""
     is_own: bool = False
     """True if the conversation itself goes there, too, and in the same format."""
     continues: bool = True
@@ -77,7 +76,6 @@ class Prefix:
     """The conversation itself, in place of a transcript, so that the provider's prompt cache is hit."""
 
     messages: tuple[bytes, ...]
-    """Messages as they go upstream."""
     declared: Mapping[str, bytes]
     """Members that have to be the same for a hit."""
     routing: Mapping[str, bytes] = field(default_factory=dict)

@@ -14,8 +14,6 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
-    """Compaction that has begun."""
-
     messages: int
     """Number of messages that it summarises."""
     ahead: bool

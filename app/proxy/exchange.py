@@ -470,7 +470,6 @@ class Exchange:
             await answering.close()
 
     def _note_headers(self, own: Headers) -> None:
-        """Record the headers of a request that is forwarded unread."""
         self.own_headers = own
         self.record.metrics.payload(dict(own)[CONTEXT_STATUS].decode())
 

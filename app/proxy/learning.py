@@ -37,8 +37,6 @@ REFUSALS = frozenset({400, 413, 422, 429})
 
 @dataclass(slots=True)
 class AnsweredCall:
-    """Call to the provider that was answered."""
-
     status: int
     usage: Usage | None = None
 
@@ -94,7 +92,6 @@ class Observation:
         return latest.tokens if latest else Tokens()
 
     def payload(self) -> bytes:
-        """Bytes to send."""
         return self.facts.payload(self.decision, ask_usage=self.asks_usage)
 
     def answered(self, status: int) -> None:

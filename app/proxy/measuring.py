@@ -39,7 +39,6 @@ class Measure:
     counted_as: str
     """Model whose rules of counting hold for it."""
     formula: str
-    """Formula of the estimate."""
     tools: bool
     """True if the model is shown tools."""
     window: Window

@@ -96,6 +96,5 @@ class Milestones:
         return answering
 
     async def close(self) -> None:
-        """Close the provider's answers."""
         for answering in reversed(self._answers):
             await answering.close()

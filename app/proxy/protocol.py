@@ -568,7 +568,6 @@ class StrictProtocol(HttpToolsProtocol):
 
     @property
     def _busy(self) -> bool:
-        """True if a request is being answered."""
         return self._served is not None and not self._served.response_complete
 
     def _refuse(self, error: StenoError) -> None:

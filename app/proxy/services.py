@@ -65,7 +65,6 @@ class Services:
     overflow_retries: int
     references: References
     keeps_messages: bool
-    """True if messages are archived."""
     sampler: Sampler
     tracer: Tracer | None
     """Tracer; None if no traces are wanted."""
