@@ -157,7 +157,7 @@ def serve(
         upstream={"base_url": upstream},
         storage={"url": database_url},
     )
-    from app.commands.workers import serve as run
+    from app.commands.serve import serve as run
 
     if (problem := run(settings)) is not None:
         _fail(problem)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.commands.workers import SPARE_FILES
+from app.commands.serve import SPARE_FILES
 from app.settings import Settings, environment_name, every_setting, load
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,51 @@
+"""Serving: the port is taken, then one process serves there, or several under a supervisor."""
+
+from __future__ import annotations
+
+import resource
+
+import structlog
+
+from app.commands import ports, server
+from app.commands.logs import configure_logging
+from app.commands.workers import Supervisor
+from app.metrics.metrics import Metrics
+from app.settings import Settings
+
+log = structlog.get_logger("steno")
+
+SPARE_FILES = 200
+"""Open files beside connections: the database, logs, connections that get the answer that there are too many."""
+
+
+def serve(settings: Settings) -> str | None:
+    """Serve until stopped. Return the reason why it did not start, or None."""
+    configure_logging(settings.log.level, settings.log.format)
+    try:
+        taken = ports.take(settings.server.host, settings.server.port)
+    except OSError as error:
+        return server.cannot_listen(settings, error)
+    settings = settings.model_copy(update={"limits": settings.limits.of_each(settings.server.workers)})
+    _allow_files(settings.limits.connections)
+    if settings.server.workers > 1:
+        return Supervisor(settings, taken).run()
+    return server.run(
+        settings, taken, Metrics.of_one(), on_start=lambda started: server.announce(settings, taken, started)
+    )
+
+
+def _allow_files(connections: int) -> None:
+    """Raise the limit of open files: a request has two connections, and the usual limit of a process is 1,024 files."""
+    wanted = 2 * connections + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log.warning(
+            "too few open files for limits.connections",
+            connections=connections,
+            allowed=allowed,
+            wanted=wanted,
+            remedy="Raise the limit of open files (ulimit -Hn), or lower limits.connections.",
+        )
