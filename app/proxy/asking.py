@@ -19,7 +19,6 @@ from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import bypassed, context_headers, editor_of, unless_told
 from app.wire.format import AnswerEditor, WireRequest
-from app.wire.members import Unreadable
 from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
 from app.wire.paths import path_of
 from app.wire.sse import frames_in
@@ -91,40 +90,29 @@ class Asking(Exchange):
     async def _too_long(self, request: WireRequest, reason: Reason) -> Facts | None:
         """Return the facts by which a refused request is served, if it does not fit; None, too, if it cannot be
         read: the refusal is its answer."""
-        try:
-            return await super()._facts(request, reason)
-        except Unreadable:
-            return None
-        except StenoError:
-            raise
-        except Exception:
-            log.exception("a request was not understood", request_id=self.record.request_id)
-            return None
+        found = await self._understood(super()._facts(request, reason))
+        return None if isinstance(found, Reason) else found
 
     async def _own_facts(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts | None:
         """Return the facts by which we do it. None if the provider answered the request as it came: because we are
         not to do it, or cannot read what is to be compacted."""
-        caller, body, why = self.caller, self.body, Reason(Code.NATIVE_COMPACTION)
-        try:
-            self.caller = replace(caller, headers=list(native.headers(caller.headers)))
-            if asked.place is Place.LAST:
-                self.body = native.unasked(request)
-                history = (await self._read()).asking(threshold=asked.threshold)
-            else:
-                history = native.closed(request).asking(focus=asked.focus or None)
-            facts = await taken_in(self.services, self.caller, history, self.record.request_id)
-            if facts.job.compaction and facts.job.policy.summarises:
-                return facts
-        except Unreadable as error:
-            why = Reason(error.reason)
-        except StenoError:
-            raise
-        except Exception:
-            log.exception("a request was not understood", request_id=self.record.request_id)
-            why = Reason(Code.INTERNAL_ERROR)
+        caller, body = self.caller, self.body
+        found = await self._understood(self._asked_history(request, asked, native))
+        if isinstance(found, Facts) and found.job.compaction and found.job.policy.summarises:
+            return found
         self.caller, self.body = caller, body
-        await self._bypass(why, request.untouched)
+        await self._bypass(found if isinstance(found, Reason) else Reason(Code.NATIVE_COMPACTION), request.untouched)
         return None
+
+    async def _asked_history(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts:
+        """Collect the facts of the history that is to be compacted."""
+        self.caller = replace(self.caller, headers=list(native.headers(self.caller.headers)))
+        if asked.place is Place.LAST:
+            self.body = native.unasked(request)
+            history = (await self._read()).asking(threshold=asked.threshold)
+        else:
+            history = native.closed(request).asking(focus=asked.focus or None)
+        return await taken_in(self.services, self.caller, history, self.record.request_id)
 
     async def _serve_with_last(self, facts: Facts, asked: CompactionAsk, native: NativeCompaction) -> None:
         """Serve the provider's answer, and behind it a compaction of all, if there is as much as was asked for."""

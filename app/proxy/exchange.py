@@ -181,24 +181,34 @@ class Exchange:
         if self.caller.asks_for_summary:
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)), self.body)
             return
+        match await self._understood(self._read_in()):
+            case Reason(code=Code.INTERNAL_ERROR):
+                await self._relay_unread(unread("full", Code.INTERNAL_ERROR), self.body)
+            case Reason() as reason:
+                await self._bypass(reason, self.body)
+            case (_, _, Facts() as facts):
+                await self._serve(facts)
+            case (request, Reason() as handed_off, None):
+                await self._hand_off(request, handed_off)
+
+    async def _understood(self, work: Awaitable[T]) -> T | Reason:
+        """Return the result of work on the request, or the reason why it cannot be understood."""
         try:
-            request = await self._read()
-            request = await self._restored(request)
-            handed_off = self._hands_off(request)
-            facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
+            return await work
         except Unreadable as error:
-            await self._bypass(Reason(error.reason), self.body)
+            return Reason(error.reason)
         except StenoError:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood", request_id=self.record.request_id)
-            await self._relay_unread(unread("full", Code.INTERNAL_ERROR), self.body)
-        else:
-            if facts is not None:
-                await self._serve(facts)
-            elif handed_off is not None:
-                await self._hand_off(request, handed_off)
+            return Reason(Code.INTERNAL_ERROR)
+
+    async def _read_in(self) -> tuple[WireRequest, Reason | None, Facts | None]:
+        request = await self._restored(await self._read())
+        handed_off = self._hands_off(request)
+        facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
+        return request, handed_off, facts
 
     def _hands_off(self, request: WireRequest) -> Reason | None:
         """Return the reason why somebody else is to have it as it is."""

@@ -20,7 +20,7 @@ from app.proxy.facts import Facts
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.patience import Patience
-from app.proxy.peeking import first_error, peek_refusal, read_refusal
+from app.proxy.peeking import first_error, read_refusal
 from app.proxy.record import FIRST_ERROR, RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
@@ -116,7 +116,7 @@ class Forwarding:
             return refused
         self._told(answering)
         if answering.status in STATUSES:
-            refused = await peek_refusal(answering)
+            refused = await read_refusal(answering, is_passed_on=True)
             # At another spelling of it, such as with a slash more, a server may miss what it has.
             is_own = self.caller.target.partition(b"?")[0] == observed.facts.format.path
             if is_own and says_no_such_path(refused.status, refused.read):

@@ -57,7 +57,7 @@ class Observation:
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
     _answered: list[AnsweredCall] = field(default_factory=list)
-    """Call that is not in the ledger yet."""
+    """Calls that are not in the ledger yet."""
 
     def __post_init__(self) -> None:
         # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
@@ -164,7 +164,7 @@ class Observation:
         return self.decision is not before
 
     def lacks_path(self) -> None:
-        """True if the provider has no such path: it does not speak the request's format."""
+        """Record that the provider has no such path: it does not speak the request's format."""
         self.facts.provider.lacks(self.facts.format.name, self.facts.job.tenant)
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:

@@ -46,20 +46,15 @@ class PeekedAnswer:
         await self.answering.close()
 
 
-async def read_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
-    """Read a refusal's body, up to a size no refusal has. Raises the upstream errors."""
-    peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
-    await read_into(body, peeked.rest, LONGEST_REFUSAL)
-    peeked.read = bytes(body)
-    return peeked
-
-
-async def peek_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
-    """Read a refusal that is passed on: if it breaks off, whoever passes it on meets that."""
+async def read_refusal(answering: UpstreamAnswer, *, is_passed_on: bool = False) -> PeekedAnswer:
+    """Read a refusal's body, up to a size no refusal has. Raises the upstream errors, unless it is passed on: then
+    whoever does that meets them."""
     peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
     try:
         await read_into(body, peeked.rest, LONGEST_REFUSAL)
     except StenoError as error:
+        if not is_passed_on:
+            raise
         peeked.broken = error
     peeked.read = bytes(body)
     return peeked

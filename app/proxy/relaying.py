@@ -67,7 +67,7 @@ class Relay:
         try:
             await self.answer.whole(answering.status, headers, edited)
         finally:  # The client need not wait for that, and may leave.
-            _learn(editor, observed)
+            _learn(editor, observed, whole=editor.complete, streamed=False)
 
     async def stream(
         self, answering: UpstreamAnswer, editor: AnswerEditor, observed: Observation | None = None
@@ -78,9 +78,7 @@ class Relay:
         rest = last + editor.edit(splitter.flush())
         if observed is not None:
             streamed = media_type(answering.headers) == EVENT_STREAM
-            observed.usage(editor.usage, whole=editor.complete and not editor.failed, streamed=streamed)
-            if editor.window_full:
-                observed.window_full(editor.usage, editor.text_bytes)
+            _learn(editor, observed, whole=editor.complete and not editor.failed, streamed=streamed)
         if editor.complete:
             await self.answer.end(rest)
             return
@@ -122,7 +120,7 @@ class Relay:
         return b"", None
 
 
-def _learn(editor: AnswerEditor, observed: Observation) -> None:
-    observed.usage(editor.usage, whole=editor.complete, streamed=False)
+def _learn(editor: AnswerEditor, observed: Observation, *, whole: bool, streamed: bool) -> None:
+    observed.usage(editor.usage, whole=whole, streamed=streamed)
     if editor.window_full:
         observed.window_full(editor.usage, editor.text_bytes)
