@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.commands.inside import asking, at_window
 from app.commands.models import SOURCES
@@ -34,8 +34,7 @@ class UnusableRequest(Exception):
     """The input is not a request that Steno can plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     model: str | None
     answer: dict[str, Any]
     """Answer of `POST /context/plan`."""

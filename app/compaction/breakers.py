@@ -6,8 +6,10 @@ Pure bookkeeping; none of it latches for ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 from time import monotonic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.reasons import Code, Reasons
 from app.core.summary.flow import Compaction, Outcome
@@ -29,8 +31,7 @@ RESTING_GROWTH = 0.20
 """Share of the limit that has to change before a history is compacted again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failing:
+class _Failing(Struct, frozen=True):
     """Failures of a model that did not answer a tenant the last time."""
 
     failures: int = 0
@@ -96,8 +97,7 @@ class ModelBreaker:
         self._paused.forget(tenant, model)
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
+class _Passes(Struct, frozen=True):
     """Latest compactions of a history."""
 
     at: int
@@ -155,8 +155,7 @@ FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Setback:
+class _Setback(Struct, frozen=True):
     failures: int
     until: float
     """End of the pause, by the clock."""

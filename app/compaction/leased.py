@@ -18,10 +18,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 
 import structlog
+from msgspec.structs import replace
 
 from app.compaction.job import CompactionStart, Job
 from app.compaction.performer import Performer

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from time import monotonic
+
+from msgspec import Struct
 
 from app.core.reasons import Code
 from app.memory.periods import Period
@@ -72,8 +73,7 @@ Place = tuple[str, str]
 """(tenant, conversation id)."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundLimits:
+class BackgroundLimits(Struct, frozen=True):
     compactions: int
     """Compactions under way at once."""
     per_tenant: int
