@@ -44,8 +44,7 @@ from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""Seconds to wait at the end for a summary that is being made: the command is over, and somebody waits for their
-shell."""
+"""Seconds to wait at the end for a summary that is being made: the command is over, and somebody waits for a shell."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
 

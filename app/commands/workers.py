@@ -73,8 +73,7 @@ class Worker:
         return None
 
     def has_ended(self, now: float) -> float:
-        """Record an end. Returns the pause before the next start, in seconds: the first quick end may be an
-        accident."""
+        """Record an end. Returns the pause before the next start in seconds: the first quick end may be an accident."""
         self.quick_ends = self.quick_ends + 1 if now - self.began < STEADY_SECONDS else 0
         pause = 0.0 if self.quick_ends < 2 else min(2.0 ** (self.quick_ends - 2), LONGEST_PAUSE_SECONDS)
         self.due = now + pause

@@ -57,7 +57,7 @@ class ModelBreaker:
         self._paused: Sightings[Hashable, Reasons] = Sightings(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
-        """True if the model may be asked now. Whoever may, after a pause, is the probe: the others wait for its
+        """True if the model may be asked now. The first one after a pause is the probe: the others wait for its
         result."""
         failing = self._failing.get((model, tenant)) or _Failing()
         if failing.failures < FAILURES:

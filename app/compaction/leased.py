@@ -139,8 +139,7 @@ class LeasedCompaction:
         return await self.performer.perform(flow, job, keep, announce)
 
     async def _keep(self, lease: Lease, job: Job, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
-        """Store the chunks and return them, none once the lease is lost. Paid chunks that cannot be stored are
-        remembered."""
+        """Store the chunks and return them, none once the lease is lost. Those that cannot be stored are remembered."""
         try:
             stored = await self.store.commit(lease, made) or ()
         except (StoreUnavailable, asyncio.CancelledError):
@@ -150,7 +149,7 @@ class LeasedCompaction:
         return stored
 
     async def _store_late(self, lease: Lease, job: Job, plan: Plan) -> Compaction | None:
-        """Store chunks in place of these that were made while the database was away: they are paid for, and were
+        """Store chunks that were made while the database was away, in place of these: they are paid for, and were
         sent."""
         chain = job.conversation.chain
         start = chain.positions[plan.range.from_digest]

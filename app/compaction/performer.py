@@ -174,8 +174,7 @@ class _Answered:
     """Result of the call: if two replicas made the same summary at once, the stored one."""
 
     def record(self, ledger: Ledger) -> None:
-        """Ledger record of the call's own tokens: savings are seen in the request that it was made for, and in later
-        ones."""
+        """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones."""
         job, answer, ratio = self.job, self.answer, self.job.budget.line.ratio
         ledger.record(
             tenant=job.tenant,

@@ -100,8 +100,7 @@ class Writing(Struct, frozen=True):
         )
 
     def _shown_to(self, provider: Provider, headers: Headers) -> Headers:
-        """Headers for this provider. The caller's others, such as a key, are for the conversation's own upstream
-        alone."""
+        """Headers for this provider: the caller's others, such as a key, are for the conversation's own alone."""
         return headers if provider is self.provider else for_anybody(headers)
 
     @property

@@ -294,8 +294,7 @@ class Exchange:
             self.services.background.consider(facts.job, measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
-        """Answer with a stream, which begins with the provider's answer, or with the news that a summary is being
-        made."""
+        """Answer with a stream: it begins with the provider's answer, or with the news that a summary is being made."""
         obtaining, beginning = asyncio.ensure_future(work), asyncio.ensure_future(milestones.started())
         try:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}

@@ -1,34 +1,92 @@
 """Intake: a chat request on its way in, from its bytes to the facts that it is decided by.
 
-Four steps: `read` splits the body; its terms (`proxy/terms`) say where it goes and how large it may be there; `digest`
-makes a conversation of its messages, and `proxy/conversations` finds out which one it is. `take_in` goes through the
-last three.
+Four steps: `read` splits the body; its terms, which hold for all requests of a caller that say the same beside their
+messages, say where it goes and how large it may be there; `digest` makes a conversation of its messages, and
+`proxy/conversations` finds out which one it is. `take_in` goes through the last three.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
+from hashlib import blake2b
+from time import monotonic
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.job import MANY_MESSAGES, Job
 from app.compaction.summariser import Prefix
 from app.compaction.writing import Writing
 from app.core.history.recognition import heads_of
+from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation, View
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
-from app.proxy.measuring import Measure
+from app.proxy.measuring import SECONDS, Measure
+from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
-from app.proxy.terms import known_terms, terms_of
 from app.tokens.estimator import Prompt
-from app.wire.format import WireRequest
+from app.wire.format import EventShape, WireRequest
 
 INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
 INLINE_BODY = 1 << 20
 """Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
+
+
+class Terms(Struct, frozen=True):
+    measure: Measure
+    named: str | None
+    """Name that the client gave the conversation."""
+    series: str
+    """Series of the summaries that it reads: those made alike, with the same focus."""
+    events: EventShape
+    wait_seconds: float
+    """Seconds that a compaction may hold the request."""
+    compaction: bool
+    """True if the caller and the operator allow a compaction."""
+    recalls: bool
+    """True if the caller allows that quotations are added."""
+
+
+_Kept = tuple[object, int, float, Terms]
+"""Members in common, and the end of the terms: the provider's revision, and by the monotonic clock."""
+
+
+def known_terms(request: WireRequest, caller: Caller) -> Terms | None:
+    """Terms of the caller's latest request, if this one says the same and nothing was learnt since; else None."""
+    kept: _Kept | None = caller.kept.get(Terms)
+    if kept is None:
+        return None
+    alike, revision, until, terms = kept
+    holds = alike is request.alike and revision == terms.measure.provider.revision and monotonic() < until
+    return terms if holds else None
+
+
+async def terms_of(services: Services, request: WireRequest, caller: Caller, *, remember: bool) -> Terms:
+    """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
+    measured = await services.measuring.of(request, caller, remember=remember)
+    rules, events = measured.rules, event_shape(request, caller, services.events.stream)
+    terms = Terms(
+        measure=measured,
+        named=name_of(services.naming, services.repeats, request, caller),
+        series=_series(rules.policy.strategy, request.focus),
+        events=events,
+        wait_seconds=wait_seconds(rules, events, caller),
+        compaction=rules.compaction.enabled and not is_switched_off(request, caller),
+        recalls=not is_recall_off(request, caller),
+    )
+    if request.alike is not None:
+        kept: _Kept = request.alike, measured.provider.revision, monotonic() + SECONDS, terms
+        caller.kept[Terms] = kept
+    return terms
+
+
+def _series(strategy: Strategy, focus: str) -> str:
+    """Series of a request's summaries: those with a focus are of no use with another one, or with none."""
+    digest = blake2b(focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
+    return f"{strategy}:{digest.hexdigest()}" if focus else strategy
 
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:

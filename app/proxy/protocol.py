@@ -386,7 +386,7 @@ class StrictProtocol(HttpToolsProtocol):
         return data[len(body) :]
 
     def _feed_in_pieces(self) -> None:
-        """Feed pieces while little comes of them. Those that much comes of, such as tiny chunks, wait for the next
+        """Feed pieces while little comes of them. Those that become much, such as tiny chunks, wait for the next
         turn."""
         unfed, self._unfed = self._unfed, b""
         for start in range(0, len(unfed), PIECE_BYTES):

@@ -37,8 +37,7 @@ class Tenants:
         return client_of(headers, peer, self.trusted_proxies)
 
     def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
-        """Return the tenant of a request that `peer` sent. Raises `MissingCredentials` if it needs a key and has
-        none."""
+        """Return the tenant of a request sent by `peer`. Raises `MissingCredentials` if it needs a key and has none."""
         headers = list(headers)
         if keys := keys_in(headers, query):
             # No header can hold a NUL; what a query has of them is not the sender's own key.
