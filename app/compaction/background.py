@@ -13,7 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.compactor import Compactor
-from app.compaction.job import Job
+from app.compaction.job import Job, Place
 from app.compaction.paces import Paces
 from app.compaction.quotas import BackgroundRoom
 from app.core.limits.ahead import budget_ahead, least_looked_at, requests_meanwhile
@@ -37,7 +37,7 @@ class Background:
         self._paces = paces
         self._tasks = tasks
         self._room = room
-        self._looked: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
+        self._looked: BoundedMap[Place, int] = BoundedMap(MOST_REMEMBERED)
         """Sizes of the histories when they were looked at, in tokens."""
 
     def consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:

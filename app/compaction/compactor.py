@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -47,8 +46,6 @@ from app.store import StatementRefused, Store, StoreUnavailable
 from app.tasks.owned import OwnedTasks
 from app.tasks.shared import SharedWork
 from app.tasks.threads import Work
-
-T = TypeVar("T")
 
 CHANGES_WITHIN_SECONDS = 3_600.0
 ROUNDS = 3

@@ -27,6 +27,8 @@ from app.tokens.estimator import Prompt
 
 T = TypeVar("T")
 
+Place = tuple[str, str]
+"""(tenant, conversation id)."""
 MANY_MESSAGES = 500
 MANY_BYTES = 1 << 18
 """Bytes of a history above which working something out takes more than some 10 ms."""
@@ -103,8 +105,7 @@ class Job(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return await work.do(self.tenant, step) if self.is_long else step()
 
     @property
-    def place(self) -> tuple[str, str]:
-        """(tenant, conversation id)."""
+    def place(self) -> Place:
         return self.tenant, self.conversation_id
 
     def history(self, *scope: Hashable) -> Lineage:

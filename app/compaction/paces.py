@@ -10,6 +10,7 @@ from time import monotonic
 
 from msgspec import Struct
 
+from app.compaction.job import Place
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 REMEMBERED_SECONDS = 24 * 3_600.0
@@ -18,9 +19,6 @@ LATEST = 4
 FIRST_SUMMARY_SECONDS = 20.0
 """Seconds that a summary is expected to take before any was seen."""
 HOUR = 3_600.0
-
-Place = tuple[str, str]
-"""(tenant, conversation id)."""
 
 
 class Pace(Struct, frozen=True):

@@ -9,6 +9,7 @@ from time import monotonic
 
 from msgspec import Struct
 
+from app.compaction.job import Place
 from app.core.reasons import Code
 from app.memory.periods import Period
 
@@ -67,10 +68,6 @@ class Quotas:
     def spend(self, tenant: str, tokens: int) -> None:
         """Spend tokens of a summary call, prompt and completion."""
         self._tokens.add(tenant, tokens, self._clock())
-
-
-Place = tuple[str, str]
-"""(tenant, conversation id)."""
 
 
 class BackgroundLimits(Struct, frozen=True):

@@ -9,8 +9,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-Place = tuple[str, str]
-"""(tenant, conversation id)."""
+from app.compaction.job import Place
 
 
 class Running(Struct, frozen=True, eq=False):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
@@ -28,8 +27,6 @@ from app.tokens.estimator import Estimator
 from app.tracing.spans import Tracer
 from app.wire.format import BodyBounds, WireFormat
 from app.wire.reader import MessageReader
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
