@@ -14,7 +14,7 @@ import structlog
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from app.compaction.job import CompactionStart, Job
+from app.compaction.job import Job
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.errors import StenoError
@@ -301,22 +301,14 @@ class Exchange:
             waiting = asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             await (self._kept_alive(facts, waiting) if self.has_begun else waiting)
             if milestones.is_early:
-                await self._early(facts, milestones, await beginning).serve(obtaining)
+                stream, failed, seconds = self._begun_stream(facts), self.record.failed, self._keep_alive_seconds
+                await EarlyStream(stream, await beginning, milestones.decided, failed, seconds).serve(obtaining)
             else:
                 await self._answer(*await obtaining)
         finally:
             obtaining.cancel()
             beginning.cancel()
             await asyncio.wait({obtaining, beginning})
-
-    def _early(self, facts: Facts, milestones: Milestones, started: CompactionStart) -> EarlyStream:
-        return EarlyStream(
-            stream=self._begun_stream(facts),
-            started=started,
-            decided=milestones.decided,
-            failed=self.record.failed,
-            keep_alive_seconds=self._keep_alive_seconds,
-        )
 
     def _begun_stream(self, facts: Facts) -> BegunStream:
         return BegunStream(self.answer, facts, self._relay.stream, self.services.events.body)
