@@ -24,7 +24,7 @@ TENANT_SHOWN = 8
 
 
 class NotFound(Exception):
-    """There is no such conversation, or there are several."""
+    """No such conversation exists, or several do."""
 
 
 class Found(Struct, frozen=True):

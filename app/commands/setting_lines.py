@@ -34,7 +34,7 @@ class InEffect(Struct, frozen=True):
     value: str
     """The value as JSON, or in words where it is a secret or long."""
     source: str | None
-    """Where the value was set; None for a default."""
+    """Place where the value was set; None for a default."""
 
     @property
     def line(self) -> str:

@@ -39,8 +39,8 @@ class Economy:
         return await progress.beside(lambda: not is_worth(change_of_mask(case, masking, boundary), rates, gate))
 
     async def _gate(self, progress: Progress) -> CostGate | None:
-        """None where nothing may be put off: it is not wanted, or there is no room. Nor what counts turns or messages:
-        whoever set that wants it whatever it costs."""
+        """Return the gate; None if nothing may be put off: it is not wanted, or there is no room, or the trigger counts
+        turns or messages. Whoever set that wants it whatever it costs."""
         job, case = progress.job, progress.case
         if job.policy.cost_gate is None or job.budget.trigger.counts_turns:
             return None

@@ -30,7 +30,7 @@ class Caches:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self._most_bytes = most_bytes
         self.lock = RLock()
-        """Held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
+        """Lock held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
         self.held_bytes = 0
         self._all: list[Cache[Any, Any]] = []
         self._ages = count()
