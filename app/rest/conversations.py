@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Literal
 
 from fastapi import APIRouter
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
+from app.proxy.report import Tokens
 from app.rest.dependencies import (
     STATUSES,
     After,
@@ -78,9 +80,7 @@ async def delete_conversation(services: TheServices, tenant: Tenant, conversatio
 
 
 def _conversation(conversation: StoredConversation) -> ConversationOut:
-    before, after, window = (
-        tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window)
-    )
+    sizes = (tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window))
     return ConversationOut(
         id=conversation.id,
         model=conversation.model,
@@ -89,7 +89,7 @@ def _conversation(conversation: StoredConversation) -> ConversationOut:
         requests=conversation.requests,
         context_status=conversation.status,
         reason=conversation.reason,
-        tokens={"estimated": before, "forwarded": after, "saved": before - after, "window": window},
+        tokens=asdict(Tokens.counted(*sizes)),
         forked_from=conversation.forked_from,
         created_at=conversation.created_at,
         updated_at=conversation.updated_at,

@@ -101,7 +101,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     return PlanOut(
         format=format_.name,
         context_status=prepared.status,
-        context=context_of(facts, prepared),
+        context=msgspec.to_builtins(context_of(facts, prepared)),
         parts=await job.beside(services.work, lambda: coverage_of(job.conversation, prepared.view, budget.line)),
         summaries_to_make=len(made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
