@@ -43,7 +43,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format lock examples models wheel installs image clean run-env dev-env migrations plans statements
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -113,12 +113,9 @@ schema: dev-env ## what is sent to the REST interface by its schema and beside i
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
 
-openapi: dev-env ## write docs/openapi.json anew, and the examples in it, from docs/rest.md and docs/streams
-	PYTHONPATH=. $(VENV)/python scripts/write_openapi.py
-
-recordings: dev-env ## record the streams in docs/streams anew, in each format and for each shape of events
+examples: dev-env ## record every answer that docs and schema show anew, and write docs/openapi.json
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m tests.e2e.stream_recordings
+	$(VENV)/python -m tests.e2e.examples
 
 presets: dev-env ## every preset over recorded conversations, in every format
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -92,7 +92,7 @@ TAGS = (
     ("tenant", "All that is stored of one key."),
     ("health", "Whether Steno runs, for whoever watches over it."),
 )
-PARAMETERS = {"conversation_id": "order-4711", "summary_id": "chk_b2ab9f20c23cdfefa7c90af44dddb990", "q": "ORD-0001"}
+PARAMETERS = {"conversation_id": "order-4711", "summary_id": "chk_1", "q": "ORD-0001"}
 """Examples of those that name something."""
 _EXAMPLES = Path(__file__).with_name("examples.json")
 

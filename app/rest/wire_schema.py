@@ -80,7 +80,7 @@ SCHEMAS: Mapping[str, Schema] = {
         "description": "What was done to the context of a request.",
         **_object(
             "conversation_id status actions tokens chunks reason",
-            conversation_id=_TEXT,
+            conversation_id={**_TEXT, "description": "The conversation's name, given or recognised."},
             status=_STATUS,
             actions=_ACTIONS,
             tokens={**_TOKENS, "description": "Estimates, in the provider's tokens; `window` is the model's."},

@@ -24,6 +24,7 @@ from app.errors import StenoError
 from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
 from lab.simulator import Simulator
+from scripts.write_examples import shown
 from tests.e2e import running
 from tests.e2e.histories import chat, turns
 from tests.e2e.running import Steno
@@ -35,7 +36,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 KEY = "sk-docs"
 ADDRESS = "http://127.0.0.1:8080"
 
-_ROUTE = re.compile(r"[A-Z]+ /\S+")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -159,33 +159,6 @@ def test_every_header_with_a_credential_is_told_and_every_one_that_may_go_anywhe
 # REST
 
 
-def test_rest_examples_have_the_shape_of_real_answers(steno: Steno) -> None:
-    client = httpx2.Client(base_url=steno.url, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
-    body = chat(turns(15), conversation_id="order-4711")
-    client.post("/v1/chat/completions", content=body).raise_for_status()
-    summary = client.get("/context/conversations/order-4711/summaries").json()["first_id"]
-    examples = [block for block in blocks(REST, "json") if _ROUTE.fullmatch(block.heading)]
-    assert len(examples) > 20
-    deleting = [block for block in examples if block.heading.startswith("DELETE")]
-    deleting.sort(key=lambda block: len(block.heading), reverse=True)  # A part of something before the whole of it.
-    for example in [block for block in examples if block not in deleting] + deleting:
-        method, _, path = example.heading.partition(" ")
-        path = path.replace("{id}", "order-4711").replace("{summary}", summary).replace("{words}", "order")
-        content = {"POST": body, "PUT": b'{"indexes": [0]}'}.get(method)
-        answer = client.request(method, path, content=content)
-        assert shape(answer.json()) == shape(json.loads(example.text)), example.heading
-    client.close()
-
-
-def test_error_examples_have_the_shape_of_real_ones(steno: Steno) -> None:
-    openai_s, anthropic_s = (json.loads(block.text) for block in blocks(REST, "json") if block.heading == "Errors")
-    missing = httpx2.get(f"{steno.url}/context/conversations/none", headers={"authorization": f"Bearer {KEY}"})
-    assert missing.json() == openai_s
-    body = chat(context={"presets": "default"}, max_tokens=100)
-    refused = httpx2.post(f"{steno.base_url}/messages", content=body, headers={"x-api-key": KEY})
-    assert refused.json() == anthropic_s
-
-
 def test_each_error_code_stands_in_the_list_with_its_status_and_no_other_does() -> None:
     table = REST.partition("| code | status | |\n|---|---|---|\n")[2]
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", table, re.MULTILINE)
@@ -213,22 +186,12 @@ def test_rest_describes_every_endpoint(steno: Steno) -> None:
     assert all(f"{route.split()[1]}`" in routes for route in proxied | {"GET /healthz"})
 
 
-def test_each_reason_stands_in_the_list_with_its_meaning_and_no_other_does() -> None:
-    table = REST.partition("| reason | |\n|---|---|\n")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", table), re.MULTILINE)
-    assert rows == [(shown(code), code.meaning) for code in Code]
-
-
 def test_reasons_that_the_page_on_summaries_names_exist() -> None:
     page = (ROOT / "docs" / "summaries.md").read_text()
     known = re.compile("|".join(shown(code).replace("...", "[a-z_0-9]+") for code in Code))
     named = re.findall(r"`((?:summariser|summary|compaction|history)_[a-z_0-9:]+)`", page)
     assert named
     assert [name for name in named if not known.fullmatch(name)] == []
-
-
-def shown(code: Code) -> str:
-    return f"{code}{code.before_detail}..." if code.before_detail else code
 
 
 # All pages
