@@ -104,7 +104,7 @@ def _error(of: str, made: Examples) -> str:
     return _fenced("json", pretty(made[of]["error"]))
 
 
-def _frames(of: str, _: Examples) -> str:
+def _frames(of: str, __: Examples) -> str:
     """The frames of a recorded stream that hold a text: `chat-completions/chunk "compaction"`."""
     recording, _, text = of.partition(" ")
     answered = (STREAMS / f"{recording}.txt").read_text().partition("\n\nHTTP/1.1 ")[2].partition("\n\n")[2]

@@ -1,4 +1,4 @@
-"""What the gate serves beside FastAPI's routes, as data for the schema: requests of the formats with Steno's additions.
+"""Schema of what the gate serves beside FastAPI's routes: requests of the formats with Steno's additions.
 
 Of a format's own members only those stand here that Steno reads; all others are passed on, and are the provider's to
 describe.
@@ -174,7 +174,7 @@ _OF_A_COUNT = tuple(name for name in PARAMETERS if name != "x-context-events")
 
 @dataclass(frozen=True, slots=True)
 class Proxied:
-    """A path that is a provider's, and what Steno adds."""
+    """Path of a provider's API, and what Steno adds to it."""
 
     path: str
     name: str
@@ -184,7 +184,7 @@ class Proxied:
     parameters: tuple[str, ...] = _OF_A_CHAT
     streams: bool = False
     is_messages: bool = False
-    """Whether Steno's own errors are Anthropic's."""
+    """True where Steno's own errors have Anthropic's form."""
 
 
 def _body(required: str, **members: Schema) -> Schema:
@@ -255,7 +255,7 @@ PROXIED = (
 
 
 def schemas(examples: Mapping[str, Any]) -> Mapping[str, Schema]:
-    """Every schema by its name. What a trigger may be is said by the settings."""
+    """Every schema by its name. The settings say what a trigger may be."""
     trigger = TriggerSettings.model_json_schema(ref_template="#/components/schemas/{model}")
     shown = {
         name: {**SCHEMAS[name], "examples": [examples[f"POST {path}"]["error"]]}
@@ -265,7 +265,7 @@ def schemas(examples: Mapping[str, Any]) -> Mapping[str, Schema]:
 
 
 def operation_of(each: Proxied, examples: Mapping[str, Any]) -> Schema:
-    """`examples`: by method and path a whole request, answer, stream and error."""
+    """Operation of a path. `examples` have, by method and path, a whole request, answer, stream and error."""
     found = examples.get(f"POST {each.path}", {})
     answers: Schema = {"application/json": _shown(_answer(each), found.get("answer"))}
     if each.streams:
@@ -289,7 +289,7 @@ def operation_of(each: Proxied, examples: Mapping[str, Any]) -> Schema:
 
 
 def refused(each: Proxied) -> tuple[str, Schema]:
-    """What a refusal holds, Steno's own error or the provider's, which may be of any form; and what that is called."""
+    """Name and content of a refusal: Steno's own error, or the provider's, which may be of any form."""
     name = "MessagesError" if each.is_messages else "Error"
     schema = {"anyOf": [_ref("schemas", name), {"type": "object"}]}
     return "messages" if each.is_messages else "proxied", {"application/json": {"schema": schema}}
