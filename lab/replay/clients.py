@@ -11,8 +11,8 @@ import anthropic
 import httpx2
 import openai
 
-from lab.replay.formats.format import ReplayFormat
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.format import ReplayFormat
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 
 ANSWER_SECONDS = 600.0
 MOST_OUTPUT = 1_024

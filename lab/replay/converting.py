@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from lab.replay.formats.format import ReplayFormat, dicts
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.format import ReplayFormat, dicts
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.sent import INSTRUCTION_ROLES
 from lab.replay.recordings import Message, Recording, Remark, UnreadableRecording
-from lab.replay.sent import INSTRUCTION_ROLES
 
 OPENING = "Hello."
 """What a user says where the other one began: Messages begin with the user."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import dropwhile, pairwise
 from typing import Any
 
-from lab.replay.formats.format import ReplayFormat
-from lab.replay.formats.known import CHAT_COMPLETIONS
-from lab.replay.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
+from lab.formats.format import ReplayFormat
+from lab.formats.known import CHAT_COMPLETIONS
+from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
 
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from lab.formats.known import format_at
+from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from lab.replay.evidence import (
     Named,
     Report,
@@ -20,9 +22,7 @@ from lab.replay.evidence import (
     sections_of,
     split_pairs,
 )
-from lab.replay.formats.known import format_at
 from lab.replay.recalled import Passage, is_said, listed_in, passages_in
-from lab.replay.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from lab.simulator import Record
 
 KEPT_SHARE = 0.95

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from lab.replay.formats.format import ReplayFormat, dicts
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.format import ReplayFormat, dicts
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 
 Message = dict[str, Any]
 """An element of the history: a message, or an item of Responses."""

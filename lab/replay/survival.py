@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from lab.formats.known import FORMATS
+from lab.formats.sent import INSTRUCTION_ROLES, SentMessage
 from lab.replay.evidence import SentMessages
-from lab.replay.formats.known import FORMATS
 from lab.replay.player import Aside, Played
 from lab.replay.recordings import Recording
-from lab.replay.sent import INSTRUCTION_ROLES, SentMessage
 
 FAR = 12
 """A value is far where so many messages, or fewer, say it for the last time before it is used again."""

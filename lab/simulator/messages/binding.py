@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from lab.simulator.messages.blocks import CACHED, THINKING
+from lab.formats.messages import THINKING, blocks_of
+from lab.simulator.messages.blocks import CACHED
 
 _KEY = b"the simulator signs"
 _HEAD = struct.Struct("8s8s16sH")
@@ -121,13 +122,6 @@ def _compaction_state(block: Json) -> bytes | None:
         return None
     signed = hmac.compare_digest(raw[16:], _mac(raw[:16] + str(block.get("content")).encode()))
     return raw[:16] if signed else None
-
-
-def blocks_of(content: Any) -> Sequence[Json]:
-    """A string is one text block."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return content or []
 
 
 def unmarked(value: Any) -> Any:

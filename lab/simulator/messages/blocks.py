@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lab.formats.messages import THINKING
+
 CACHED = "cache_control"
 _RESULT = ("content", "tool_use_id", CACHED)
 
@@ -58,7 +60,6 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 # fmt: on
 
-THINKING = frozenset({"thinking", "redacted_thinking"})
 SERVER_RESULTS = frozenset(
     kind for kind in MEMBERS if kind.endswith("_tool_result") and kind not in ("tool_result", "mcp_tool_result")
 )

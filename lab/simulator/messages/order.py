@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lab.simulator.messages.binding import behind_compaction, blocks_of, is_signed_compaction
+from lab.formats.messages import blocks_of
+from lab.simulator.messages.binding import behind_compaction, is_signed_compaction
 from lab.simulator.messages.blocks import CACHED
 from lab.simulator.messages.refusals import Refusal
 from lab.simulator.refusals import Refused

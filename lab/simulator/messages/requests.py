@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from app.core.tokens.estimate import Count
+from lab.formats.known import MESSAGES
+from lab.formats.messages import blocks_of
 from lab.simulator.counting import OF_A_PROMPT, Counting
 from lab.simulator.log import Record
 from lab.simulator.messages.arguments import has_beta
-from lab.simulator.messages.binding import behind_compaction, blocks_of, unmarked
+from lab.simulator.messages.binding import behind_compaction, unmarked
 from lab.simulator.messages.blocks import CACHED
 from lab.simulator.messages.judge import check
 from lab.simulator.messages.order import is_old
@@ -88,21 +90,19 @@ def betas_of(record: Record) -> Collection[str]:
 
 
 def conversation_of(request: Mapping[str, Any]) -> Sequence[Any]:
-    """Its texts by role; what only holds results is no user's."""
-    said = [{"role": "system", "content": _texts(request["system"])}] if request.get("system") else []
-    for message in request["messages"]:
-        kinds = {block["type"] for block in blocks_of(message["content"])}
-        role = "tool" if kinds == {"tool_result"} else message["role"]
-        said.append({"role": role, "content": _texts(message["content"])})
-    return said
+    """Texts of a history by role; what only holds results is no user's."""
+    system = [{"role": "system", "content": request["system"]}] if request.get("system") else []
+    read = [MESSAGES.reading(_unsealed(message)) for message in (*system, *request["messages"])]
+    return [{"role": each.role, "content": each.text} for each in read]
 
 
-def _texts(content: Any) -> str:
-    texts = []
-    for block in blocks_of(content):
-        held = block.get("content") if block["type"] in ("tool_result", "compaction") else block.get("text")
-        texts.append(_texts(held) if isinstance(held, list) else held or "")
-    return "\n".join(text for text in texts if text)
+def _unsealed(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with the provider's own summary in it as text."""
+    blocks = [
+        {"type": "text", "text": block.get("content")} if block["type"] == "compaction" else block
+        for block in blocks_of(message["content"])
+    ]
+    return {**message, "content": blocks}
 
 
 class Reader:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.formats.messages import THINKING, blocks_of
 from lab.simulator.messages.arguments import has_beta
-from lab.simulator.messages.binding import blocks_of, opened, prefix_of
-from lab.simulator.messages.blocks import THINKING
+from lab.simulator.messages.binding import opened, prefix_of
 from lab.simulator.messages.refusals import (
     Refusal,
     bound_elsewhere,

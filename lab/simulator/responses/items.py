@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from lab.formats.responses import CALLS as READ_CALLS
+
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
 """Codex puts it on every item."""
 
@@ -124,16 +126,7 @@ PART_MEMBERS: Mapping[str, frozenset[str]] = {
 
 ROLES = ("assistant", "system", "developer", "user")
 
-CALLS: Mapping[str, str] = {
-    "function_call": "function call",
-    "custom_tool_call": "custom tool call",
-    "local_shell_call": "local shell call",
-    "shell_call": "shell call",
-    "apply_patch_call": "apply patch call",
-    "computer_call": "computer call",
-    "tool_search_call": "tool search call",
-    "program": "program",
-}
+CALLS: Mapping[str, str] = {kind: kind.replace("_", " ") for kind in sorted(READ_CALLS - {"mcp_approval_request"})}
 """Families of calls, as errors name them."""
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
     # Codex answers a shell's call as if it were a function's.
