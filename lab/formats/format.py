@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """What a reader has to be shown: the texts, then name and arguments of each call."""
+        """Texts, then name and arguments of each call: what a reader has to be shown."""
         return (*self.texts, *(piece for call in self.calls for piece in (call.name, call.arguments)))
 
 
@@ -62,7 +62,7 @@ class ReplayFormat(Protocol):
         """Bytes of the prompt as they stand in the body, the history last."""
 
     def reading(self, element: Element) -> Reading:
-        """What an element says."""
+        """Reading of an element."""
 
     def message(self, raw: bytes) -> SentMessage:
         """One of `raw_messages`, with what the judge asks of it beside its reading."""

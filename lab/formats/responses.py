@@ -28,7 +28,7 @@ CALLS = frozenset(
         "program", "tool_search_call", "mcp_approval_request",
     }
 )  # fmt: skip
-"""Those that an item of the client's answers."""
+"""Types of calls that an item of the client's answers."""
 PLACED = frozenset({"additional_tools", "configuration_update"})
 CALLED_WITH = ("arguments", "input", "action", "operation", "code")
 ANSWERED_WITH = ("output", "result", "reason")

@@ -20,7 +20,7 @@ class Passage:
     """One quotation, as the note attributes it."""
 
     position: int
-    """Of the message, from 0, the leading instructions not counted."""
+    """Place of the message, from 0, the leading instructions not counted."""
     speaker: str
     text: str
 

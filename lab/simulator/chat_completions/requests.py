@@ -38,7 +38,7 @@ class AcceptedRequest:
     model: str
     messages: Sequence[Any]
     arguments: Mapping[str, Any]
-    """All but the messages."""
+    """Members of the request, without its messages."""
     prompt_tokens: int
     cached_tokens: int
 

@@ -38,7 +38,7 @@ MEMBERS: Mapping[str, frozenset[str]] = {
         "tool_removal": ("tool", CACHED),
     }.items()
 }
-"""By type of block."""
+"""Members by type of block."""
 
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -75,7 +75,7 @@ SAID_BY: Mapping[str, frozenset[str]] = {
     "assistant": _ASSISTANT,
     "system": frozenset({"text", "tool_addition", "tool_removal"}),
 }
-"""By role."""
+"""Types of blocks by the role that may say them."""
 IN_RESULTS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 BETAS: Mapping[str, tuple[str, ...]] = {

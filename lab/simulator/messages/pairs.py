@@ -45,7 +45,7 @@ def check_pairs(messages: Messages) -> None:
 
 
 def _check_results(index: int, blocks: Sequence[Mapping[str, Any]], called: Sequence[str]) -> None:
-    """Results first: one behind another block answers nothing."""
+    """Check that results stand first: one behind another block answers nothing."""
     answered: list[str] = []
     first = True
     for place, block in enumerate(blocks):

@@ -72,7 +72,8 @@ def drops(request: Json) -> bool:
 
 
 def misplaced(request: Json) -> Iterator[Misplaced]:
-    """In order; what follows one is read as if it were not there, unless the model binds to what is sent."""
+    """Misplaced thinking in order; what follows one is read as if it were not there, unless the model binds to what is
+    sent."""
     model = str(request["model"])
     if not is_bound(model):
         return

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from lab.formats.responses import CALLS as READ_CALLS
 
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
-"""Codex puts it on every item."""
+"""Member that Codex puts on every item."""
 
 # fmt: off
 MEMBERS: Mapping[str, frozenset[str]] = {
@@ -49,7 +49,7 @@ MEMBERS: Mapping[str, frozenset[str]] = {
         "compaction_trigger": (),
     }.items()
 }
-"""By type of item."""
+"""Members by type of item."""
 
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "message": ("role", "content"),
@@ -102,7 +102,7 @@ PREFIXES: Mapping[str, str] = {
     "mcp_call": "mcp",
     "compaction": "cmp",
 }
-"""What ids begin with. A shell's output is named by the call it answers."""
+"""Beginnings of ids by type of item. A shell's output is named by the call it answers."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "user": ("input_text", "input_image", "input_file"),
@@ -110,7 +110,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "developer": ("input_text", "input_image", "input_file"),
     "assistant": ("output_text", "refusal"),
 }
-"""What messages are made of, by role."""
+"""Types of parts that messages are made of, by role."""
 IN_OUTPUTS = ("input_text", "input_image", "input_file")
 
 PART_MEMBERS: Mapping[str, frozenset[str]] = {
@@ -139,7 +139,7 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "tool_search_output": ("tool_search_call",),
     "program_output": ("program",),
 }
-"""What each output answers."""
+"""Types of calls that each output answers."""
 
 SAID = frozenset(PREFIXES) - {"reasoning", "compaction", "message"}
 """Items of the model beside its messages."""

@@ -124,14 +124,14 @@ class Reader:
         return AcceptedRequest(request, items, None, sum(tokens), 0, "alone", overflows=False)
 
     def count(self, record: Record, rules: RequestRules) -> int:
-        """What `/responses/input_tokens` answers: whatever the window is."""
+        """Tokens that `/responses/input_tokens` answers, whatever the window is."""
         request = _object(record)
         items, _ = self._items(request)
         model_of(request, rules)
         return sum(self._parts(request, items, rules)[1])
 
     def _items(self, request: Json, alternating: bool = False) -> tuple[list[Json], str | None]:
-        """With those that the provider kept, and the conversation's id."""
+        """Items with those that the provider kept, and the conversation's id."""
         earlier: Sequence[Json] = ()
         if (before := request.get("previous_response_id")) is not None:
             kept = self._store.response(str(before))
@@ -167,7 +167,7 @@ def _object(record: Record) -> Json:
 
 
 def _unsealed(item: Json) -> Json:
-    """What the provider reads of a sealed item."""
+    """Item as the provider reads it, with what it sealed as text."""
     sealed = item.get("encrypted_content")
     return item if sealed is None else {"text": opened(kind_of(item), sealed)}
 

@@ -117,7 +117,7 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...]) -> None:
 
 
 def _check_kept(kind: str, item: Json, stored: Collection[str]) -> None:
-    """What refers to the provider's store, and what it sealed."""
+    """Check references to the provider's store, and what it sealed."""
     if kind == "item_reference" and item["id"] not in stored:
         raise Refused(no_such_item(item["id"]))
     if kind not in ("reasoning", "compaction"):
