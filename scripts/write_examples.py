@@ -45,7 +45,8 @@ Examples = Mapping[str, Any]
 """Requests, answers, streams and errors, by method and path."""
 
 _GENERATED = re.compile(
-    r"^<!-- generated: (?P<what>[^\n]+) -->\n\n(?P<shown>```.*?^```$|\|[^\n]*(?:\n\|[^\n]*)*)", re.MULTILINE | re.DOTALL
+    r"^<!-- generated: (?P<what>[^\n]+) -->(?P<gap>\n\n?)(?P<shown>```.*?^```$|\|[^\n]*(?:\n\|[^\n]*)*)",
+    re.MULTILINE | re.DOTALL,
 )
 
 
@@ -86,18 +87,26 @@ def with_generated(page: str, made: Examples) -> str:
 
     def anew(found: re.Match[str]) -> str:
         kind, _, of = found["what"].partition(" ")
-        return f"<!-- generated: {found['what']} -->\n\n{_KINDS[kind](of, made)}"
+        return f"<!-- generated: {found['what']} -->{found['gap']}{_KINDS[kind](of, made)}"
 
     return _GENERATED.sub(anew, page)
 
 
 def _example(of: str, made: Examples) -> str:
-    """The answer of a route, or the part of it that a path of members leads to: `GET /context/usage > totals`."""
+    return _fenced("json", pretty(_answer(of, made)))
+
+
+def _line(of: str, made: Examples) -> str:
+    return _fenced("json", json.dumps(_answer(of, made)))
+
+
+def _answer(of: str, made: Examples) -> Any:
+    """Answer of a route, or the part of it that a path of members leads to: `GET /context/usage > totals`."""
     route, *members = of.split(" > ")
     value = made[route]["answer"]
     for member in members:
         value = value[int(member) if isinstance(value, list) else member]
-    return _fenced("json", pretty(value))
+    return value
 
 
 def _error(of: str, made: Examples) -> str:
@@ -126,6 +135,7 @@ def _reasons(_: str, __: Examples) -> str:
 
 _KINDS = {
     "example": _example,
+    "line": _line,
     "error": _error,
     "frames": _frames,
     "members": _members,
