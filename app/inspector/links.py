@@ -15,8 +15,7 @@ _TOKEN = re.compile(r"(?P<issued>[0-9a-f]{12})(?P<seal>[0-9a-f]{48})", re.ASCII)
 
 
 def operator_token(secret: bytes, issued: int | None = None) -> str:
-    """Token that is good at every worker and every replica. `issued`: milliseconds since 1970; now, if it is left out.
-    """
+    """Token that is good at every worker and every replica. `issued`: milliseconds since 1970; None means now."""
     written = f"{int(1_000 * time()) if issued is None else issued:012x}"
     return (
         written

@@ -69,8 +69,7 @@ class Sessions:
         return Session(tenant, operator, expires, secrets.token_urlsafe(12))
 
     def issued_at(self, token: str) -> int | None:
-        """Milliseconds since 1970 at which a token of an operator's link was made; None if this server did not make it.
-        """
+        """Milliseconds since 1970 at which the token of an operator's link was made; None if this server did not."""
         return issued_at(self._secret, token)
 
     def opens(self, issued: int, revoked: Mapping[str, int]) -> bool:

@@ -32,8 +32,7 @@ class Explained(NamedTuple):
 
 
 def explained(plan: Plan | None, sent: int, parts: Sequence[Mapping[str, Any]]) -> list[Explained]:
-    """Explanation of a payload. `sent`: tokens of the latest request, for which nothing was due where there is no plan.
-    """
+    """Explanation of a payload. `sent`: tokens of the latest request; without a plan nothing was due for it."""
     if plan is None:
         sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
         return [Explained("Nothing was due", sentence)]
