@@ -45,6 +45,18 @@ _TOKENS = _object(
     "estimated forwarded saved window", **dict.fromkeys(("estimated", "forwarded", "saved", "window"), _NUMBER)
 )
 
+_CONTEXT: Mapping[str, Schema] = {
+    "conversation_id": {**_TEXT, "description": "The conversation's name, given or recognised."},
+    "status": _STATUS,
+    "actions": _ACTIONS,
+    "tokens": {**_TOKENS, "description": "Estimates, in the provider's tokens; `window` is the model's."},
+    "chunks": _CHUNKS,
+    "reason": _REASON,
+    "messages": {**_COUNTS, "description": "How many messages each action changed; absent where none."},
+    "recalled": {**_object("messages tokens", messages=_NUMBER, tokens=_NUMBER), "description": "What is quoted."},
+}
+"""Members of `context`, and of the event that closes a compaction."""
+
 SCHEMAS: Mapping[str, Schema] = {
     "ContextOptions": {
         "description": "What this request asks of Steno. It is not forwarded.",
@@ -80,14 +92,7 @@ SCHEMAS: Mapping[str, Schema] = {
         "description": "What was done to the context of a request.",
         **_object(
             "conversation_id status actions tokens chunks reason",
-            conversation_id={**_TEXT, "description": "The conversation's name, given or recognised."},
-            status=_STATUS,
-            actions=_ACTIONS,
-            tokens={**_TOKENS, "description": "Estimates, in the provider's tokens; `window` is the model's."},
-            chunks=_CHUNKS,
-            reason=_REASON,
-            messages={**_COUNTS, "description": "How many messages each action changed; absent where none."},
-            recalled={**_object("messages tokens", messages=_NUMBER, tokens=_NUMBER), "description": "What is quoted."},
+            **_CONTEXT,
             provider={
                 **_object("", id=_TEXT, created=_NUMBER, model=_TEXT),
                 "description": "What the provider called its answer, on a stream that Steno began.",
@@ -100,13 +105,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "type id conversation_id tokens",
             type={"type": "string", "enum": [*EVENTS, *(f"context.{name}" for name in EVENTS)]},
             id={"type": "string", "description": "The same in the event that closes it."},
-            conversation_id=_TEXT,
-            messages=_COUNTS,
-            tokens=_COUNTS,
-            status=_STATUS,
-            actions=_ACTIONS,
-            chunks=_CHUNKS,
-            reason=_REASON,
+            **{**_CONTEXT, "messages": _COUNTS, "tokens": _COUNTS},
         ),
     },
     "Error": {
