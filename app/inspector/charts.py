@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 WIDTH, HEIGHT = 1_000, 100
 """Size of the drawing in its own units; the style sheet says what it measures on the page."""
@@ -11,24 +12,21 @@ _FILLED = 0.74
 """Share of a bar's place that it fills; the rest parts it from the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     kind: str
     """CSS class of the piece, and its name in the legend."""
     y: float
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     x: float
     label: str
     """Text that is shown when the bar is pointed at."""
     pieces: Sequence[Piece]
 
 
-@dataclass(frozen=True, slots=True)
-class Stacked:
+class Stacked(Struct, frozen=True):
     """Bars, one a place, made of kinds that stand on each other."""
 
     bars: Sequence[Bar]
