@@ -38,6 +38,9 @@ HOST =
 SECONDS = 60
 RATE = 100
 
+# Some machines set it: then every process of a test run would compile all tests anew.
+export PYTHONDONTWRITEBYTECODE =
+
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
