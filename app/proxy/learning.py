@@ -261,8 +261,11 @@ class Observation:
         if reported is None:
             return
         provider.windows.succeeded(tenant, request.model, reported, self.facts.measure.asked)
-        if not self.services.calibration.enabled or (self.decision.view is not None and self.decision.view.drops):
-            return  # Nobody knows which thoughts the provider left out.
+        if not self.services.calibration.enabled:
+            return
+        expected = (self.decision.budget or self.facts.job.budget).line.reported(self.sent)
+        if self.decision.view is not None and self.decision.view.drops and reported <= expected:
+            return  # Nobody knows which thoughts the provider left out. Without them it counts too much all the more.
         calibrations, formula, tools = provider.calibrations, self.facts.measure.formula, self.facts.measure.tools
         taught = (pictures_of(formula), False) if conversation.holds_media else (formula, tools)
         if not calibrations.is_due(tenant, request.model, *taught):
