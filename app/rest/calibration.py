@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from app.proxy.services import Services
 from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, known_cursor, listing
 from app.store import StoredCalibration
+from app.store.calibration_rows import read_own_calibrations
 
 
 class CalibrationOut(BaseModel):
@@ -39,7 +40,7 @@ async def list_calibrations(
     """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
     await services.providers.flush()
     with known_cursor():
-        page = await services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
+        page = await services.store.rest(read_own_calibrations, tenant, limit=limit, after=after, order=order)
     return listing(page, partial(_calibration, services))
 
 

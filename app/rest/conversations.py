@@ -23,6 +23,7 @@ from app.rest.dependencies import (
     no_conversation,
 )
 from app.store import StoredConversation
+from app.store.conversation_rows import read_conversations
 
 
 class ConversationOut(BaseModel):
@@ -55,7 +56,7 @@ async def list_conversations(
 ) -> Listing[ConversationOut]:
     """The caller's conversations, newest first."""
     with known_cursor():
-        page = await services.store.conversations(tenant, limit=limit, after=after, order=order)
+        page = await services.store.rest(read_conversations, tenant, limit=limit, after=after, order=order)
     return listing(page, _conversation)
 
 

@@ -12,6 +12,7 @@ from app.rest.dependencies import After, Limit, Listing, Tenant, TheServices, kn
 from app.rest.messages import MessageOut, message_out, refuse_unless_kept, rendered
 from app.rest.summaries import SummaryOut, summary_out
 from app.store import Searched, StoredMessage, words_in
+from app.store.search import search_texts
 
 LONGEST_QUERY = 200
 MOST_WORDS = 16
@@ -40,7 +41,7 @@ async def search(
     if len(words) > MOST_WORDS:
         raise InvalidRequest(f"q holds {len(words)} different words; at most {MOST_WORDS} are looked for.", "q")
     with known_cursor():
-        page = await services.store.search(tenant, words, among, limit=limit, after=after, order="desc")
+        page = await services.store.rest(search_texts, tenant, words, among, limit=limit, after=after, order="desc")
     return rendered(listing(page, _found))
 
 

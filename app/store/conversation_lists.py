@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
 
@@ -36,18 +36,6 @@ _KEYS: Mapping[Sorting, ColumnElement[int]] = {
     "size": _TABLE.tokens_before,
     "requests": _TABLE.requests,
 }
-_SHOWN = (
-    "id",
-    "model",
-    "turns",
-    "requests",
-    "status",
-    "reason",
-    "tokens_before",
-    "tokens_after",
-    "window",
-    "forked_from",
-)
 
 
 @value
@@ -57,12 +45,12 @@ class Wanted:
     text: str = ""
     """Part of an id, or words that one of its summaries holds."""
     status: str | None = None
-    """Of the latest request; likewise what follows."""
+    """Status of the latest request; the members below are about that request, too."""
     model: str | None = None
     saved: bool = False
-    """Less was sent than came."""
+    """Whether less must have been sent than came."""
     failed: bool = False
-    """Something could not be done: it has a reason, and none that is as intended."""
+    """Whether something must have failed: there is a reason, and none that is as intended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +76,7 @@ class ListedConversation:
 
     @property
     def failed(self) -> bool:
-        """As `Wanted` has it."""
+        """Whether something could not be done, as in `Wanted.failed`."""
         return self.reason is not None and self.reason not in AS_INTENDED
 
 
@@ -103,7 +91,8 @@ class ConversationList:
 async def search_conversations(
     connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
 ) -> ConversationList:
-    """The largest first. Raises UnknownCursor for an `after` that no list gave."""
+    """A page of the conversations that are wanted, the largest key first. Raises UnknownCursor for an `after` that no
+    list gave."""
     key = _KEYS[sorting].label("key")
     found = select(_TABLE.id, key).where(_TABLE.tenant == tenant, *_conditions(connection, tenant, wanted))
     if after is not None:
@@ -113,7 +102,7 @@ async def search_conversations(
     places = {row.id: row.key for row in await connection.execute(found)}
     shown = list(places)[:limit]
     rows = await connection.execute(
-        select(*(_TABLE[name] for name in (*_SHOWN, "created_at", "updated_at"))).where(
+        select(*(_TABLE[field.name] for field in fields(ListedConversation))).where(
             _TABLE.tenant == tenant, _TABLE.id.in_(shown)
         )
     )
@@ -166,5 +155,5 @@ def _read_cursor(after: str) -> tuple[int, str]:
 
 
 def _listed(row: Row[Any]) -> ListedConversation:
-    columns = {name: getattr(row, name) for name in _SHOWN}
-    return ListedConversation(**columns, created_at=moment(row.created_at), updated_at=moment(row.updated_at))
+    moments = {name: moment(getattr(row, name)) for name in ("created_at", "updated_at")}
+    return ListedConversation(**{**row._mapping, **moments})  # noqa: SLF001 - SQLAlchemy's public name for it

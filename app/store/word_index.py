@@ -35,7 +35,7 @@ Indexed = tuple[str, str, Sequence[str]]
 @dataclass(frozen=True, slots=True)
 class WordIndex:
     of: Table
-    """What is found: it has a tenant, an id and when it was stored."""
+    """Table of what is found: it has a tenant, an id and the time of storing."""
     words: Table
     search: str
     """SQLite's own index of the words, kept by triggers."""
