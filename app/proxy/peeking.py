@@ -8,7 +8,8 @@ from time import monotonic
 
 from app.errors import StenoError
 from app.providers.upstream import LONGEST_REFUSAL, Headers, RelayedAnswer, UpstreamAnswer, read_into
-from app.wire.format import AnswerEditor, WireFormat
+from app.wire.answers import AnswerEditor
+from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, may_tell_error
 
 FIRST_PIECE_SECONDS = 1.0

@@ -17,7 +17,9 @@ from app.headers.relayed import Headers
 from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name, is_plain
 from app.store import ConversationSeen
-from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames
+from app.wire.answers import AnswerEditor
+from app.wire.early import EarlyFrames
+from app.wire.format import UNTOLD, ContextMembers
 
 LONGEST_REASON = 1_000
 """Characters of a reason in a header, and in the store."""

@@ -11,7 +11,8 @@ from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS, Measure
 from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
-from app.wire.format import EventShape, WireRequest
+from app.wire.early import EventShape
+from app.wire.format import WireRequest
 
 
 @value

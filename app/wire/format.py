@@ -15,33 +15,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, Self
+from functools import partial
+from typing import Any, Protocol, Self
 
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
-from app.core.summary.gate import SummaryAnswer
-from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
-from app.core.tokens.rules import CountingRules
+from app.core.tokens.rules import CountingRules, rules_for
 from app.core.values import value
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
+from app.wire.answers import AnswerEditor
 from app.wire.beginnings import Beginnings
-from app.wire.members import Unreadable
+from app.wire.dialect import SummaryDialect
+from app.wire.early import EarlyFrames, EventShape
+from app.wire.members import RawObject, Unreadable
+from app.wire.model import model_in
 from app.wire.native import CompactionAsk, NativeCompaction, Referred
-from app.wire.usage import Usage
-
-EventShape = Literal["chunk", "start", "named", "comment", "off"]
-EVENT_SHAPES: tuple[EventShape, ...] = ("chunk", "start", "named", "comment", "off")
-"""How a stream announces a compaction before the provider's first frame: in the format's own safest frame, in one that
-begins the answer, where more clients see it, as an event with a name, as a comment, or not at all: then nothing is sent
-before the provider's status is known."""
-
-LARGEST_WHOLE = 16 << 20
-"""Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
-
-The longest texts of today's models take 1 MB, an answer with a picture a few.
-"""
+from app.wire.provider_errors import error_body
+from app.wire.sse import event
+from app.wire.streamed import streamed
 
 Headers = Sequence[tuple[bytes, bytes]]
 Named = tuple[str, bytes]
@@ -215,232 +208,75 @@ class ContextMembers:
 UNTOLD = ContextMembers()
 
 
-class AnswerEditor(Protocol):
-    """One answer on its way to the client: bytes in, bytes out, streamed or whole, and what it says on the way.
+class WireFormat:
+    """One API for conversations. What is usual stands here; a format says what is different."""
 
-    What cannot be read passes as it is. A stream goes through frame by frame, in order, each with the blank line that
-    ends it; what is left of an incomplete one at the end, too.
-    """
-
-    @property
-    def usage(self) -> Usage | None:
-        """What the answer said it cost."""
-
-    @property
-    def window_full(self) -> bool:
-        """It ended because the model's window was full."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether it had an end of its own, be it an error. A stream without one was cut; a whole answer without one
-        could not be read."""
-
-    @property
-    def failed(self) -> bool:
-        """The provider ended the stream with an error frame."""
-
-    @property
-    def refusal(self) -> bytes:
-        """That error, where nothing else had come: in truth the request was refused."""
-
-    @property
-    def begun(self) -> bool:
-        """Whether the stream said anything that counts, and no error."""
-
-    @property
-    def text_bytes(self) -> int:
-        """Of what the model wrote, about."""
-
-    def quiet(self, frames: bytes, start: int) -> int:
-        """Where the frames end that pass as they are, of these from `start` on: nobody need look into them."""
-
-    def edit(self, frame: bytes) -> bytes:
-        """A frame of a stream, as the client gets it."""
-
-    def whole(self, body: bytes) -> bytes:
-        """An answer in one piece, as the client gets it."""
-
-
-class EarlyFrames(Protocol):
-    """What Steno says on a stream before the provider does: of one compaction, started once and closed once.
-
-    The editor of the same stream is given them: where a frame of ours has begun the answer, it takes out of the
-    provider's what would begin it a second time.
-    """
-
-    def started(self, details: Mapping[str, Any]) -> bytes: ...
-
-    def keep_alive(self) -> bytes:
-        """Nothing new, so that no client takes the silence for the end."""
-
-    def completed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        """`members` as in `ContextMembers.status`."""
-
-    def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes: ...
-
-
-@value
-class Manners:
-    """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
-
-    cap: str
-    """The member that bounds the answer."""
-    without: frozenset[str] = frozenset()
-    """Members that it does not take."""
-
-
-class AnswerReader(Protocol):
-    """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON."""
-
-    @property
-    def answer(self) -> SummaryAnswer | None:
-        """The answer, once it has come to an end of its own."""
-
-    @property
-    def error(self) -> object:
-        """What went wrong, as parsed JSON, where the provider sent an error with status 200."""
-
-    @property
-    def error_is_first(self) -> bool:
-        """Nothing came before the error: in truth the request was refused."""
-
-    @property
-    def unreadable(self) -> bool:
-        """What came is no answer."""
-
-    @property
-    def done(self) -> bool:
-        """There is nothing more to come."""
-
-    @property
-    def held(self) -> int:
-        """What is kept, in bytes, roughly."""
-
-    @property
-    def length(self) -> int:
-        """Characters of the answer's text."""
-
-    def feed(self, chunk: bytes) -> None: ...
-
-    def end(self) -> None:
-        """The answer's bytes are complete."""
-
-
-class SummaryDialect(Protocol):
-    """How a summary is asked for in a format, and what a refusal teaches about how to ask."""
-
-    @property
-    def name(self) -> str:
-        """The format's."""
-
-    @property
-    def target(self) -> bytes:
-        """Where the call is posted; `/v1` stands for the path of the upstream's base URL."""
-
-    @property
-    def headers(self) -> Headers:
-        """What a request of the format has to say in its headers beside what a body needs, where the caller does not.
-        Names in lower case."""
-
-    @property
-    def own_members(self) -> frozenset[str]:
-        """What a call says by itself, or leaves out on purpose: an operator may add others."""
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """Those it can do without."""
-
-    def cap(self, model: str) -> str:
-        """The member that bounds this model's answers, as far as nothing was learnt."""
-
-    def options(
-        self, manners: Manners, model: str, most: int, allowance: int, parameters: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """The members that a call depends on manners for: the cap of `most` tokens, with an `allowance` for a model
-        that reasons first, the operator's parameters, and that the answer is to be streamed."""
-
-    def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
-        """The manners to ask again with, or None if nothing is learnt from this refusal. `sent`: the options."""
-
-    def quoting(self, request: SummaryRequest, model: str, options: Mapping[str, Any]) -> bytes:
-        """The body that quotes a transcript."""
-
-    def continuing(
-        self,
-        messages: Sequence[bytes],
-        cached: Mapping[str, bytes],
-        instructions: str,
-        model: str,
-        options: Mapping[str, Any],
-    ) -> bytes:
-        """The body that continues the conversation itself, so that the provider finds the prompt in its cache: its raw
-        messages and `WireRequest.cached`, which have to be of this format."""
-
-    def reader(self) -> AnswerReader: ...
-
-
-class WireFormat(Protocol):
-    """One API for conversations."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def path(self) -> bytes:
-        """Where a client posts its requests."""
-
-    @property
-    def opens_early(self) -> bool:
-        """Whether a provider opens its stream before it has looked at the prompt."""
-
-    @property
-    def summaries(self) -> SummaryDialect: ...
-
-    @property
-    def native(self) -> NativeCompaction | None:
-        """The provider's own compaction, where the format has words for it."""
+    name: str
+    path: bytes
+    """Path at which a client posts its requests."""
+    summaries: SummaryDialect
+    opens_early = False
+    """Whether a provider opens its stream before it has looked at the prompt."""
+    native: NativeCompaction | None = None
+    """The provider's own compaction, where the format has words for it."""
+    history = "messages"
+    """Name of the member that holds the history."""
+    answer = "message"
+    """What errors call an answer in one piece."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
         With `beginnings` a body that begins like one that was read is read from there on.
         """
+        raise NotImplementedError
 
-    def window_asked(self, headers: Headers) -> int | None:
+    def window_asked(self, headers: Headers) -> int | None:  # noqa: ARG002 - in most formats none is about it
         """The window in tokens that a request's headers ask for, where they do."""
+        return None
 
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be known."""
+        return model_in(body)
 
     def token_rules(self, model: str, host: str = "") -> CountingRules:
-        """By what a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""
+        """Rules by which a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""
+        return rules_for(model, host)
 
     def message(self, raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
-        """Reads one of a request's raw messages: see `Decode`."""
+        """Read one of a request's raw messages: see `Decode`."""
+        raise NotImplementedError
 
     def alone(self, raw: bytes) -> bytes:
         """A raw message as JSON that stands for itself: some are only a part of their body."""
+        return raw
 
     def raw_of(self, alone: bytes) -> bytes:
         """The raw message that `alone` was made of."""
+        return alone
 
     def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
         """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
 
         `output`: how many tokens the answer may have, for formats that want to know.
         """
+        raise NotImplementedError
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.
 
         `alternate`: for a provider that refuses two user messages in a row.
         """
+        raise NotImplementedError
 
     def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
-        """The same request, of which its provider leaves out by itself what thoughts are tied to something else."""
+        """The same request, of which its provider leaves out by itself what thoughts are tied to something else. In
+        most formats none are."""
+        return payload, headers
 
     def messages_in(self, payload: bytes) -> bytes:
         """The history in a payload, as JSON and as it stands there."""
+        return RawObject(payload).raw(self.history) or b"[]"
 
     def editor(
         self,
@@ -452,9 +288,11 @@ class WireFormat(Protocol):
     ) -> AnswerEditor:
         """For one answer. `request`: what it answers, None for one that was not read; `early`: what was sent before it;
         `hides_usage`: the client did not ask what the stream cost, we did."""
+        raise NotImplementedError
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
         """For one stream that begins before the provider's. `shape` is not `off`."""
+        raise NotImplementedError
 
     def as_stream(
         self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
@@ -463,26 +301,33 @@ class WireFormat(Protocol):
 
         `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
         """
+        frames_of = partial(self.frames_of, request, headers)
+        return streamed(chunks, frames_of, self.answer, is_stream=is_stream)
+
+    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
+        """The frames of a stream that says what an answer in one piece does. Raises `UpstreamUnreadable`."""
+        raise NotImplementedError
 
     def error(self, error: StenoError) -> bytes:
         """The body of a refusal of our own."""
+        return error.envelope
 
     def error_frame(self, error: StenoError) -> bytes:
-        """The same in a stream that has begun."""
+        """A refusal of our own in a stream that has begun."""
+        return self.failed(self.error(error))
 
     def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
         """The provider's refusal in a stream that has begun and can show no status any more. `now` in Unix seconds."""
+        return self.failed(error_body(status, headers, body, now))
 
-    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:
+    def failed(self, envelope: bytes) -> bytes:
+        """The frames that end a stream with an error body."""
+        return event(envelope)
+
+    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:  # noqa: ARG002 - most formats know none
         """Whether a refusal is about thoughts that are tied to something else, and `dropping` would go round it."""
+        return False
 
-    def refuses_to_tell_usage(self, refusal: bytes) -> bool:
+    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - most streams tell it unasked
         """Whether a refusal is about our asking a stream what it cost."""
-
-
-def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:
-    """What a summary call was answered, out of all of its bytes; None if they are no answer, or a part of one."""
-    reader = dialect.reader()
-    reader.feed(body)
-    reader.end()
-    return reader.answer
+        return False

@@ -11,7 +11,7 @@ from app.errors import StenoError
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpUpstream
 from app.tasks.server import RunningServer, serve
-from app.wire.format import read_answer
+from app.wire.dialect import read_answer
 from app.wire.formats import FORMATS
 from lab.replay.evidence import SentMessages
 from lab.replay.formats.known import format_at

@@ -41,7 +41,7 @@ class KeptElsewhere(ChatRequest):
 
 class OtherSummaries(ChatSummaries):
     target = MESSAGES.encode()
-    headers: Headers = (VERSION,)
+    headers = (VERSION,)
 
 
 class OtherFormat(ChatCompletions):
@@ -55,7 +55,7 @@ class OtherFormat(ChatCompletions):
             return request
         return KeptElsewhere(**{field.name: getattr(request, field.name) for field in fields(ChatRequest)})
 
-    def window_asked(self, headers: Headers) -> int | None:  # type: ignore[override]
+    def window_asked(self, headers: Headers) -> int | None:
         return WIDE if (b"anthropic-beta", b"wide") in headers else None
 
 

@@ -43,11 +43,6 @@ def own_error(error: StenoError) -> bytes:
     return _envelope(members if error.param is None else {**members, "param": error.param})
 
 
-def own_error_frame(error: StenoError) -> bytes:
-    # Without its name clients take it for no error.
-    return event(own_error(error), "error")
-
-
 def refusal_frame(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> bytes:
     """With what the provider said; of its words nothing is changed, as clients recover by them."""
     members: dict[str, Any] = msgspec.json.decode(error_body(status, headers, body, now))["error"]
