@@ -52,11 +52,11 @@ class UpstreamAnswer(Protocol):
 
 
 class RelayedAnswer(UpstreamAnswer, Protocol):
-    """One whose body can be looked at before it is taken."""
+    """An answer whose body can be looked at before it is taken."""
 
     async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
-        """What is there of the body, after waiting so long for more of it than so many bytes. Raises the upstream
-        errors."""
+        """The part of the body that is there, after waiting so long for more of it than so many bytes. Raises the
+        upstream errors."""
         ...
 
 
@@ -71,8 +71,8 @@ class WholeAnswer:
 
 class Upstream(Protocol):
     def head(self, method: bytes, target: bytes, headers: Headers) -> RequestHead:
-        """Of requests that are relayed there. `target` is the client's raw path and query; the base URL's path replaces
-        `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
+        """Head of the requests that are relayed there. `target` is the client's raw path and query; the base URL's path
+        replaces `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
         ...
 
     def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[RelayedAnswer]:
@@ -113,7 +113,7 @@ def arrived_whole(answering: UpstreamAnswer) -> bytes | None:
 
 
 def arrived_part(answering: UpstreamAnswer) -> bytes:
-    """What is there already of an answer's body, or the beginning of it."""
+    """The part of an answer's body that is there already, or its beginning."""
     return answering.first_part if isinstance(answering, Exchange) else b""
 
 

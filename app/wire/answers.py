@@ -38,7 +38,7 @@ class AnswerEditor:
     finish_members: bytes
     """Members of ours for the frame that ends the answer, or for an answer in one piece."""
     usage_said: Any = field(default=None, init=False)
-    """What the answer said of the tokens it cost, as received."""
+    """Usage that the answer gave, as received."""
     model: str = field(default="", init=False)
     """Name of the model, as the answer gives it."""
     tier: str = field(default="", init=False)

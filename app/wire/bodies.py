@@ -20,5 +20,5 @@ def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) ->
 
 
 def declared_in(source: RawObject, members: Iterable[str]) -> bytes:
-    """These members, as received: what they cost is remembered by them."""
+    """The members, as received: what they cost is remembered by them."""
     return b"".join(b"%b:%b," % (name.encode(), raw) for name in members if (raw := source.raw(name)))

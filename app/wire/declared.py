@@ -19,7 +19,7 @@ def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]
 
 
 def unread(source: RawObject, members: Iterable[str]) -> list[str]:
-    """What cannot be decoded, a number beyond all bounds for one, as its text: too much rather than nothing."""
+    """Members that cannot be decoded, for a number beyond all bounds, as their text: too much rather than nothing."""
     raws = (source.raw(name) for name in members if source.value(name) is None)
     return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
 

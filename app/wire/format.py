@@ -49,7 +49,7 @@ class TooManyMessages(Unreadable):
 
 @value
 class BodyBounds:
-    """How large a body may be that is read: one that passes them goes to the provider as it is."""
+    """Bounds of a body that is read: one that passes them goes to the provider as it is."""
 
     values: int = 200_000
     messages: int = 10_000
@@ -63,7 +63,7 @@ class WireRequest(Protocol):
 
     @property
     def body(self) -> bytes:
-        """As received."""
+        """The body as received."""
 
     @property
     def untouched(self) -> bytes:
@@ -77,15 +77,16 @@ class WireRequest(Protocol):
 
     @property
     def hands_off(self) -> Reason | None:
-        """Why it passes as it came although it could be read: somebody else keeps its history, or compacts it."""
+        """The reason why it passes as it came although it could be read: somebody else keeps its history, or compacts
+        it."""
 
     @property
     def asks(self) -> CompactionAsk | None:
-        """What it asks of its provider's own compaction; then it is handed off."""
+        """The compaction that it asks of its provider; then it is handed off."""
 
     @property
     def referred(self) -> Referred | None:
-        """Where its history begins with a compaction of ours: the reference."""
+        """The reference with which its history begins, where that is a compaction of ours."""
 
     @property
     def choices(self) -> int:
@@ -102,10 +103,10 @@ class WireRequest(Protocol):
 
     @property
     def declared(self) -> bytes:
-        """What beside the messages costs prompt tokens, as received: counts are cached by it."""
+        """The members beside the messages that cost prompt tokens, as received: counts are cached by it."""
 
     def declarations(self) -> Declarations:
-        """The same, read."""
+        """The declarations in `declared`."""
 
     @property
     def cached(self) -> Mapping[str, bytes]:
@@ -144,7 +145,7 @@ class WireRequest(Protocol):
 
     @property
     def focus(self) -> str:
-        """What the summariser is to look after in this conversation."""
+        """Wishes for the summary of this conversation."""
 
     @property
     def pins(self) -> tuple[int, ...]:
@@ -156,18 +157,19 @@ class WireRequest(Protocol):
 
     @property
     def cache_key(self) -> Named | None:
-        """What shows the provider's cache which requests are alike: some clients send their conversation's id."""
+        """The member that shows the provider's cache which requests are alike: some clients send their conversation's
+        id."""
 
     @property
     def end_user(self) -> Named | None:
-        """Who the client says it asks for."""
+        """The member that names the end user."""
 
     @property
     def alike(self) -> object:
         """The same object for requests that say the same beside their messages; None where that is not known."""
 
     def echoed_in(self, error: str, number: int) -> bool:
-        """Whether a number that an error gives may be the client's own. Also if that cannot be known."""
+        """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
         """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
@@ -185,7 +187,8 @@ class Draft:
 
     message: Message
     canonical: bytes
-    """What its digest is made of: equal for all spellings of the same meaning, without what moves between turns."""
+    """Bytes of which its digest is made: equal for all spellings of the same meaning, without what moves between
+    turns."""
 
 
 Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
@@ -197,12 +200,12 @@ Raises `Unreadable` where it is none.
 
 @value
 class ContextMembers:
-    """What an answer gets about its context: JSON members without their braces, the same in every format."""
+    """Members that an answer gets about its context: JSON members without their braces, the same in every format."""
 
     status: bytes = b""
-    """Soon: `context_status`."""
+    """Members sent early: `context_status`."""
     report: bytes = b""
-    """Where the answer ends, or in one that is whole: that and the `context` object."""
+    """Members at the end, or in an answer that is whole: `context_status` and the `context` object."""
 
 
 UNTOLD = ContextMembers()
@@ -222,7 +225,7 @@ class WireFormat:
     history = "messages"
     """Name of the member that holds the history."""
     answer = "message"
-    """What errors call an answer in one piece."""
+    """Noun for an answer in one piece, in errors."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
@@ -286,12 +289,12 @@ class WireFormat:
         *,
         hides_usage: bool = False,
     ) -> AnswerEditor:
-        """For one answer. `request`: what it answers, None for one that was not read; `early`: what was sent before it;
-        `hides_usage`: the client did not ask what the stream cost, we did."""
+        """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
+        before it; `hides_usage`: the client did not ask what the stream cost, we did."""
         raise NotImplementedError
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
-        """For one stream that begins before the provider's. `shape` is not `off`."""
+        """Frames for one stream that begins before the provider's. `shape` is not `off`."""
         raise NotImplementedError
 
     def as_stream(

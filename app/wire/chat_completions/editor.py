@@ -44,7 +44,7 @@ class CompletionEditor(AnswerEditor):
     sent: ChunkHead | None = None
     """The head of the chunks that were sent before the provider's."""
     choices: int = 1
-    """How many answers the stream holds, each with an end of its own."""
+    """Number of answers in the stream, each with an end of its own."""
     hides_usage: bool = False
     """Whether the usage is taken out again: the client did not ask for it, we did, and many clients break on it."""
     finished: set[int] = field(default_factory=set)
@@ -117,7 +117,7 @@ class CompletionEditor(AnswerEditor):
         self.text_bytes += self._sampled_text * (stop - start) // self._sampled
 
     def _members(self, finishes: set[int]) -> bytes:
-        """What the chunk gets: all in the first one that finishes a choice, else the status in the first one."""
+        """Members for the chunk: all in the first one that finishes a choice, else the status in the first one."""
         is_first, is_finish = not self.begun, bool(finishes) and not self.finished
         self.begun = True
         if len(self.finished) < self.choices:  # A provider may number them without an end.
@@ -125,7 +125,7 @@ class CompletionEditor(AnswerEditor):
         return self._last_members() if is_finish else self.first_members if is_first else b""
 
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """How the chunk is given the head that was sent: the members to replace, and those to add."""
+        """Members of the head that was sent: those to replace in the chunk, and those to add."""
         if self.sent is None:
             return {}, b""
         head = self.sent.members

@@ -29,7 +29,7 @@ OWN_MEMBERS = ("context", "context_management", "conversation_id")
 EXTENSIONS = ("web_search_options", "plugins", "documents", "transforms", "truncate_prompt_tokens")
 """Members by which a provider puts text of its own into the prompt, or leaves some out."""
 CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
-"""What stands before the messages in a prompt, so that the provider's cache depends on it."""
+"""Members that stand before the messages in a prompt, so that the provider's cache depends on it."""
 LEAST_THRESHOLD = 1
 
 
@@ -57,7 +57,7 @@ class ChatRequest:
     threshold: int | None
     """Prompt tokens from which on this request wants to be compacted: OpenAI's `compact_threshold`."""
     focus: str
-    """What the summariser is to look after in this conversation: `context.instructions`."""
+    """Wishes for the summary of this conversation: `context.instructions`."""
     pins: tuple[int, ...]
     """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
     names: tuple[Named, ...]
@@ -152,7 +152,7 @@ class ChatRequest:
 
 
 _beside = attrgetter(*(member.name for member in fields(ChatRequest)[2:]))
-"""All that a request says beside its messages. `replace` takes ten times as long."""
+"""A function to all members of a request beside its messages. `replace` takes ten times as long."""
 
 
 def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:

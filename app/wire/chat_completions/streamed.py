@@ -12,7 +12,7 @@ from app.wire.sse import event
 from app.wire.streamed import read_whole, taken_apart, written
 
 MOST_CHOICES = 128
-"""As many as OpenAI gives."""
+"""Most choices of an answer: as many as OpenAI gives."""
 _HEAD = ("id", "object", "created", "model")
 
 
@@ -51,7 +51,7 @@ def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] |
 
 
 def _said(index: int, choice: RawObject) -> bytes:
-    """All that a choice says."""
+    """The chunk with all that a choice says."""
     message = choice.raw("message") or choice.raw("delta") or b"{}"
     delta = RawObject(message)
     calls = delta.raw("tool_calls")

@@ -33,7 +33,7 @@ class MessageEditor(AnswerEditor):
     begins_answer: bool = False
     """Whether a `message_start` of ours was sent before the provider's."""
     usage_said: dict[str, Any] = field(default_factory=dict, init=False)
-    """What the answer said of the tokens it cost: a stream says it twice, and the second time counts."""
+    """Usage that the answer gave: a stream says it twice, and the second time counts."""
 
     @property
     def usage(self) -> Usage | None:

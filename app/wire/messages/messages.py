@@ -113,7 +113,7 @@ def _is_programs(blocks: Sequence[Json]) -> bool:
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
-    """Where texts of results and documents stand among those of a message: all that are in no block of text."""
+    """Places of the texts of results and documents among those of a message: all that are in no block of text."""
     own = {id(block) for block in blocks if block.get("type") == "text"}
     if len(own) == len(blocks):
         return ()
@@ -121,8 +121,8 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
-    """As instructions: it is never moved, counted as it is, and cut behind only. Its texts are those from the last
-    compaction on."""
+    """A compacted history, read as instructions: it is never moved, counted as it is, and cut behind only. Its texts
+    are those from the last compaction on."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))
@@ -155,7 +155,7 @@ def written(arguments: object) -> str:
 
 
 def _thoughts(blocks: Sequence[Json]) -> list[str]:
-    """What counts as text to the model, and is never quoted."""
+    """Thoughts: text to the model that is never quoted."""
     thoughts = [text for block in blocks if (text := _text(block, "thinking"))]
     listed = (block.get("tools") for block in blocks if block.get("type") == "mcp_tool_listing")
     return [*thoughts, *(written(tools) for tools in listed)]
@@ -167,7 +167,7 @@ def _text(block: Json, key: str) -> str:
 
 
 def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    """What a message means: a text and one block of text are the same, what is missing, null and empty too.
+    """Bytes of what a message means: a text and one block of text are the same, what is missing, null and empty too.
 
     Thinking is kept within a turn and dropped behind it, and marks of the cache wander: they mean nothing. Unknown keys
     count. `ignore` removes volatile text, such as a date a client injects.

@@ -35,7 +35,7 @@ class MessagesCompaction:
         return says_unknown(status, refusal)
 
     def headers(self, headers: Headers) -> Headers:
-        """Without the betas of it, which are as unknown."""
+        """The headers without the betas of compaction, which are as unknown."""
         kept: list[tuple[bytes, bytes]] = []
         for name, value in headers:
             if name != BETAS or _BETA not in value:
@@ -54,7 +54,8 @@ class MessagesCompaction:
         return own.closed_with(CLOSING)
 
     def resolved(self, request: WireRequest, text: str) -> bytes:
-        """As a user's message in front of what the block stood in; in a user's own message it is a block of text."""
+        """The body with the text as a user's message in front of what the block stood in; in a user's own message it is
+        a block of text."""
         source = _own(request).source
         elements = source.elements("messages")
         place = max(place for place, raw in enumerate(elements) if _holds_reference(raw))
@@ -110,7 +111,7 @@ class CompactionBefore:
 
     made: MadeCompaction
     _prompt: dict[str, int] = field(default_factory=dict)
-    """What the provider said of the prompt that it read."""
+    """Usage of the prompt, as the provider gave it."""
 
     def frame_closes(self, frame: bytes) -> None:  # noqa: ARG002 - nothing stands behind an answer
         return None

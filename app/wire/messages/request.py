@@ -39,18 +39,18 @@ PATH = b"/v1/messages"
 OWN_MEMBERS = ("context", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
 CACHED_MEMBERS = ("tools",)
-"""What stands before the messages in a prompt, so that the provider's cache depends on it."""
+"""Members that stand before the messages in a prompt, so that the provider's cache depends on it."""
 COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
-"""How the last text of a request begins with which a client compacts its history itself."""
+"""Beginnings of the last text of a request with which a client compacts its history itself."""
 _decode_text = msgspec.json.Decoder(str).decode
 _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
-"""At the end of what Claude Code called its user, before that was JSON."""
+"""End of the name that Claude Code gave its user, before that was JSON."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
-"""Of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
+"""Member of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
 BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 USUAL_THRESHOLD = 150_000
@@ -82,7 +82,7 @@ class MessagesRequest:
     options: Json
     """The body's `context` object."""
     focus: str
-    """What the summariser is to look after in this conversation: `context.instructions`."""
+    """Wishes for the summary of this conversation: `context.instructions`."""
     pins: tuple[int, ...]
     """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
     names: tuple[Named, ...]
@@ -111,7 +111,7 @@ class MessagesRequest:
         return None if raw is None else ("metadata.user_id", raw)
 
     def closed_with(self, raw: bytes) -> MessagesRequest:
-        """With one message more, and nothing asked."""
+        """The request with one message more, and nothing asked."""
         return replace(self, raw_messages=(*self.raw_messages, raw), hands_off=None, asks=None)
 
     def asking(self, *, threshold: int | None = None, focus: str | None = None) -> MessagesRequest:
@@ -243,7 +243,7 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 
 def _ask(source: RawObject) -> CompactionAsk | None:
-    """What is asked of the provider's own compaction: now, or from a threshold on."""
+    """The compaction that is asked of the provider: now, or from a threshold on."""
     summarises = source.value("compaction") if "compaction" in source else None
     if isinstance(summarises, dict) and summarises.get("type") == "summarize":
         return CompactionAsk(Place.ALONE, always=True, focus=_focus_in(summarises))
@@ -300,7 +300,7 @@ def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
 
 
 def _edits(source: RawObject) -> list[Json]:
-    """What the provider is asked to do to the history. To clear thinking or results is not to compact it."""
+    """Edits of the history that are asked of the provider. To clear thinking or results is not to compact it."""
     management = source.value("context_management") if "context_management" in source else None
     edits = management.get("edits") if isinstance(management, dict) else None
     return [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []

@@ -15,12 +15,12 @@ from app.wire.sse import event
 from app.wire.streamed import read_whole, taken_apart
 
 _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""What a stream says where the message ends."""
+"""Members that a stream gives where the message ends."""
 _GROWN = {
     "text": (("text", "text_delta", "text"),),
     "thinking": (("thinking", "thinking_delta", "thinking"), ("signature", "signature_delta", "signature")),
 }
-"""By the type of a block: the texts that come in deltas, with the delta's type and member."""
+"""Texts by the type of a block: those that come in deltas, with the delta's type and member."""
 _USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 

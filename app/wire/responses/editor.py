@@ -142,7 +142,7 @@ class ResponsesEditor(AnswerEditor):
 
 
 def searches_in(output: bytes | None) -> int:
-    """How many searches of the web an output holds. To open a page that one found costs nothing."""
+    """Number of web searches in an output. To open a page that one found costs nothing."""
     if output is None or b"web_search_call" not in output:
         return 0
     try:

@@ -34,7 +34,7 @@ class Responses(WireFormat):
     render = staticmethod(render)
 
     def alone(self, raw: bytes) -> bytes:
-        """What stands beside the input is the whole member, with its key."""
+        """A raw message as JSON. The instructions beside the input are the whole member, with its key."""
         return b"{%b}" % raw if INSTRUCTIONS.match(raw) else raw
 
     def raw_of(self, alone: bytes) -> bytes:

@@ -119,7 +119,7 @@ def _frames(ended: RawObject, made: MadeCompaction) -> Iterator[bytes]:
 
 
 def _ending(frame: bytes) -> RawObject | None:
-    """What a frame says that ends a response well."""
+    """The response in a frame that ends it well."""
     if _LAST_FRAME not in frame or (data := data_of(frame)) is None:
         return None
     try:
@@ -172,7 +172,7 @@ def _closed(request: ResponsesRequest, answer: Sequence[bytes]) -> ResponsesRequ
 
 
 def _unasked(request: ResponsesRequest, elements: Sequence[bytes], items: Sequence[bytes]) -> bytes:
-    """With other items in place of its elements, and without what asks for a compaction."""
+    """The body with other items in place of its elements, and without what asks for a compaction."""
     source, removed = request.source, []
     replaced = repinned(source, elements, items)
     if not (len(items) == 1 and items[0].startswith(b'"')):

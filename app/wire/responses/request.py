@@ -34,14 +34,14 @@ PATH = b"/v1/responses"
 OWN_MEMBERS = ("context", "conversation_id")
 """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
 CACHED_MEMBERS = ("tools", "parallel_tool_calls")
-"""What stands before the items in a prompt, so that the provider's cache depends on it."""
+"""Members that stand before the items in a prompt, so that the provider's cache depends on it."""
 EXTENSIONS = ("image",)
 """Members by which a provider changes the prompt."""
 STATE_MEMBERS = ("previous_response_id", "conversation")
-"""What the provider has kept, and puts before the input."""
+"""Members that name what the provider has kept, and puts before the input."""
 CODEX_METADATA = "x-codex-turn-metadata"
 CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
-"""What Codex asks a model with that does not compact by itself."""
+"""Beginning of Codex's request to a model that does not compact by itself."""
 
 
 @value
@@ -52,7 +52,7 @@ class ResponsesRequest:
     wants_usage: ClassVar[bool] = True
     """A stream always says what it cost."""
     says_whether_usage: ClassVar[bool] = True
-    """So what comes says nothing about what other formats say unasked."""
+    """Always true: what comes says nothing about what other formats say unasked."""
     alike: ClassVar[None] = None
 
     source: RawObject
@@ -71,7 +71,7 @@ class ResponsesRequest:
     threshold: int | None
     """Prompt tokens from which on this request wants to be compacted."""
     focus: str
-    """What the summariser is to look after in this conversation: `context.instructions`."""
+    """Wishes for the summary of this conversation: `context.instructions`."""
     pins: tuple[int, ...]
     """Indexes into `raw_messages` of what stays verbatim for this request."""
     names: tuple[Named, ...]
@@ -227,8 +227,9 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 
 def _is_kept_by_server(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """What an item refers to by its id cannot be seen: a summary would leave it out, and a cut might part it from its
-    call. Reasoning without its content is no such thing: it is sealed anyway."""
+    """Whether the provider keeps part of the history. What an item refers to by its id cannot be seen: a summary would
+    leave it out, and a cut might part it from its call. Reasoning without its content is no such thing: it is sealed
+    anyway."""
     if any(source.value(name) is not None for name in STATE_MEMBERS):
         return True
     return any(_is_reference(raw) for raw in elements)
@@ -254,7 +255,7 @@ def _asks_to_compact(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 
 def _ask(source: RawObject, elements: Sequence[bytes]) -> CompactionAsk | None:
-    """What is asked of the provider's own compaction: now, or from a threshold on."""
+    """The compaction that is asked of the provider: now, or from a threshold on."""
     if elements and is_trigger(elements[-1]):
         return CompactionAsk(Place.ALONE, always=True)
     managed = source.value("context_management") if "context_management" in source else None
@@ -284,7 +285,7 @@ def _referred(elements: Sequence[bytes], last: int) -> Referred | None:
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """As Codex says beside its input, or in what it asks for."""
+    """Whether the client compacts its history itself, as Codex says beside its input, or in what it asks for."""
     said = source.value("client_metadata")
     turn = said.get(CODEX_METADATA) if isinstance(said, dict) else None
     if isinstance(turn, str):

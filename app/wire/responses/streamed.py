@@ -14,14 +14,14 @@ from app.wire.sse import event
 from app.wire.streamed import read_whole, taken_apart, written
 
 MOST_ITEMS = 10_000
-"""Of an output."""
+"""Most items of an output."""
 UNWRITTEN = {
     "message": ("content", b"[]"),
     "function_call": ("arguments", b'""'),
     "custom_tool_call": ("input", b'""'),
     "compaction": ("encrypted_content", b'""'),
 }
-"""What an item begins without, by type, and comes afterwards."""
+"""Members that an item begins without, by type, and their empty values."""
 WRITTEN = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
