@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.main import open_store
@@ -32,8 +32,7 @@ class NotFound(Exception):
     """There is no such conversation, or there are several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     tenant: str
     conversation: StoredConversation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
@@ -30,8 +30,7 @@ SOURCES = {
 """Where a window comes from, in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(Struct, frozen=True):
     model: str
     upstream: str
     window: Window

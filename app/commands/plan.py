@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.commands.inside import asking
 from app.commands.models import SOURCES
@@ -36,8 +36,7 @@ class UnusableRequest(Exception):
     """What was given is not a request that Steno can plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     model: str | None
     answer: dict[str, Any]
     """Of `POST /context/plan`."""

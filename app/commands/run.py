@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import Struct
 
 from app import __version__
 from app.commands import ports
@@ -48,8 +49,7 @@ SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     upstream: str | None = None
     port: int = 0
     window: int | None = None

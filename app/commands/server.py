@@ -9,12 +9,12 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FrameType
 
 import structlog
 import uvicorn
+from msgspec import Struct
 from uvicorn.config import STARTUP_FAILURE
 
 from app import __version__
@@ -37,8 +37,7 @@ SWITCH_SECONDS = 0.0005
 Python's own 5 ms a request waited twice as long beside a busy thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """What is known once it listens, and only there."""
 
     database: str = ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from pydantic import SecretStr
 
 from app.settings import (
@@ -29,8 +29,7 @@ ALIASES = {
 LONGEST_VALUE = 60
 
 
-@dataclass(frozen=True, slots=True)
-class InEffect:
+class InEffect(Struct, frozen=True):
     key: str
     value: str
     """As JSON, or in words where it is a secret or long."""

@@ -9,9 +9,8 @@ only where they would not fit well any more.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import structlog
+from msgspec.structs import replace
 
 from app.compaction.compactor import Compactor
 from app.compaction.job import Job

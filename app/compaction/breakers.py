@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 from time import monotonic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.reasons import Code, Reasons
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
@@ -24,8 +26,7 @@ RESTING_GROWTH = 0.20
 """Of the limit: so much has to change before a history is compacted again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failing:
+class _Failing(Struct, frozen=True):
     """A model that did not answer a tenant the last time."""
 
     failures: int = 0
@@ -91,8 +92,7 @@ class ModelBreaker:
         self._paused.forget(tenant, model)
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
+class _Passes(Struct, frozen=True):
     """A history's latest compactions."""
 
     at: int

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.compaction.breakers import HistoryBreaker
 from app.compaction.economy import Economy
@@ -55,8 +57,7 @@ ROUNDS = 3
 """How many compactions one request begins: after a lost lease, or one that did not suffice, it plans anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(Struct, frozen=True):
     """What the store knows of a conversation's history."""
 
     pins: tuple[int, ...]

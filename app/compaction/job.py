@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from app.compaction.summariser import Route
 from app.compaction.writing import Writing
@@ -19,7 +20,6 @@ from app.core.summary.flow import Flow
 from app.core.summary.plan import Plan
 from app.core.tokens.estimate import Cost, Count
 from app.core.tokens.usage import Purpose
-from app.core.values import unlike
 from app.core.view.view import Conversation, Note, Pins
 from app.memory.lineages import Lineage
 from app.tasks.threads import Work
@@ -32,8 +32,7 @@ MANY_BYTES = 1 << 18
 """What is worked out about a longer history takes more than some 10 ms."""
 
 
-@unlike
-class Job:
+class Job(Struct, frozen=True, eq=False, dict=True, weakref=True):
     tenant: str
     conversation_id: str
     named: bool
@@ -130,8 +129,7 @@ class Job:
         return compact(case.conversation, self.conversation_id, plan, self.budget, self.summary, self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionStart:
+class CompactionStart(Struct, frozen=True):
     """A compaction that is announced to the client."""
 
     id: str

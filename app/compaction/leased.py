@@ -18,10 +18,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from time import monotonic
 
 import structlog
+from msgspec.structs import replace
 
 from app.compaction.job import CompactionStart, Job
 from app.compaction.memory import ChunkMemory

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from sys import getsizeof
 from time import monotonic
+
+from msgspec import Struct
 
 from app.core.view.chunks import SummaryChunk
 from app.memory.caches import Cache, Caches
@@ -19,8 +20,7 @@ Place = tuple[str, str, str]
 """Tenant, series and id."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
+class _Remembered(Struct, frozen=True):
     chunk: SummaryChunk
     stored: bool
     until: float

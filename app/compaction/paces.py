@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
+from msgspec import Struct
+
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 REMEMBERED_SECONDS = 24 * 3_600.0
@@ -21,8 +23,7 @@ Place = tuple[str, str]
 """Whose conversation, and which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How a conversation comes back."""
 
     requests: int

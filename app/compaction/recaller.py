@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from threading import Lock
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.compaction.job import Job
 from app.core.reasons import Code, Reason
@@ -17,8 +19,7 @@ from app.memory.caches import Cache, Caches
 from app.tasks.threads import Work
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     recollection: Recollection
     size: int = 0
     """When it was last looked through. Nobody else may count: it may just be read on."""

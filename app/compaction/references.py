@@ -11,12 +11,12 @@ from __future__ import annotations
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
 
 from app.wire.native import MARK
 
@@ -31,8 +31,7 @@ class BrokenReference(ValueError):
     """It cannot be opened here; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """A compaction of ours."""
 
     chunks: tuple[str, ...]

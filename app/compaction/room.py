@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Place = tuple[str, str]
 """Whose conversation, and which."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundLimits:
+class BackgroundLimits(Struct, frozen=True):
     compactions: int
     """Under way at once."""
     per_tenant: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import monotonic
+
+from msgspec import Struct
 
 from app.core.reasons import Reasons
 from app.core.summary.flow import Compaction, Outcome
@@ -18,8 +19,7 @@ FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Setback:
+class _Setback(Struct, frozen=True):
     failures: int
     """In a row."""
     until: float

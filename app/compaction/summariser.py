@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.compaction.breakers import ModelBreaker
 from app.compaction.remedies import remedy_for
@@ -73,8 +75,7 @@ class Route:
         return self.dialect.target + b"?" + self.query if self.query else self.dialect.target
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """The conversation itself, in place of a transcript: so that the provider's prompt cache is hit."""
 
     messages: tuple[bytes, ...]
@@ -85,8 +86,7 @@ class Prefix:
     """Members by which the conversation's own provider finds the machine that has it in its cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Setback:
+class _Setback(Struct, frozen=True):
     """A call that brought no answer."""
 
     failure: Failure

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
+
+from msgspec import Struct
 
 Place = tuple[str, str]
 """Tenant and conversation."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Running:
+class Running(Struct, frozen=True, eq=False):
     """A compaction that has begun."""
 
     messages: int

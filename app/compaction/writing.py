@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
@@ -24,8 +25,7 @@ INPUT_SHARE = 0.85
 PART_SHARE = 0.50
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(Struct, frozen=True):
     rules: AppliedPolicy
     provider: Provider
     """Where the conversation itself goes."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from operator import eq
 from time import monotonic
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
@@ -48,8 +49,7 @@ def anybody(_: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Sighting(Generic[V]):
+class _Sighting(Struct, Generic[V], frozen=True):
     value: V
     until: float
     """By the clock."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time_ns
 
 import structlog
+from msgspec import Struct
 
 from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
@@ -28,8 +28,7 @@ CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
 """Time that providers usually keep a prompt that nobody asks for again, and one that they are paid to keep longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Latest:
+class _Latest(Struct, frozen=True):
     """The latest answered request of a conversation."""
 
     sent: Sent

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from time import monotonic
 
 import structlog
+from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason, Reasons, because
 from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import field, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.lazy import lazy
-from app.core.values import unlike
 from app.headers.relayed import CALL_MARKER, Headers, forwarded
 from app.providers.transport.writing import RequestHead
 from app.providers.upstream import Upstream
 from app.wire.format import WireFormat
 
 
-@unlike
-class Caller:
+class Caller(Struct, frozen=True, eq=False, dict=True):
     """The same for all requests of a connection that have the same head."""
 
     tenant: str
@@ -32,9 +32,15 @@ class Caller:
     """The conversation whose compaction the history begins with."""
     inherited_rules: tuple[str, ...] = ()
     """The user's standing rules that this compaction quotes, newest first."""
-    kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
-    """What others keep for its next request, each by a key of its own."""
-    _heads: dict[Upstream, RequestHead] = field(default_factory=dict, init=False, repr=False)
+
+    @lazy
+    def kept(self) -> dict[Hashable, Any]:
+        """What others keep for its next request, each by a key of its own."""
+        return {}
+
+    @lazy
+    def _heads(self) -> dict[Upstream, RequestHead]:
+        return {}
 
     @lazy
     def _first(self) -> Mapping[bytes, bytes]:

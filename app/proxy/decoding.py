@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
-from app.core.values import value
+from msgspec import Struct
+
 from app.errors import BodyTooLarge, UpstreamUnreadable
 from app.headers.relayed import Headers
 from app.providers.upstream import Headers as Received
@@ -30,8 +30,7 @@ MOST_OF_ANSWER = 256 << 20
 ENCODING = b"content-encoding"
 
 
-@value
-class Encoded:
+class Encoded(Struct, frozen=True):
     """A request as it came, and what was read of it."""
 
     caller: Caller
@@ -98,8 +97,7 @@ def plain_answer(answering: UpstreamAnswer) -> UpstreamAnswer:
     return PlainAnswer(answering, encodings) if encodings.strip().lower() not in ("", "identity") else answering
 
 
-@dataclass(frozen=True, slots=True)
-class PlainAnswer:
+class PlainAnswer(Struct, frozen=True):
     """A compressed answer, decoded as it arrives."""
 
     answering: UpstreamAnswer

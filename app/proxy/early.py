@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec import Struct
+
 from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
 from app.errors import StenoError
@@ -97,8 +99,7 @@ class EarlyStream:
         return await kept_alive(work, self.keep_alive_seconds, lambda: self.stream.answer.body(events.keep_alive()))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedAnswer:
+class StreamedAnswer(Struct, frozen=True):
     """An answer with status 200 as a stream, in whatever form it came: it is paid for."""
 
     answering: UpstreamAnswer

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 import structlog
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from app.compaction.job import CompactionStart, Job

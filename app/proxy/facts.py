@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from app.compaction.job import Job
 from app.core.history.recognition import Recognition
 from app.core.limits.budget import Window
 from app.core.stages.ladder import Decision
-from app.core.values import value
 from app.core.view.view import Note, Recalled
 from app.providers.providers import Provider
 from app.proxy.conversations import Heads
@@ -17,8 +18,7 @@ from app.wire.early import EventShape
 from app.wire.format import WireFormat, WireRequest
 
 
-@value
-class Facts:
+class Facts(Struct, frozen=True):
     format: WireFormat
     request: WireRequest
     measure: Measure

@@ -7,9 +7,9 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 import structlog
+from msgspec import Struct
 
 from app.core.stages.ladder import Decision
-from app.core.values import value
 from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
@@ -31,8 +31,7 @@ log = structlog.get_logger("steno.chat")
 A = TypeVar("A", bound=UpstreamAnswer)
 
 
-@value
-class Forwarding:
+class Forwarding(Struct, frozen=True):
     """One request's calls to the provider."""
 
     services: Services

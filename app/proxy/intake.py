@@ -8,8 +8,9 @@ last three.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from app.compaction.job import MANY_MESSAGES, Job
 from app.compaction.summariser import Prefix

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import structlog
+from msgspec.structs import replace
 
 from app.compaction.job import Job
 from app.core.limits.overflow import LEAST_LIMIT, Overflow

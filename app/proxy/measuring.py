@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 
 from app.core.lazy import lazy
 from app.core.limits.ahead import least_remembered
@@ -31,8 +31,7 @@ SECONDS = 1.0
 """So long a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(Struct, frozen=True, dict=True):
     """Where a request goes, and by what its prompt is measured there."""
 
     provider: Provider

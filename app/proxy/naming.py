@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
+from msgspec import Struct
 
 from app.core.history.recognition import LONGEST_NAME, read_name
 from app.errors import InvalidRequest
@@ -23,8 +23,7 @@ IN_PATH = "/c/{id}/v1"
 OWN_HEADERS = (b"x-context-conversation-id", b"x-conversation-id")
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(Struct, frozen=True):
     """Where a conversation's name may stand."""
 
     headers: tuple[bytes, ...]

@@ -9,15 +9,16 @@ is summarised where that is due (`compacted`) -> the answer is that alone, or th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from time import time
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.compaction.references import BrokenReference, Reference
 from app.core.reasons import Code, because, joined
 from app.core.stages.ladder import Decision
 from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
-from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view
 from app.errors import CompactionFailed, InvalidReference, NothingToCompact, StorageUnavailable
@@ -39,8 +40,7 @@ AWAY = "The database that holds this conversation's compaction is away. Try agai
 _REMEDY = "Send it as it came, with the same key, or the messages that it stands for in its place."
 
 
-@value
-class Resolved:
+class Resolved(Struct, frozen=True):
     """What a reference stands for."""
 
     text: str
@@ -50,8 +50,7 @@ class Resolved:
     """The user's, newest first."""
 
 
-@value
-class Done:
+class Done(Struct, frozen=True):
     """A compaction of a whole history."""
 
     facts: Facts
@@ -83,8 +82,7 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
     return Resolved(text, reference.chunks, chunks[-1].conversation_id, rules)
 
 
-@value
-class Restored:
+class Restored(Struct, frozen=True):
     """A request whose history began with a compaction of ours, and has its summaries in that place."""
 
     caller: Caller

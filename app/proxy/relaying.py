@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from app.core.values import value
+from msgspec import Struct
+
 from app.errors import StenoError, UpstreamDisconnected
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
 from app.providers.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
@@ -34,8 +35,7 @@ async def relay_raw(answering: UpstreamAnswer, answer: ClientAnswer, own: Header
     await answer.end()
 
 
-@value
-class Relay:
+class Relay(Struct, frozen=True):
     """Passes answers on, and gives an observation what they say of themselves."""
 
     answer: ClientAnswer

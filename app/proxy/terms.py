@@ -5,8 +5,9 @@ from __future__ import annotations
 from hashlib import blake2b
 from time import monotonic
 
+from msgspec import Struct
+
 from app.core.stages.policy import Strategy
-from app.core.values import value
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS, Measure
 from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
@@ -15,8 +16,7 @@ from app.wire.early import EventShape
 from app.wire.format import WireRequest
 
 
-@value
-class Terms:
+class Terms(Struct, frozen=True):
     measure: Measure
     named: str | None
     """The client's own name for the conversation."""

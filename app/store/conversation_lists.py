@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, Select, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.reasons import Code
-from app.core.values import value
 from app.store.clock import moment
 from app.store.errors import UnknownCursor
 from app.store.summary_index import SUMMARIES
@@ -38,8 +37,7 @@ _KEYS: Mapping[Sorting, ColumnElement[int]] = {
 }
 
 
-@value
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which conversations are listed: those that all of it is true of."""
 
     text: str = ""
@@ -53,8 +51,7 @@ class Wanted:
     """Whether something must have failed: there is a reason, and none that is as intended."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedConversation:
+class ListedConversation(Struct, frozen=True):
     """A conversation as of its latest request, without the parts of its payload."""
 
     id: str
@@ -80,8 +77,7 @@ class ListedConversation:
         return self.reason is not None and self.reason not in AS_INTENDED
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationList:
+class ConversationList(Struct, frozen=True):
     """Part of a list; `next` as `after` gives the next part, None at the end."""
 
     data: Sequence[ListedConversation]
@@ -102,7 +98,7 @@ async def search_conversations(
     places = {row.id: row.key for row in await connection.execute(found)}
     shown = list(places)[:limit]
     rows = await connection.execute(
-        select(*(_TABLE[field.name] for field in fields(ListedConversation))).where(
+        select(*(_TABLE[name] for name in ListedConversation.__struct_fields__)).where(
             _TABLE.tenant == tenant, _TABLE.id.in_(shown)
         )
     )

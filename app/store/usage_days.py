@@ -8,10 +8,10 @@ taken off again, and a day is deleted once all of it is too old.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Delete,
@@ -54,8 +54,7 @@ _DUE = union(
 did not count all that is counted now and may still go on during a rollout."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Counts and tokens of calls added up. A number that a provider did not say counts as nothing."""
 
     calls: int = 0
@@ -79,8 +78,7 @@ class Counts:
     """Tokens of the requests that were too large, as they came."""
 
 
-@dataclass(frozen=True, slots=True)
-class DaySums(Counts):
+class DaySums(Counts, frozen=True):
     """Calls of one day, or of several, added up."""
 
     failed: int = 0
@@ -98,13 +96,12 @@ class DaySums(Counts):
     """Calls of which the saved cost is known and whose request was too large."""
 
 
-COUNTS = tuple(field.name for field in fields(Counts))
+COUNTS = Counts.__struct_fields__
 COSTS = ("cost", "saved_cost", "too_large_saved_cost")
-SUMS = tuple(field.name for field in fields(DaySums))
+SUMS = DaySums.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True)
-class DayUsage:
+class DayUsage(Struct, frozen=True):
     """One day, purpose and fate of the context."""
 
     day: date
@@ -114,8 +111,7 @@ class DayUsage:
     sums: DaySums
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUsage:
+class ModelUsage(Struct, frozen=True):
     """The answers of one model in a period."""
 
     model: str
@@ -124,8 +120,7 @@ class ModelUsage:
     """Saved cost of its answers and of the summaries that it made; None where no cost is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageDays:
+class UsageDays(Struct, frozen=True):
     days: Sequence[DayUsage]
     """Days in order, but for those on which nothing was called."""
     models: Sequence[ModelUsage]

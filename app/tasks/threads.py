@@ -6,9 +6,10 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -20,8 +21,7 @@ REST_SECONDS = 1.0
 """Without work, after which what comes afterwards is done."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
+class _Piece(Struct, frozen=True, eq=False):
     work: Callable[[], Any]
     result: asyncio.Future[Any]
     since: float

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from re import Pattern
 from typing import Any, ClassVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
-from app.core.values import value
 from app.wire.summary_reader import Collected, SummaryReader, member_named
 
 
-@value
-class Manners:
+class Manners(Struct, frozen=True):
     """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
 
     cap: str

@@ -18,11 +18,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, Self
 
+from msgspec import Struct
+
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import CountingRules, rules_for
-from app.core.values import value
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.answers import AnswerEditor
@@ -47,8 +48,7 @@ class TooManyMessages(Unreadable):
     reason = Code.TOO_MANY_MESSAGES
 
 
-@value
-class BodyBounds:
+class BodyBounds(Struct, frozen=True):
     """Bounds of a body that is read: one that passes them goes to the provider as it is."""
 
     values: int = 200_000
@@ -181,8 +181,7 @@ class WireRequest(Protocol):
         """The request as if it had asked for that, too."""
 
 
-@value
-class Draft:
+class Draft(Struct, frozen=True):
     """A message as a format reads it, without its digest."""
 
     message: Message
@@ -198,8 +197,7 @@ Raises `Unreadable` where it is none.
 """
 
 
-@value
-class ContextMembers:
+class ContextMembers(Struct, frozen=True):
     """Members that an answer gets about its context: JSON members without their braces, the same in every format."""
 
     status: bytes = b""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.wire.early import EarlyFrames
 from app.wire.sse import event
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkHead:
+class ChunkHead(Struct, frozen=True):
     """Members that all chunks of one stream have in common."""
 
     id: str
@@ -44,7 +44,7 @@ class CompactionEvents(EarlyFrames):
 
     def keep_alive(self) -> bytes:
         """An empty delta where our chunks are chunks already, else a comment."""
-        return event(self._chunk({})) if self.shape == "chunk" else super(CompactionEvents, self).keep_alive()
+        return event(self._chunk({})) if self.shape == "chunk" else super().keep_alive()
 
     @property
     def sent(self) -> ChunkHead | None:

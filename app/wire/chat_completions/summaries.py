@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest

@@ -40,7 +40,7 @@ class MessageEvents(EarlyFrames):
 
     def keep_alive(self) -> bytes:
         """A comment where nothing else of ours is an event."""
-        return PING if self.shape in ("chunk", "start") else super(MessageEvents, self).keep_alive()
+        return PING if self.shape in ("chunk", "start") else super().keep_alive()
 
     def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
         if self.shape not in ("chunk", "start"):
