@@ -16,9 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
@@ -30,6 +31,7 @@ from app.wire.answers import AnswerEditor
 from app.wire.beginnings import Beginnings
 from app.wire.dialect import SummaryDialect
 from app.wire.early import EarlyFrames, EventShape
+from app.wire.echoes import echoed_in
 from app.wire.members import RawObject, Unreadable
 from app.wire.model import model_in
 from app.wire.native import CompactionAsk, NativeCompaction, Referred
@@ -58,127 +60,121 @@ class BodyBounds(Struct, frozen=True):
 BOUNDS = BodyBounds()
 
 
-class WireRequest(Protocol):
-    """A request as far as Steno reads it; the bytes stay the client's. What may be slow is done where it is read."""
+class WireRequest(Struct, frozen=True):
+    """A request as far as Steno reads it; the bytes stay the client's. What may be slow is done where it is read.
+
+    A format says what is different: which members are meant, and what they say.
+    """
+
+    OWN_MEMBERS: ClassVar[tuple[str, ...]] = ("context", "conversation_id")
+    """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+    CACHED_MEMBERS: ClassVar[tuple[str, ...]]
+    """Members that stand before the messages in a prompt, so that the provider's cache depends on them."""
+
+    source: RawObject
+    raw_messages: tuple[bytes, ...]
+    """The history as slices, the instructions first: where they stand beside the messages, as slices of that member.
+    `WireFormat.message` reads each, `with_messages` takes them back."""
+    model: str
+    stream: bool
+    output: int | None
+    """Tokens asked for, None if the request does not say."""
+    declared: bytes
+    """The members beside the messages that cost prompt tokens, as received: counts are cached by them."""
+    options: Mapping[str, Any]
+    """The body's `context` object."""
+    focus: str
+    """Wishes for the summary of this conversation: `context.instructions`."""
+    pins: tuple[int, ...]
+    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
+    names: tuple[Named, ...]
+    """The members that may name the conversation to Steno, the first choice first, with their JSON as received."""
+    has_tools: bool
+    forbids_tools: bool
+    """Whether the model may not call what is declared."""
+    hands_off: Reason | None = None
+    """Reason to pass it on as it came although it could be read: somebody else keeps its history, or compacts it."""
+    asks: CompactionAsk | None = None
+    """The compaction that it asks of its provider; then it is handed off."""
+    referred: Referred | None = None
+    """The reference with which its history begins, where that is a compaction of ours."""
+    threshold: int | None = None
+    """Prompt tokens from which on this request wants to be compacted."""
+    choices: int = 1
+    """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
+    wants_usage: bool = True
+    """Whether the client asked for the tokens a stream cost, which most formats give unasked."""
+    says_whether_usage: bool = True
+    """Whether the client says anything about it: what comes then is not what comes unasked."""
+    alike: object = None
+    """The same object for requests that say the same beside their messages; None where that is not known."""
 
     @property
     def body(self) -> bytes:
         """The body as received."""
+        return self.source.text
 
     @property
     def untouched(self) -> bytes:
         """The client's bytes, less Steno's own members."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def stream(self) -> bool: ...
-
-    @property
-    def hands_off(self) -> Reason | None:
-        """The reason why it passes as it came although it could be read: somebody else keeps its history, or compacts
-        it."""
-
-    @property
-    def asks(self) -> CompactionAsk | None:
-        """The compaction that it asks of its provider; then it is handed off."""
-
-    @property
-    def referred(self) -> Referred | None:
-        """The reference with which its history begins, where that is a compaction of ours."""
-
-    @property
-    def choices(self) -> int:
-        """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
-
-    @property
-    def output(self) -> int | None:
-        """Tokens asked for, None if the request does not say."""
-
-    @property
-    def raw_messages(self) -> tuple[bytes, ...]:
-        """The history as slices, the instructions first: where they stand beside the messages, as slices of that
-        member. `WireFormat.message` reads each, `with_messages` takes them back."""
-
-    @property
-    def declared(self) -> bytes:
-        """The members beside the messages that cost prompt tokens, as received: counts are cached by it."""
+        if not any(name in self.source for name in self.OWN_MEMBERS):
+            return self.source.text
+        return self.source.spliced(remove=self.OWN_MEMBERS)
 
     def declarations(self) -> Declarations:
         """The declarations in `declared`."""
+        raise NotImplementedError
 
     @property
-    def cached(self) -> Mapping[str, bytes]:
+    def cached(self) -> dict[str, bytes]:
         """The members before the messages in a prompt, on which the provider's cache depends."""
-
-    @property
-    def has_tools(self) -> bool: ...
-
-    @property
-    def forbids_tools(self) -> bool:
-        """Whether the model may not call what is declared."""
+        return {name: raw for name in self.CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
 
     @property
     def ties(self) -> bool:
         """Whether the answer may hold thoughts that its provider takes back only behind this very prompt."""
+        return False
 
     @property
     def is_typical(self) -> bool:
-        """Whether what the prompt costs is known: not with what the provider adds to it or takes away."""
-
-    @property
-    def wants_usage(self) -> bool:
-        """Whether the client asked for the tokens a stream cost."""
-
-    @property
-    def says_whether_usage(self) -> bool:
-        """Whether the client says anything about it: what comes then is not what comes unasked."""
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The body's `context` object."""
-
-    @property
-    def threshold(self) -> int | None:
-        """Prompt tokens from which on this request wants to be compacted."""
-
-    @property
-    def focus(self) -> str:
-        """Wishes for the summary of this conversation."""
-
-    @property
-    def pins(self) -> tuple[int, ...]:
-        """Indexes into `raw_messages` of what stays verbatim for this request."""
-
-    @property
-    def names(self) -> tuple[Named, ...]:
-        """The members that may name the conversation to Steno, the first choice first."""
+        """Whether the costs of the prompt are known: not with what the provider adds to it or takes away."""
+        raise NotImplementedError
 
     @property
     def cache_key(self) -> Named | None:
         """The member that shows the provider's cache which requests are alike: some clients send their conversation's
         id."""
+        return self.named("prompt_cache_key")
 
     @property
     def end_user(self) -> Named | None:
         """The member that names the end user."""
+        return self.named("user")
 
-    @property
-    def alike(self) -> object:
-        """The same object for requests that say the same beside their messages; None where that is not known."""
+    def named(self, member: str) -> Named | None:
+        """A member with its name, if it is there."""
+        raw = self.source.raw(member)
+        return None if raw is None else (member, raw)
 
     def echoed_in(self, error: str, number: int) -> bool:
         """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
+        return echoed_in(error, number, self.source.text)
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
         """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
 
         `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
         """
+        raise NotImplementedError
 
     def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
         """The request as if it had asked for that, too."""
+        return replace(
+            self,
+            threshold=self.threshold if threshold is None else threshold,
+            focus=self.focus if focus is None else focus,
+            alike=None,
+        )
 
 
 class Draft(Struct, frozen=True):
