@@ -28,10 +28,9 @@ _IN_ORDER = ("created_at", "position", "id")
 """A message is never stored before the one it follows, so that this is the order in which they were said."""
 
 
-class MessageRow(Struct, frozen=True):
+class KeptMessage(Struct, frozen=True):
     """A message at its place in the history of a conversation."""
 
-    tenant: str
     id: str
     conversation_id: str
     previous_id: str | None
@@ -45,21 +44,19 @@ class MessageRow(Struct, frozen=True):
     tokens: int
     request_id: str
     """Id of the request that brought it."""
+
+
+class MessageRow(KeptMessage, frozen=True):
+    """A message that is to be stored."""
+
+    tenant: str
     words: Sequence[str]
     """Words by which it is found."""
 
 
-class StoredMessage(Struct, frozen=True):
-    id: str
-    conversation_id: str
-    previous_id: str | None
-    position: int
-    kind: str
-    role: str
-    format: str
-    sent: str
-    tokens: int
-    request_id: str
+class StoredMessage(KeptMessage, frozen=True):
+    """A message as it is stored."""
+
     created_at: datetime
 
 

@@ -18,13 +18,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
-from app.core.tokens.rules import CountingRules, rules_for
+from app.core.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.answers import AnswerEditor
@@ -33,11 +34,11 @@ from app.wire.dialect import SummaryDialect
 from app.wire.early import EarlyFrames, EventShape
 from app.wire.echoes import echoed_in
 from app.wire.members import RawObject, Unreadable
-from app.wire.model import model_in
 from app.wire.native import CompactionAsk, NativeCompaction, Referred
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
 from app.wire.streamed import streamed
+from app.wire.surrogates import decoded
 
 Headers = Sequence[tuple[bytes, bytes]]
 Named = tuple[str, bytes]
@@ -205,6 +206,15 @@ class ContextMembers(Struct, frozen=True):
 UNTOLD = ContextMembers()
 
 
+class _Named(Struct):
+    """A body's model, which stands at the same place in every format; other members are skipped, whatever they hold."""
+
+    model: str = ""
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+
+
 class WireFormat:
     """One API for conversations. What is usual stands here; a format says what is different."""
 
@@ -234,7 +244,11 @@ class WireFormat:
 
     def model_in(self, body: bytes) -> str:
         """The model that a body names which is not read any further; empty if that cannot be known."""
-        return model_in(body)
+        try:
+            model = decoded(body, _decode_named).model
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ""
+        return model if len(model) <= LONGEST_MODEL else ""
 
     def token_rules(self, model: str, host: str = "") -> CountingRules:
         """Rules by which a model counts a prompt of this format. `host`: where it is asked, as far as that matters."""

@@ -16,6 +16,7 @@ from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
+from app.wire.declared import text_at
 from app.wire.format import Draft
 from app.wire.members import Unreadable
 from app.wire.messages.content import (
@@ -69,7 +70,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
     kind = KINDS.get(role, Kind.OTHER)
     places = tuple(texts_in(message))
     texts = tuple(holder[key] for holder, key in places)
-    answers = tuple(_text(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
+    answers = tuple(text_at(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
     passed_on = _passed_on(blocks, places) if kind is Kind.USER else ()
     beside: tuple[int, ...] = ()
     if kind is Kind.USER and _is_programs(blocks):
@@ -93,7 +94,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         beside=beside,
         told=told_in(texts) if kind is Kind.USER and all(block.get("type") == "text" for block in blocks) else Told.NOT,
         encrypted=sum(
-            len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
+            len(text_at(block, "signature")) + len(text_at(block, "data")) for block in blocks if is_sealed(block)
         ),
         sealed=bool(blocks) and all(map(is_sealed, blocks)),
         tied=any(block.get("type") in SEALED for block in blocks),
@@ -109,7 +110,9 @@ def _is_programs(blocks: Sequence[Json]) -> bool:
     said = [block for block in blocks if block.get("type") not in came]
     if not said:
         return holds_results
-    return all(block.get("type") == "text" for block in said) and is_programs([_text(block, "text") for block in said])
+    return all(block.get("type") == "text" for block in said) and is_programs(
+        [text_at(block, "text") for block in said]
+    )
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
@@ -146,7 +149,7 @@ def is_sealed(block: Json) -> bool:
 
 
 def _call(block: Json) -> ToolCall:
-    return ToolCall(_text(block, "id"), _text(block, "name"), written(block.get("input")))
+    return ToolCall(text_at(block, "id"), text_at(block, "name"), written(block.get("input")))
 
 
 def written(arguments: object) -> str:
@@ -156,14 +159,9 @@ def written(arguments: object) -> str:
 
 def _thoughts(blocks: Sequence[Json]) -> list[str]:
     """Thoughts: text to the model that is never quoted."""
-    thoughts = [text for block in blocks if (text := _text(block, "thinking"))]
+    thoughts = [text for block in blocks if (text := text_at(block, "thinking"))]
     listed = (block.get("tools") for block in blocks if block.get("type") == "mcp_tool_listing")
     return [*thoughts, *(written(tools) for tools in listed)]
-
-
-def _text(block: Json, key: str) -> str:
-    value = block.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:

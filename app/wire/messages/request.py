@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
@@ -76,10 +75,6 @@ class MessagesRequest(WireRequest, frozen=True):
     def end_user(self) -> Named | None:
         raw = _metadata(self.source).get("user_id")
         return None if raw is None else ("metadata.user_id", raw)
-
-    def closed_with(self, raw: bytes) -> MessagesRequest:
-        """The request with one message more, and nothing asked."""
-        return replace(self, raw_messages=(*self.raw_messages, raw), hands_off=None, asks=None)
 
     @property
     def ties(self) -> bool:
