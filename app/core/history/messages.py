@@ -69,7 +69,7 @@ class Media(Struct, frozen=True):
     """Of a file that is text."""
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, weakref=True):
     """One message, as received: what Steno understands of it, and its own bytes."""
 
     kind: Kind
