@@ -57,7 +57,7 @@ from app.providers.providers import (
     Unspoken,
 )
 from app.providers.registry import tariff as list_tariff
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 from app.providers.windows import Windows
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
@@ -321,9 +321,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
 
-def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
     key = settings.api_key
-    return HttpUpstream(
+    return Upstream(
         settings.base_url,
         connect=settings.connect_seconds,
         first_byte=settings.first_byte_seconds,

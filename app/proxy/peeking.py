@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 from app.errors import StenoError
-from app.providers.upstream import LONGEST_REFUSAL, Headers, RelayedAnswer, UpstreamAnswer, read_into
+from app.providers.transport.connection import Exchange
+from app.providers.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
 from app.wire.answers import AnswerEditor
 from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, may_tell_error
@@ -66,7 +67,7 @@ async def peek_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
     return peeked
 
 
-async def first_error(answering: RelayedAnswer, format_: WireFormat) -> bytes:
+async def first_error(answering: Exchange, format_: WireFormat) -> bytes:
     """What `refusal_in` finds in a stream. Raises the upstream errors."""
     until = monotonic() + FIRST_PIECE_SECONDS
     editor, splitter, seen = format_.editor(), FrameSplitter(), 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
-from app.providers.upstream import LONGEST_REFUSAL, HttpUpstream, WholeAnswer, read_into
+from app.providers.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.wire import sse
 from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.editor import CompletionEditor
@@ -317,7 +317,7 @@ def test_errors_within_errors_are_each_read_once() -> None:
     assert reads < 9 * 40
 
 
-class Listed(HttpUpstream):
+class Listed(Upstream):
     """A provider that only lists."""
 
     def __init__(self, body: bytes) -> None:
