@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from app.wire.early import EarlyFrames
-from app.wire.sse import event
+from app.wire.sse import KEEP_ALIVE, event
 
 
 class ChunkHead(Struct, frozen=True):
@@ -44,7 +44,7 @@ class CompactionEvents(EarlyFrames):
 
     def keep_alive(self) -> bytes:
         """An empty delta where our chunks are chunks already, else a comment."""
-        return event(self._chunk({})) if self.shape == "chunk" else super().keep_alive()
+        return event(self._chunk({})) if self.shape == "chunk" else KEEP_ALIVE
 
     @property
     def sent(self) -> ChunkHead | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from app.wire.early import EarlyFrames
 from app.wire.members import RawObject
-from app.wire.sse import event
+from app.wire.sse import KEEP_ALIVE, event
 
 PING = event(b'{"type": "ping"}', "ping")
 
@@ -40,7 +40,7 @@ class MessageEvents(EarlyFrames):
 
     def keep_alive(self) -> bytes:
         """A comment where nothing else of ours is an event."""
-        return PING if self.shape in ("chunk", "start") else super().keep_alive()
+        return PING if self.shape in ("chunk", "start") else KEEP_ALIVE
 
     def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
         if self.shape not in ("chunk", "start"):
