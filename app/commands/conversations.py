@@ -29,7 +29,7 @@ TENANT_SHOWN = 8
 
 
 class NotFound(Exception):
-    """There is no such conversation, or there are several."""
+    """No such conversation exists, or several do."""
 
 
 class Found(Struct, frozen=True):
@@ -86,8 +86,7 @@ async def delete(store: Store, conversation_id: str, tenant: str) -> None:
 
 
 async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
-    """Return everything stored of a conversation, as values for JSON; its messages if they were archived. Raises
-    `NotFound`."""
+    """Return all that is stored of it, as values for JSON; messages only if they were archived. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
     tenant, known = found.tenant, found.conversation
 
@@ -117,8 +116,7 @@ async def _all(read: Callable[[str | None], Any]) -> list[dict[str, Any]]:
 
 
 def show_list(found: Sequence[Found]) -> None:
-    """Print three lines for each conversation: the id whole, to be copied, and facts about it. For other programs a
-    row."""
+    """Print three lines for each, with the id whole, to be copied; for other programs a row."""
     if not on_terminal():
         for each in found:
             say_row(_row(each))
@@ -142,7 +140,6 @@ def _row(found: Found) -> Iterator[object]:
 
 
 def list_as_json(found: Sequence[Found]) -> None:
-    """Print the facts about each conversation as JSON."""
     print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
 
 

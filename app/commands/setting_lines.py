@@ -34,7 +34,7 @@ class InEffect(Struct, frozen=True):
     value: str
     """The value as JSON, or in words where it is a secret or long."""
     source: str | None
-    """Where the value was set; None for a default."""
+    """Place where the value was set; None for a default."""
 
     @property
     def line(self) -> str:
@@ -43,7 +43,6 @@ class InEffect(Struct, frozen=True):
 
 
 def in_effect(settings: Settings) -> Iterator[InEffect]:
-    """Yield every setting in effect."""
     defaults, unflagged = Settings.model_construct(), _without_flags()
     for key, _ in every_setting():
         value, source = _value(settings, key), None

@@ -82,8 +82,7 @@ class Sightings(Generic[K, V]):
         """Tenants who saw each thing, the latest last."""
 
     def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
-        """Record what the tenant saw, in place of what it saw before. `seconds`: how long it holds, if not as long
-        as others."""
+        """Record what the tenant saw, in place of its last sighting. `seconds`: how long it holds, if not as others."""
         self.forget(tenant, what)
         held = self._by_tenant.get(tenant)
         if held is None:

@@ -50,8 +50,7 @@ class Table(Struct, frozen=True):
 
     @classmethod
     def of_many(cls, workers: int) -> Table:
-        """Make a table for so many workers and their supervisor, whose row is the last. Made before they are
-        started."""
+        """Make a table for workers, and their supervisor, whose row is the last. Made before they are started."""
         return cls(RawArray(c_double, WIDTH * (workers + 1)), workers)
 
     def row(self, number: int) -> memoryview[float]:

@@ -15,6 +15,7 @@ from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whol
 from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
+from app.metrics.families import VALUES_KEPT
 from app.metrics.metrics import Metrics
 from app.store import Store, UsageRecord
 
@@ -147,7 +148,7 @@ class Ledger:
             )
             self._metrics.called(purpose, tokens, record.saved, estimated, forwarded, record.cost)
             if values_kept is not None:
-                self._metrics.summarised(values_kept)
+                self._metrics.observe(VALUES_KEPT, values_kept)
             self._store.record_usage(record)
             if self.heard is not None:
                 self.heard(record)

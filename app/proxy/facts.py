@@ -1,4 +1,4 @@
-"""Facts: what is known of a chat request before anything is done about it. None of it changes afterwards."""
+"""Facts of a chat request that are known before anything is done about it. None of them changes afterwards."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Facts(Struct, frozen=True):
     request: WireRequest
     measure: Measure
     job: Job
-    """What is decided upon."""
+    """Job to decide upon."""
     is_left_alone: bool
-    """Whether nothing is to be done about it, as far as that is known before anything is counted."""
+    """True if nothing is to be done about it, as far as that is known before anything is counted."""
     recognised: Recognition
     heads: Heads
     events: EventShape
     referred: tuple[str, ...] = ()
-    """The ids of the summaries that its history begins with, in place of a reference."""
+    """Ids of the summaries that its history begins with, in place of a reference."""
 
     @property
     def provider(self) -> Provider:
@@ -41,21 +41,21 @@ class Facts(Struct, frozen=True):
         return self.measure.window
 
     def forwarded(self, decision: Decision) -> int:
-        """Our estimate of what is sent."""
+        """Estimate of what is sent, in our tokens."""
         return decision.view.tokens if decision.view else self.job.conversation.tokens
 
     def tokens(self, decision: Decision) -> tuple[int, int]:
-        """Tokens of what came and of what is sent, as the provider counts them."""
+        """Tokens of the prompt that came and of the one that is sent, as the provider counts them."""
         reported = self.job.budget.line.reported
         before = reported(self.job.conversation.tokens)
         return before, reported(decision.view.tokens) if decision.view else before
 
     def recalled(self, notes: Iterable[Note | Recalled]) -> int:
-        """Tokens of all that is brought back, as the provider counts them."""
+        """Tokens of everything that is brought back, as the provider counts them."""
         return round(self.job.budget.line.ratio * sum(note.tokens for note in notes))
 
     def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
-        """The bytes for the provider: the client's own where nothing was changed."""
+        """Bytes for the provider: the client's own if nothing was changed."""
         if decision.view is None:
             return self.request.untouched
         alternate = self.provider.settings.alternating_roles

@@ -51,8 +51,7 @@ class Work:
         self._resting: asyncio.TimerHandle | None = None
 
     async def do(self, tenant: str, work: Callable[[], T]) -> T:
-        """Return the work's result. A cancelled caller does not wait for it, but work that has begun goes on to its
-        end."""
+        """Return the work's result. A cancelled caller does not wait, but work that has begun goes on to its end."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(_Piece(work, result, monotonic()))
         self._begin()
