@@ -117,7 +117,7 @@ class Calibrations:
         return monotonic() >= rests and len(model) <= LONGEST_MODEL
 
     def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
-        """Learn a sample: in force at once, stored within about a second. Never waits."""
+        """Learn a sample, which counts at once and is stored within about a second. Never waits."""
         if not self.is_due(tenant, model, formula, tools):
             return
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
