@@ -213,14 +213,15 @@ def test_thoughts_of_which_nothing_is_known_any_more_are_dropped_once_they_were_
     assert taken["thinking"] == {**THINKING, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
 
 
-def test_what_thoughts_cost_that_the_provider_may_have_left_out_is_not_learnt_from(
-    simulator: Simulator, steno: StartSteno
+@pytest.mark.parametrize(("skew", "samples"), [(1.0, 0), (3.0, 1)])
+def test_what_thoughts_cost_that_the_provider_may_have_left_out_is_learnt_from_only_where_it_is_more_than_expected(
+    simulator: Simulator, steno: StartSteno, skew: float, samples: int
 ) -> None:
-    simulator.window = WIDE
+    simulator.window, simulator.skew = WIDE, skew
     url, body = thought_elsewhere(steno)
     answered = ask(url, body)
     assert answered.header("x-context-actions") == "thinking_dropped", answered.body
-    assert json.loads(get(url, "/context/calibration", b"x-api-key: sk-test").body)["data"] == []
+    assert len(json.loads(get(url, "/context/calibration", b"x-api-key: sk-test").body)["data"]) == samples
 
 
 @pytest.mark.parametrize("model", READINGS)
