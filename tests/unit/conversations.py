@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from app.core.history.identity import Identity
@@ -90,6 +91,7 @@ def tokens_of(messages: Sequence[Message]) -> list[int]:
     return [_cost_of(message) for message in messages]
 
 
+@lru_cache(10_000)
 def _cost_of(message: Message) -> int:
     written = message.raw.rpartition(b"|")[2]
     if written.isdigit():

@@ -32,9 +32,10 @@ from tests.unit.conversations import (
 )
 from tests.unit.turns import TURNS, Turn
 
-BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0, max_summary_tokens=256))
+# Small, so that a few turns are as many compactions: what a history costs grows with the square of its length.
+BUDGET = budget_for(Window(5_000, "config"), 500, Shares(floor_tokens=0, max_summary_tokens=128))
 AHEAD = AheadShares()
-IN_PARTS = replace(SETTINGS, source_tokens=2_000)
+IN_PARTS = replace(SETTINGS, source_tokens=1_000)
 """A refill becomes several chunks."""
 
 
@@ -42,7 +43,7 @@ IN_PARTS = replace(SETTINGS, source_tokens=2_000)
 def histories_of(draw: st.DrawFn, turn: Turn) -> list[list[Message]]:
     """Turns, to be sent one by one; the first may be preceded by a greeting."""
     greeting = [[message("assistant", "hello")]] if draw(st.booleans()) else []
-    return greeting + [draw(turn(number)) for number in range(draw(st.integers(2, 40)))]
+    return greeting + [draw(turn(number)) for number in range(draw(st.integers(2, 16)))]
 
 
 def histories() -> st.SearchStrategy[list[list[Message]]]:
