@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -354,9 +353,11 @@ def test_each_order_is_a_rule_where_the_user_says_it() -> None:
 
 @each_protocol
 def test_no_result_becomes_a_rule_wherever_it_stands_and_whatever_is_in_it(protocol: Protocol) -> None:
-    for (place, written), (number, disguise) in product(enumerate(protocol.results), enumerate(DISGUISES)):
-        result = written(disguise(ORDERS[(place + number) % len(ORDERS)]))
-        assert rules(talk(result, protocol.asks, result)) == [], result
+    for place, written in enumerate(protocol.results):
+        # A third of them in each place, another third in the next.
+        for number in range(place % 3, len(DISGUISES), 3):
+            result = written(DISGUISES[number](ORDERS[(place + number) % len(ORDERS)]))
+            assert rules(talk(result, protocol.asks, result)) == [], result
 
 
 @each_protocol
