@@ -1,4 +1,4 @@
-"""Result of a run: medians over its rounds, and each as a multiple of nginx's and of LiteLLM's.
+"""Result of a run: medians over its rounds, each as a multiple of nginx's, or of LiteLLM's where nginx is missing.
 
 Absolute times differ between machines, and on one machine from run to run; only ratios from one run can be quoted.
 """
@@ -147,9 +147,8 @@ def markdown(results: Mapping[str, Any]) -> str:
         f"Noise: for {noise(results):.0%} of the time a subject was ready to run while others had its core.",
         *(f"Left out: {TITLES.get(name, name)}, {why.rstrip('.')}." for name, why in results["missing"].items()),
     ]
-    for base in ("nginx", "litellm"):
-        if base in subjects:
-            lines += ["", *table(found, base, subjects)]
+    if base := next((name for name in ("nginx", "litellm") if name in subjects), None):
+        lines += ["", *table(found, base, subjects)]
     return "\n".join(lines)
 
 
