@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from itertools import combinations, product
 from math import isfinite, log, log1p
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import example, given
@@ -403,10 +403,10 @@ def test_a_known_family_is_left_later_than_an_unknown_one() -> None:
 
 
 def test_a_name_of_megabytes_is_not_searched() -> None:
-    started = perf_counter()
+    started = process_time()
     for model in ("9" * 4_000_000, "claude-" + "4-" * 2_000_000, "/" * 4_000_000):
         prior_of(model, tools=False)
-    assert perf_counter() - started < 0.1
+    assert process_time() - started < 0.1
     assert prior_of("x" * 4_000_000 + "/gpt-4o", tools=False) == prior_of("gpt-4o", tools=False)
 
 
