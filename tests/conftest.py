@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.databases", "tests.payloads", "tests.shortcuts", "tests.unit.providers"]
+pytest_plugins = ["tests.databases", "tests.payloads", "tests.sampling", "tests.shortcuts", "tests.unit.providers"]
 
 # No deadline, and no check of speed: how busy the machine is is not what a property is about. `make properties` looks
 # much longer.

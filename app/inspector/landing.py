@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from msgspec import Struct
 
 from app.inspector.titles import titles_of
 from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, visit_of
@@ -25,8 +25,7 @@ MOST_MODELS = 12
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """A base URL, and the clients that read it."""
 
     id: str
@@ -35,19 +34,17 @@ class Way:
     base_url: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShownUpstream:
+class ShownUpstream(Struct, frozen=True):
     name: str
     base_url: str
     formats: str
     path: str
-    """What a client's base URL ends in to have its requests sent there."""
+    """End of a client's base URL that has its requests sent there."""
     state: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShownWindow:
+class ShownWindow(Struct, frozen=True):
     model: str
     upstream: str
     tokens: int
@@ -86,7 +83,7 @@ def ways(base: str) -> list[Way]:
 
 
 def findings(visit: Visit) -> list[Finding]:
-    """What is wrong, as far as nobody has to be asked for it: as `steno doctor` says it."""
+    """Problems that are known without asking anybody, in the words of `steno doctor`."""
     store = visit.services.store
     found = list(visit.inspector.findings)
     if store.reason is not None:
@@ -106,7 +103,7 @@ def upstream(provider: Provider) -> ShownUpstream:
 
 
 def _state(provider: Provider) -> tuple[str, str]:
-    """By how it answered when it was last asked for its models."""
+    """State of an upstream by how it answered when it was last asked for its models."""
     match provider.windows.latest_told:
         case None:
             return "unknown", "not asked for its models"
@@ -123,7 +120,7 @@ def _state(provider: Provider) -> tuple[str, str]:
 
 
 async def _stored(visit: Visit) -> dict[str, Any]:
-    """What needs the database; nothing of it while that is away."""
+    """Values from the database; none while it is away."""
     store = visit.services.store
     try:
         used = await store.models_used(visit.tenant)
@@ -136,7 +133,7 @@ async def _stored(visit: Visit) -> dict[str, Any]:
 
 
 def windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
-    """Of the models that the tenant used, the latest first; the others are counted by where theirs are from."""
+    """Windows of the models that the tenant used, the latest first; the others are counted by their source."""
     known = visit.services.providers.known(visit.tenant, used)
     rows, others = list[ShownWindow](), Counter[str]()
     for name in [*used, *(name for name in known if name not in set(used))]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from app.core.history.blocks import mark_of
@@ -39,8 +39,7 @@ KEPT_FROM = ("rules",)
 """Others of `summary` that are no part of a policy: what users said is kept whatever the preset is."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedPolicy:
+class AppliedPolicy(Struct, frozen=True):
     """What decides about one request."""
 
     preset: PresetName

@@ -20,14 +20,15 @@ had been made when it is used. Planned for now it would leave a larger view, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Transcript
 from app.core.limits.budget import Budget
 from app.core.limits.trigger import Trigger
-from app.core.values import value
 
 STEPS = 4
 """The latest requests that tell how fast a history grows."""
@@ -41,8 +42,7 @@ LEAST_KEPT = 0.5
 """Of target and tail in any case: what is expected to come may not come."""
 
 
-@value
-class AheadShares:
+class AheadShares(Struct, frozen=True):
     """Shares of the limit."""
 
     soft: float = 0.55
