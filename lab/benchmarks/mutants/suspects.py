@@ -26,7 +26,7 @@ where :module is null or file.path = :module
 
 
 class Suspects:
-    """What each test ran, read from these recordings."""
+    """Lines that each test ran, read from these recordings."""
 
     def __init__(self, recordings: Sequence[Path], root: Path) -> None:
         self._recordings = recordings
