@@ -14,7 +14,7 @@ OWN_TAGS = frozenset(
 )  # fmt: skip
 """Tags that editors put around what somebody typed."""
 ANSWER_TAG = "answer"
-"""What Cline and Roo put around the answer to a question that the assistant asked: it counts behind that alone."""
+"""Tag of Cline and Roo around the answer to a question that the assistant asked: it counts behind that alone."""
 RESULT_TAGS = frozenset(
     "function_result function_results observation tool_output tool_response tool_result tool_results".split()  # noqa: SIM905
 )
@@ -36,7 +36,7 @@ _GIVER = (
 )
 _GIVEN = r"(?:results?|outputs?|responses?|returns?|returned|return values?|observations?|logs?|errors?|stdout|stderr)"
 _NAME = r"(?:[ \t_-]?call)?(?:[ \t]+[^\s:：]{1,80}){0,3}?[ \t_-]{0,2}"
-"""Of the tool, between it and what it gave."""
+"""Name of the tool, between it and what it gave."""
 _FOR = r"(?:[ \t]+(?:of|from|for|by|in|on|with|to)\b[^\n]{0,200}?|[ \t]*[\[(`'\"#][^\n]{0,200}?|[ \t]+\d[^\n]{0,40}?)?"
 _STOP = r"[ \t]*(?:[*_`]{0,3}[ \t]?[:：]|[\])}>】|]|[=*_-]{2,})"
 
@@ -121,15 +121,15 @@ RESULTS = {
         r"(?:観察(?:結果)?|結果|出力)[ \t]*[:：]",
     ),
 }
-"""What begins a result, by whose words they are. It goes on to the end of the message."""
+"""Beginnings of results, by whose words they are. A result goes on to the end of the message."""
 RESULT_ENDS = (r"\(open file: [^\n]{1,500}\)[ \t]*$", r"\(current directory: [^\n]{1,500}\)[ \t]*$", r"bash-\$[ \t]*$")
-"""What stands behind a result that nothing stands before (SWE-agent): all of the message is one."""
+"""Ends of a result that nothing stands before (SWE-agent): all of the message is one."""
 UNMISTAKABLE = (
     r"\[[a-z]+(?:_[a-z]+)+(?: for [^\n\]]{1,200})?\][ \t]*result:",  # Cline, Roo, Kilo
     r"execution result of \[",  # OpenHands
     r"tool response:[ \t]*\n-{5,}",  # LangChain
 )
-"""What only programs begin a result with."""
+"""Beginnings of results that only programs write."""
 CALLS = {
     "ReAct, LangChain, CrewAI": (r"^(?:Action|Action Input)[ \t]*:",),
     "Cline, Roo, Kilo": (r"<([a-z]+(?:_[a-z]+)+)>[\s\S]*</\1>",),
@@ -166,9 +166,9 @@ OWN_SENTENCES = (
 )
 """Before one of the own tags, in a part of its own or after a note."""
 NOTES = (r"\[task resumption\]", r"you seem to be having trouble proceeding\.")
-"""What the client says of itself, all of the part but for own tags."""
+"""Notes of the client on itself, all of the part but for own tags."""
 DENIED = "The user denied this operation."
-"""In place of a result: nothing was done, and the next part may say why."""
+"""Text in place of a result: nothing was done, and the next part may say why."""
 ASKING_TOOLS = frozenset({"ask_followup_question", "attempt_completion", "plan_mode_respond", "plan_mode_response"})
 """Their results are what the user said."""
 WRITING_TOOLS = frozenset({"apply_diff", "insert_content", "replace_in_file", "search_and_replace", "write_to_file"})
@@ -184,7 +184,7 @@ _HEADER = (
     r"(?:from|to|cc|bcc|sent|date|von|an|kopie|gesendet|datum|de|à|copie|envoyé|para|enviado|enviada em|fecha|data|da"
     r"|inviato|发件人|收件人|抄送|发送时间|日期|差出人|宛先|送信日時|日時)[*_]{0,2}[ \t]?[:：]"
 )
-"""Of a mail: there have to be two of them."""
+"""Headers of a mail: there have to be two of them."""
 
 DOCUMENTS = {
     "retrieval: LlamaIndex, Spring AI, LangChain, AnythingLLM, Open WebUI, DeepSeek": (
@@ -238,7 +238,7 @@ DOCUMENTS = {
         r"[^\n]{3,120}(?:写道|のメール|さんは書きました)[ \t]*[:：]",
     ),
 }
-"""What announces somebody else's words, by what they are. They go on to the end of the message."""
+"""Announcements of somebody else's words, by what those are. They go on to the end of the message."""
 
 HEADING_WORDS = (
     r"summar|translat|proofread|review|e-?mail|article|text\b|document|readme|\blogs?\b|following|letter|\bposts?\b"

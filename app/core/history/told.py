@@ -22,13 +22,13 @@ class Told(Enum):
     """How a user's message reads."""
 
     NOT = auto()
-    """As his own words."""
+    """The user's own words."""
     PERHAPS = auto()
-    """As a result, and something in it may be his own."""
+    """A result, as it reads; something in it may be his own."""
     LIKELY = auto()
-    """As a result, in words that somebody might write himself: it is one where the assistant called a tool."""
+    """A result, in words that somebody might write himself: it is one where the assistant called a tool."""
     SURELY = auto()
-    """As a result, in words that only programs write."""
+    """A result, in words that only programs write."""
 
 
 def calls_in_text(texts: Sequence[str]) -> bool:

@@ -8,15 +8,15 @@ from app.core.lazy import lazy
 
 
 class Size(Struct, frozen=True):
-    """What a trigger is asked about: how large a view is, in our estimate, and how much of it no summary stands for."""
+    """Size of a view in our estimate, and how much of it no summary stands for: a trigger is asked about both."""
 
     tokens: int
     since: int = 0
-    """Of the messages after the last summary, the current one too."""
+    """Tokens of the messages after the last summary, the current one too."""
     turns: int = 0
     """Whole turns among them, before the current one."""
     messages: int = 0
-    """Those among them that a summary would stand for: all before the verbatim tail."""
+    """Number of messages that a summary would stand for: all before the verbatim tail."""
 
 
 class Condition(Struct, frozen=True):

@@ -11,4 +11,4 @@ class RecallPolicy(Struct, frozen=True):
     max_tokens: int = 2_048
     """And at most so many. Both follow the calibration in coarse steps."""
     history_tokens: int = 2_000_000
-    """Of a longer history nothing is recalled: to look through it would take too long."""
+    """Most tokens of a history that is recalled from: to look through a longer one would take too long."""

@@ -69,7 +69,7 @@ def plan_mask(
 
 
 def _moves(conversation: Conversation, base: Path, masking: Masking) -> tuple[Sequence[int], Callable[[int], int]]:
-    """Where the boundary may move to, and how many tokens the view has with a boundary."""
+    """Positions that the boundary may move to, and how many tokens the view has with a boundary."""
     cuts = conversation.transcript.cuts
     held = max(masking.usable(base.covered), default=base.covered)
     view = unmasked_tokens(conversation, base)

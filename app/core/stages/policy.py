@@ -41,7 +41,7 @@ class Policy(Struct, frozen=True):
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     marks: tuple[Mark, ...] = ()
-    """By which instructions of the client are known, beside those that everybody's are."""
+    """Marks of the client's instructions, beside those that everybody's have."""
     alternates: bool = False
     """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
 

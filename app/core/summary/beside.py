@@ -35,7 +35,7 @@ def merged_rules(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def fitting(lines: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
-    """Those that take at most `room` tokens together with a line end each, the first ones first.
+    """Lines that take at most `room` tokens together with a line end each, the first ones first.
 
     One that does not fit is left out, and smaller ones after it may.
     """

@@ -52,7 +52,7 @@ def compact(
 
 
 def _as_far_as(made: Sequence[SummaryChunk], failure: Failure) -> Compaction:
-    """What a failure left of a compaction."""
+    """Compaction as far as it came before a failure."""
     return Compaction(tuple(made), failure.outcome, failure.why)
 
 

@@ -25,7 +25,7 @@ from app.core.tokens.estimate import Count
 Patterns = Sequence[re.Pattern[str]]
 
 MOST_RULES = 1_000
-"""Of one range: whoever writes more has not typed them."""
+"""Most rules of one range: whoever writes more has not typed them."""
 
 _WESTERN = ("english", "german", "french", "spanish", "portuguese", "italian")
 _EASTERN = ("chinese", "japanese")
@@ -39,11 +39,11 @@ class Rule(Struct, frozen=True):
     text: str
     """Letter by letter."""
     index: int
-    """Of its message."""
+    """Position of its message."""
 
 
 class NewRules(Struct, frozen=True):
-    """What the messages of one compaction set, newest first."""
+    """Rules that the messages of one compaction set, newest first."""
 
     kept: tuple[Rule, ...] = ()
     left_out: tuple[Rule, ...] = ()
@@ -70,7 +70,7 @@ class _Language:
         self._begins = patterns["begins"]
         """How a rule begins, after an optional `opens`."""
         self._holds = patterns["holds"]
-        """What makes a sentence a rule wherever it stands, unless the sentence begins as a tale."""
+        """Words that make a sentence a rule wherever they stand, unless the sentence begins as a tale."""
         self._tale = patterns["tale"]
         """How a sentence begins whose subject is somebody else than who is addressed."""
         self._asks = patterns["asks"]
@@ -141,7 +141,7 @@ def rules_in(
 
 
 def new_rules(found: Iterable[Rule], held: Collection[str], room: int, count: Count) -> NewRules:
-    """Those of the rules that are new beside `held`, as many as take at most `room` tokens, the newest first."""
+    """Rules that are new beside `held`, as many as take at most `room` tokens, the newest first."""
     new = [rule for rule in found if rule.text not in held]
     texts = fitting((rule.text for rule in new), room, count)
     return NewRules(

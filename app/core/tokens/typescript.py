@@ -14,7 +14,8 @@ from app.core.tokens.declarations import Schema, Tool
 MAX_DEPTH = 40
 """Schemas inside schemas; beyond it everything is `any`."""
 REPEATED_CHARACTERS = 500_000
-"""What all `$ref` and lists of types may be written to: definitions that each use another twice grow without end."""
+"""Most characters that all `$ref` and lists of types may be written to: definitions that each use another twice grow
+without end."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
 
@@ -97,7 +98,7 @@ class _Writer:
         return self._repeated(options)
 
     def _repeated(self, texts: list[str]) -> list[str]:
-        """What stands once in a schema but may be written many times takes up room."""
+        """The same texts, whose length takes up room: what stands once in a schema may be written many times."""
         self._room -= sum(map(len, texts))
         return texts
 
@@ -139,7 +140,7 @@ def _properties(schema: Schema) -> Mapping[str, Any]:
 
 
 def _resolve(root: Schema, reference: str) -> Any:
-    """What `#/$defs/Name` points at; None where there is nothing."""
+    """Schema that `#/$defs/Name` points at; None where there is nothing."""
     value: Any = root
     for key in reference.removeprefix("#").split("/")[1:]:
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -32,7 +32,7 @@ Order = Sequence[int | None]
 
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
-    """What is wrong with a view: empty if every message is covered exactly once and a provider would take it.
+    """Problems of a view: empty if every message is covered exactly once and a provider would take it.
 
     `alternates`: it refuses two messages of the assistant in a row, and one that begins. Those of the user become one.
     """
