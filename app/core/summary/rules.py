@@ -8,11 +8,8 @@ kept, in their order, and whoever reads them sees which is newer. Nothing is mad
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
 from msgspec import Struct
 
@@ -21,6 +18,7 @@ from app.core.history.own_words import own_words
 from app.core.summary.beside import fitting
 from app.core.summary.sentences import Sentence, sentences_in
 from app.core.tokens.estimate import Count
+from app.core.wordings import read_wordings
 
 Patterns = Sequence[re.Pattern[str]]
 
@@ -31,7 +29,6 @@ _WESTERN = ("english", "german", "french", "spanish", "portuguese", "italian")
 _EASTERN = ("chinese", "japanese")
 _PATTERNS = ("opens", "begins", "holds", "tale", "asks", "heads")
 _NEVER = "(?!)"
-_PART = re.compile(r"\{([a-z]+)\}")
 _EASTERN_SIGN = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 
 
@@ -100,28 +97,16 @@ def _language(name: str) -> _Language:
 
 
 def _patterns(language: str) -> Mapping[str, re.Pattern[str]]:
-    """The patterns of a language's file, each with its lines as one and the file's `parts` in the place of their names.
+    """The patterns of a language's file; a list is of alternatives.
 
-    A list is of alternatives. `greetings` stands for `opens`: words of which up to four may come before a rule, or a
-    name of one or two words.
+    `greetings` stands for `opens`: words of which up to four may come before a rule, or a name of one or two words.
     """
-    file = _file(language)
-    parts = {**(_file(file["shares"])["parts"] if "shares" in file else {}), **file["parts"]}
-    written = {name: _in_one_line(said) for name, said in file["patterns"].items()}
+    read = read_wordings(__package__, f"languages/{language}.toml")["patterns"]
+    written = {name: said if isinstance(said, str) else "|".join(said) for name, said in read.items()}
     if "greetings" in written:
         opening = r"(?:(?:{greetings})(?:\s?[,.:;!–—-]+\s*|\s+)){1,4}|[^\W\d_]{2,15}(?: [^\W\d_]{2,15})?,\s+|"  # noqa: RUF001
         written["opens"] = opening.replace("{greetings}", written["greetings"])
-    texts = {name: _PART.sub(lambda part: _in_one_line(parts[part[1]]), said) for name, said in written.items()}
-    return {name: re.compile(texts.get(name, _NEVER), re.IGNORECASE) for name in _PATTERNS}
-
-
-def _in_one_line(said: str | list[str]) -> str:
-    """A text without its line ends and what is blank around them; a list as alternatives."""
-    return "".join(map(str.strip, said.splitlines())) if isinstance(said, str) else "|".join(map(_in_one_line, said))
-
-
-def _file(language: str) -> dict[str, Any]:
-    return tomllib.loads((files(__package__) / "languages" / f"{language}.toml").read_text("utf-8"))
+    return {name: re.compile(written.get(name, _NEVER), re.IGNORECASE) for name in _PATTERNS}
 
 
 def rules_in(
