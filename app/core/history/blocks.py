@@ -23,7 +23,7 @@ class Mark(Struct, frozen=True):
     begins: str
     """Text at the beginning; it names the kind, too. Where its lines end there may be more blanks, or none."""
     ends: str = ""
-    """Empty: at the end of the text that the block stands in."""
+    """Text at the end; empty where the block goes on to the end of the text that it stands in."""
 
 
 def mark_of(written: str) -> Mark:

@@ -182,7 +182,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     """Chain that `Identity` keeps here and finds again in a longer history: it holds for all that begin like this
     one."""
     counted: Any = None
-    """Likewise what the estimator keeps."""
+    """Counts that the estimator keeps here, likewise."""
 
     def grown(self, new: Sequence[Message]) -> History:
         """A longer history: this one, then the new messages."""

@@ -101,7 +101,7 @@ class _Read(Struct, frozen=True):
 
     text: str
     lines: str
-    """The same, with each kind of line end as one."""
+    """Text with each kind of line end as one."""
     parts: tuple[Span, ...]
     """The texts that say anything."""
 

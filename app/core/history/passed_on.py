@@ -33,7 +33,7 @@ UNMISTAKABLE: Sequence[str] = _WORDINGS["unmistakable"]
 CALLS: Mapping[str, Sequence[str]] = _WORDINGS["calls"]
 """Calls of a tool in an assistant's text, by whose client reads them. With regard to case, anywhere."""
 STEMS: Sequence[str] = _WORDINGS["stems"]
-"""One of these is in nearly all marks: for what is too long to be read."""
+"""Words of which nearly every mark has one: for what is too long to be read."""
 
 OWN_SENTENCES: Sequence[str] = _WORDINGS["own_sentences"]
 """Sentences before one of the own tags, in a part of its own or after a note."""
@@ -49,6 +49,6 @@ WRITING_TOOLS = frozenset[str](_WORDINGS["writing_tools"])
 DOCUMENTS: Mapping[str, Sequence[str]] = _WORDINGS["documents"]
 """Announcements of somebody else's words, by what those are. They go on to the end of the message."""
 HEADING_WORDS: str = _WORDINGS["heading_words"]
-"""One of these, in a line that ends with a colon, makes a document of what follows."""
+"""Words that make a document of what follows, in a line that ends with a colon."""
 RULE_WORDS: str = _WORDINGS["rule_words"]
-"""One of these in the line makes it none."""
+"""Words that keep such a line from announcing a document."""

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from app.core.history.passed_on import CALLS
 
 READ_CHARACTERS = 4_000
-"""At the end of an assistant's message: that is where it calls a tool, and waits."""
+"""Characters that are read at the end of an assistant's message: that is where it calls a tool, and waits."""
 
 _CALL = re.compile("|".join(pattern for patterns in CALLS.values() for pattern in patterns), re.MULTILINE)
 

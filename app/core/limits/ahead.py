@@ -58,7 +58,7 @@ def most_without(budget: Budget, shares: AheadShares) -> int:
 
 
 def soft_threshold(budget: Budget, shares: AheadShares) -> int:
-    """Nothing is made before it is due for a view of at most so many tokens."""
+    """Tokens up to which nothing is made for a view before it is due."""
     return int(max(shares.soft * budget.caution * budget.limit, LEAST_ROOM * budget.target))
 
 

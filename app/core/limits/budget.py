@@ -50,7 +50,7 @@ class Rule(Struct, frozen=True):
     tokens: int | None = None
     """The estimate is over so many."""
     remaining_tokens: int | None = None
-    """At most so many are left of the window."""
+    """Tokens of the window, of which at most so many are left."""
     overflow: bool = False
     """The estimate is over the limit."""
     turns: int | None = None
@@ -61,7 +61,7 @@ class Shares(Struct, frozen=True):
     """The settings of `compaction`; ratios are shares of the limit."""
 
     trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70),)
-    """One of them is enough."""
+    """Rules of the trigger; one of them is enough."""
     floor_tokens: int = 4_096
     target: float = 0.50
     tail_turns: int = 3
@@ -107,11 +107,11 @@ class Budget(Struct, frozen=True):
     target: int
     """A compaction brings the view to at most this."""
     tail_turns: int
-    """So many whole turns before the current one, and that, stay verbatim."""
+    """Number of whole turns before the current one that stay verbatim, as that does."""
     tail: int
     """The verbatim tail takes at most this, but for the last user message."""
     tail_fill: int
-    """More turns stay while all of them take at most this."""
+    """Tokens up to which more turns stay."""
     summary: int
     """A summary chunk takes at most this."""
     fold: int
@@ -130,7 +130,7 @@ class Budget(Struct, frozen=True):
     given_way: int = 0
     """Tokens that were to be kept free, where that gave way to the prompt; else 0."""
     least_room: int = 1
-    """Beside the floor; with less of it the reserve gives way."""
+    """Tokens of room beside the floor; with less of it the reserve gives way."""
     roomier: Budget | None = None
     """Budget with a smaller reserve, if there is one."""
 

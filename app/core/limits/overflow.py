@@ -17,7 +17,7 @@ class Overflow(Struct, frozen=True):
     """The model's window, or a bucket of tokens per minute that is smaller than the request."""
     limit: int | None = None
     prompt: int | None = None
-    """Only where the error separates the prompt from the output."""
+    """Tokens of the prompt, if the error separates them from the output."""
     requested: int | None = None
     """Tokens that were counted against the limit: the prompt, with the output where that counts."""
     needs_pressure: bool = False

@@ -25,11 +25,11 @@ class Condition(Struct, frozen=True):
     tokens: int = 0
     """The view has more than so many."""
     since: int | None = None
-    """So do the messages after the last summary."""
+    """Tokens that the messages after the last summary exceed."""
     turns: int | None = None
-    """More than so many whole turns are not summarised."""
+    """Number that the whole turns without a summary exceed."""
     messages: int | None = None
-    """At least so many messages would be summarised."""
+    """Least number of messages that would be summarised."""
 
     def holds(self, size: Size) -> bool:
         return (

@@ -22,7 +22,7 @@ from app.core.recall.index import Index, Weights
 ASKING_FLOOR = 0.30
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
 STATING_FLOOR = 0.65
-"""The same for a message without a question mark."""
+"""Floor for a message without a question mark."""
 FULL_MATCH = 0.40
 """Share from which on all of the budget is used; below it a part."""
 LITTLE = 2.0

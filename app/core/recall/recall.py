@@ -63,7 +63,7 @@ KEPT_TURN = 0.5
 KEPT_ROOMS = 2
 """The quotations that stay take at most so many times the room for one message."""
 LEAST_TOKENS = 20
-"""Less room than this is not used."""
+"""Least room that is used, in tokens."""
 
 Hidden = Mapping[int, tuple[str, ...]]
 """The messages that are not whole in a view, with what is left of each."""
@@ -351,7 +351,7 @@ class _Recaller:
         return f"{OPENING}\n{body}"
 
     def _quotation(self, passage: Passage) -> str:
-        """Nothing in it begins a line but its heading: what it quotes goes on behind a tab."""
+        """Text of a quotation. Only its heading begins a line: what it quotes goes on behind a tab."""
         text = text_of(self._messages[passage.message], passage)
         return f"{self._heading(passage)}: {indented(text)}"
 

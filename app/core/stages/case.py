@@ -64,7 +64,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
-        """Before which results are masked."""
+        """Boundaries before which results are masked."""
         return self.masking.boundaries if self.masking else ()
 
     @lazy

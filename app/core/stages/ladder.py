@@ -40,7 +40,7 @@ class Decision(Struct, frozen=True, dict=True):
     """Decision about a request: what will be sent, and what was done."""
 
     view: View | None
-    """None: the client's own bytes."""
+    """View that is sent; None for the client's own bytes."""
     actions: tuple[str, ...] = ()
     why: Reasons = ()
     """Why something could not be done."""
@@ -64,7 +64,7 @@ class Decision(Struct, frozen=True, dict=True):
 
 
 UNTOUCHED = Decision(None)
-"""Nothing was due."""
+"""Decision where nothing was due."""
 
 
 def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
@@ -202,7 +202,7 @@ def _made_to_fit(case: Case, view: View) -> Iterator[tuple[StepName, View]]:
 
 
 def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tuple[StepName, View]]:
-    """Each stage tried before the next."""
+    """Views that each stage leaves, in their order."""
     policy, budget, cost = case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
     if policy.fit:

@@ -104,7 +104,7 @@ def _most_said_again(conversation: Conversation, view: View, units: Sequence[_Un
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int) -> int:
-    """Before which unit the droppable ones go, if each unit in turn was the end of a request."""
+    """Number of the first unit that must be kept, if each unit in turn was the end of a request."""
     gone, tokens = 0, fixed
     for number, unit in enumerate(units):
         tokens += unit.tokens

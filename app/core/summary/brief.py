@@ -16,11 +16,12 @@ class SummaryBrief(Struct, frozen=True):
     model: str
     prompt: str
     input_tokens: int
-    """One call reads a transcript of at most this."""
+    """Most tokens of a transcript that one call reads."""
     part_tokens: int
     """Most tokens of a part: what exceeds one call is read in parts."""
     source_tokens: int | None = None
-    """One summary stands for at most this, one of everything aside: a larger range becomes several. None: no bound."""
+    """Most tokens that one summary stands for, one of everything aside: a larger range becomes several. None: no
+    bound."""
     update_prompt: str = ""
     """Prompt where there is a summary to go on from; the same prompt if empty."""
     focus: str = ""

@@ -135,7 +135,7 @@ async def drive_async(
     perform: Callable[[Effect], Awaitable[Reply]],
     beside: Callable[[Callable[[], Effect | Compaction]], Awaitable[Effect | Compaction]],
 ) -> Compaction:
-    """Likewise for effects that take time. `beside` takes the flow's own steps: for a long history they take some."""
+    """Drive a flow whose effects take time. `beside` takes the flow's own steps: for a long history they take some."""
     reply: Reply = None
     while not isinstance(asked := await beside(partial(_step, flow, reply)), Compaction):
         reply = await perform(asked)

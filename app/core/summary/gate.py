@@ -13,7 +13,7 @@ from app.core.tokens.usage import UNBILLED, Bill, Tokens
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
-"""Over this share of what it replaces, a summary saves too little to lose the original for."""
+"""Share of what it replaces over which a summary saves too little to lose the original for."""
 
 MISCOUNT = 1.25
 """Factor by which we may count more where the provider cut an answer off at so many tokens: another tokenizer."""
@@ -39,7 +39,7 @@ class Ending(Enum):
     FINISHED = auto()
     """The model ended it by itself."""
     CUT_OFF = auto()
-    """There was no room for more."""
+    """Room ran out before the end."""
     REFUSED = auto()
     CALLED = auto()
     """The model calls a tool, in place of text or beside it."""

@@ -197,7 +197,8 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
 
 
 def _tells_of_error(text: str) -> bool:
-    """Not every format has a mark for it: an error shows in how the result begins, or in a member of its JSON."""
+    """Whether a result tells of an error. Not every format has a mark for it: it shows in how the result begins, or in
+    a member of its JSON."""
     if ERROR_OPENER.match(text):
         return True
     try:

@@ -44,7 +44,7 @@ class NewRules(Struct, frozen=True):
 
     kept: tuple[Rule, ...] = ()
     left_out: tuple[Rule, ...] = ()
-    """There is no room for these."""
+    """Rules that there is no room for."""
 
     def between(self, start: int, stop: int) -> tuple[list[str], int]:
         """The rules of a part of these messages, and how many of it are left out."""

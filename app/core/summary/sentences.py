@@ -33,12 +33,12 @@ _SAME_SIGN = {ord("’"): "'", ord("ʼ"): "'", ord("\u00a0"): " ", ord("\u202f")
 
 
 class Sentence(Struct, frozen=True):
-    """One, or a heading with the list under it."""
+    """A sentence, or a heading with the list under it."""
 
     text: str
     """Letter by letter."""
     read: str
-    """The same without what is quoted in it, for patterns; it begins with a word."""
+    """Text without what is quoted in it, for patterns; it begins with a word."""
     items: tuple[Sentence, ...] = ()
     """Items of a list, one by one."""
 

@@ -35,7 +35,7 @@ def addressed(chunk: SummaryChunk) -> SummaryChunk:
 
 
 def renumbered(chunk: SummaryChunk, version: int) -> SummaryChunk:
-    """The same as another version of its range."""
+    """The chunk as another version of its range."""
     return addressed(replace(chunk, version=version))
 
 

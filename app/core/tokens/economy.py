@@ -61,7 +61,7 @@ class Change(Struct, frozen=True):
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
-    """None where the prompt is warm and nobody knows what that is worth."""
+    """Rates of a price; None where the prompt is warm and nobody knows what that is worth."""
     if not warm:
         return Rates(price.prompt, price.prompt)
     if price.cached is None:

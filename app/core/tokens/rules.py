@@ -39,7 +39,7 @@ class OneByOne(Struct, frozen=True):
     preamble: int
     """Tokens before the tools."""
     must_call: int
-    """The same, where the answer has to be a call."""
+    """Tokens before the tools, where the answer has to be a call."""
     call: int
     """Tokens around the name and the arguments of each."""
     result: int
@@ -65,7 +65,7 @@ class CountingRules(Struct, frozen=True):
     hides_tools: bool = False
     """The model is not shown tools that it may not call (`tool_choice: none`)."""
     shows_schema: bool = True
-    """Not where the answer is only held to the schema of the response format, without a word in the prompt."""
+    """False if the answer is only held to the schema of the response format, without a word in the prompt."""
     schema_extra: int = 0
     """Tokens around the schema."""
     message: int = 3
@@ -76,7 +76,7 @@ class CountingRules(Struct, frozen=True):
     call_extra: int = 0
     """Tokens that each call costs more."""
     unkept_call_extra: int = 0
-    """The same, for a call that the provider does not know by an id of its own."""
+    """Tokens that a call costs more which the provider does not know by an id of its own."""
     required_extra: int = 0
     """Tokens that tools cost more where the answer has to be a call."""
     one_by_one: OneByOne | None = None

@@ -81,7 +81,8 @@ class _Writer:
                 return ["any"]
 
     def _union(self, options: list[Any], indent: str) -> list[str]:
-        """One that may be null stands below its name, an option a line, each with its format."""
+        """Write alternatives. A union that may be null stands below its name, an option a line, each with its
+        format."""
         types = [self._type(option, indent) for option in options]
         if "null" not in types:
             return types
@@ -98,7 +99,7 @@ class _Writer:
         return self._repeated(options)
 
     def _repeated(self, texts: list[str]) -> list[str]:
-        """The same texts, whose length takes up room: what stands once in a schema may be written many times."""
+        """Count texts that stand once in a schema and may be written many times: their length takes up room."""
         self._room -= sum(map(len, texts))
         return texts
 
@@ -117,7 +118,7 @@ class _Writer:
         return f"({text})[]" if len(options) > 1 and "\n" not in text else f"{text}[]"
 
     def _object(self, schema: Schema, indent: str) -> str:
-        """On one line, or one line a property where any of them has something to say."""
+        """Write an object on one line, or one line a property where any of them has something to say."""
         properties = _properties(schema)
         if not properties:
             return "object"

@@ -62,7 +62,7 @@ class Decided(Struct, frozen=True):
     limit: int
     """Tokens of the window that the prompt may use."""
     trigger: int
-    """Over this many tokens a compaction is due, where the trigger counts tokens."""
+    """Tokens over which a compaction is due, where the trigger counts tokens."""
     actions: tuple[str, ...] = ()
     """Actions on its history, in their order."""
     reason: str | None = None

@@ -177,7 +177,7 @@ def _view_tokens(conversation: Conversation, path: Path) -> int:
 
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
-    """At most so many tokens has the view over a path without masks."""
+    """Tokens of the view over a path without masks, at most."""
     beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _again(conversation, path))
     return conversation.instruction_tokens + path.tokens + beside + conversation.transcript.tokens(path.covered)
 

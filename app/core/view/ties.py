@@ -41,7 +41,7 @@ class Tied(Struct, frozen=True):
     """A view as its provider takes it."""
 
     view: View | None
-    """None for the history itself."""
+    """View that is sent; None for the history itself."""
     news: tuple[tuple[bytes, bytes], ...] = ()
     """Entries to be kept before the request is sent: places, each with a print or a mark."""
 
