@@ -57,7 +57,7 @@ from app.providers.providers import (
     Unspoken,
 )
 from app.providers.registry import tariff as list_tariff
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import CONNECT_SECONDS, HttpUpstream
 from app.providers.windows import Windows
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
@@ -149,7 +149,7 @@ def gate_of(
     passthrough: ASGIApp,
 ) -> Gate:
     """What stands before these."""
-    server, limits = settings.server, settings.limits
+    server = settings.server
     return Gate(
         app,
         chat=chat,
@@ -160,8 +160,6 @@ def gate_of(
         instance=instance,
         door=Door(server.host, server.allowed_hosts, server.allowed_origins),
         metrics=metrics,
-        header_count=limits.header_count,
-        header_bytes=limits.header_bytes,
         verbose=settings.log.level == "debug",
     )
 
@@ -192,8 +190,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
-    at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
-    room = BackgroundRoom(BackgroundLimits(*at_most))
+    room = BackgroundRoom(BackgroundLimits(limits.background_compactions))
     compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
@@ -294,7 +291,6 @@ def open_store(
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
-        listen_notify=storage.listen_notify == "auto",
         took=took,
         caches=caches,
     )
@@ -324,7 +320,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
     key = settings.api_key
     return HttpUpstream(
         settings.base_url,
-        connect=settings.connect_seconds,
+        connect=CONNECT_SECONDS,
         first_byte=settings.first_byte_seconds,
         between_bytes=settings.between_bytes_seconds,
         instance=instance,

@@ -17,6 +17,8 @@ FIRST_SUMMARY_SECONDS = 20.0
 """What a summary is expected to take before any was seen."""
 HOUR = 3_600.0
 
+LIKELY_REQUESTS = 3
+"""Requests after which a conversation is likely to come back: who asks once may not."""
 Place = tuple[str, str]
 """Whose conversation, and which."""
 

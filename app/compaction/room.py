@@ -13,8 +13,8 @@ Place = tuple[str, str]
 class BackgroundLimits:
     compactions: int
     """Under way at once."""
-    per_tenant: int
-    body_bytes: int
+    per_tenant: int = 8
+    body_bytes: int = 64_000_000
     """Of the histories that they are made from, all together; one tenant may have half of it."""
 
 

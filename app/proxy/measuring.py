@@ -66,7 +66,7 @@ class Measure:
     @lazy
     def least_remembered(self) -> int:
         """Nothing is made ahead for a history that is surely of at most so many tokens."""
-        return least_remembered(self.budget, self.rules.compaction.background.shares)
+        return least_remembered(self.budget)
 
     @lazy
     def decided(self) -> Decided:

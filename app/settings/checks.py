@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from app.settings.old_keys import OLD_KEYS
 from app.settings.places import earlier_database, home, sqlite_url
 from app.settings.secret import secret_beside
 from app.settings.settings import Settings
@@ -34,14 +35,19 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """Without its subject."""
+        """What was found and what to do, without its subject."""
         return f"{self.text.removesuffix('.')}. {self.remedy or ''}".rstrip()
 
 
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
-    """The database's place, the secret, the tokenizer tables, circles."""
+    """Findings about keys of earlier releases, the database's place, the secret, the tokenizer tables, circles."""
+    old = (_found_old(key) for key in settings.old_keys)
     tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.required)
-    return [*_check_place(settings), _check_secret(settings), tables, *_check_circular(settings)]
+    return [*old, *_check_place(settings), _check_secret(settings), tables, *_check_circular(settings)]
+
+
+def _found_old(key: str) -> Finding:
+    return Finding("warning", "settings", f"{key} is no setting any more and has no effect", OLD_KEYS[key])
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:

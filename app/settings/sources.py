@@ -63,7 +63,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 class PresetSource(PydanticBaseSettingsSource):
-    """What the chosen preset sets, under all that is set otherwise."""
+    """Settings of the chosen preset, under all that is set otherwise."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         raise NotImplementedError  # Only asked by the base class's own `__call__`.
@@ -73,11 +73,11 @@ class PresetSource(PydanticBaseSettingsSource):
         given = compaction if isinstance(compaction, Mapping) else {}
         chosen = given.get("preset", "default")  # Not checked yet: it may be a list, which no mapping looks up.
         chosen = "off" if chosen is False else chosen
-        preset: Mapping[str, Any] = next((values for name, values in PRESETS.items() if name == chosen), {})
+        settings = next((preset.settings for name, preset in PRESETS.items() if name == chosen), {})
         # A trigger is one thing: the preset's conditions would be joined to those that are set.
         return {
             section: {name: value for name, value in values.items() if (section, name) != ("compaction", "trigger")}
             if "trigger" in given
             else values
-            for section, values in preset.items()
+            for section, values in settings.items()
         }

@@ -25,6 +25,8 @@ class ConfigurationError(Exception):
 
 
 class Section(BaseModel):
+    """A section of the settings. Its docstring and those of its fields are its documentation: see `make generate`."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 

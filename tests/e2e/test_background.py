@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.compaction.room import BackgroundLimits
 from app.compaction.summariser import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until
@@ -218,13 +219,8 @@ def test_the_dry_run_tells_that_such_a_step_would_go_on(steno: StartSteno, held:
     assert held.begun == 1
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"compaction": {"background": {"shorten": False}}}, {"limits": {"background_compactions": 0}}],
-    ids=["not wanted", "nobody makes it meanwhile"],
-)
-def test_a_step_waits_for_its_summary_unshortened(steno: StartSteno, settings: dict[str, Any]) -> None:
-    proxy = steno(**settings)
+def test_a_step_waits_for_its_summary_unshortened_where_nobody_makes_it_meanwhile(steno: StartSteno) -> None:
+    proxy = steno(limits={"background_compactions": 0})
     grow(proxy, BELOW)
     told = ask_with_reports(proxy)
     assert (told["status"], told["reason"]) == ("summarized", None)
@@ -309,17 +305,18 @@ def test_one_at_a_time_for_a_conversation(steno: StartSteno, held: HeldSummaries
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
-        ({"background_compactions": 1}, 1),
-        ({"background_compactions_per_tenant": 1}, 3),
-        ({"background_bytes": 60_000}, 2),  # One history of 22 kB for each tenant's half, and two for all.
-        ({"background_bytes": 40_000}, 0),
+        ({"compactions": 1}, 1),
+        ({"compactions": 16, "per_tenant": 1}, 3),
+        ({"compactions": 16, "body_bytes": 60_000}, 2),  # One history of 22 kB for each tenant's half, and two for all.
+        ({"compactions": 16, "body_bytes": 40_000}, 0),
     ],
 )
 def test_limits_hold_for_all_and_for_each_tenant(
-    steno: StartSteno, held: HeldSummaries, limits: dict[str, int], expected: int
+    steno: StartSteno, held: HeldSummaries, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], expected: int
 ) -> None:
     """What finds no room is made after a later answer."""
-    proxy = steno(limits=limits)
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda _: BackgroundLimits(**limits))
+    proxy = steno()
     for name, first in (("one", 1), ("two", 101)):
         grow(proxy, name=name, first=first)
         grow(proxy, SOFT, OTHER_KEY, name=name, first=first + 200)
@@ -361,8 +358,8 @@ def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno
 
 @pytest.mark.parametrize(
     "background",
-    [{"enabled": False}, {"requests": 100}, {"ratio": 0.9}],
-    ids=["off", "too few requests", "too early"],
+    [{"enabled": False}, {"tokens_per_hour": 100_000_000}],
+    ids=["off", "too slow"],
 )
 def test_nothing_is_made_ahead_where_the_settings_say_so(
     steno: StartSteno, simulator: Simulator, background: dict[str, Any]
@@ -372,9 +369,8 @@ def test_nothing_is_made_ahead_where_the_settings_say_so(
     ask(proxy, FIRING - 1)
     until(lambda: settled(proxy))
     assert not simulator.summaries
-    if "ratio" not in background:
-        assert ask(proxy, FIRING)["status"] == "summarized"
-        until(lambda: len(calls_of(proxy, "summary")) == 1)
+    assert ask(proxy, FIRING)["status"] == "summarized"
+    until(lambda: len(calls_of(proxy, "summary")) == 1)
 
 
 @pytest.mark.parametrize("options", [{"compaction": False}, {"preset": "rolling"}, {"preset": "sliding-window"}])

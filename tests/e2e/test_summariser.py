@@ -531,6 +531,16 @@ def test_a_parameter_the_provider_refuses_is_dropped_or_swapped_and_remembered(
     assert {record.status for record in later} == {200}
 
 
+def test_a_reasoning_model_may_think_as_long_as_the_settings_say(steno: StartSteno, simulator: Simulator) -> None:
+    simulator.window = 128_000
+    simulator.models = {"o4-mini": Model("o4-mini")}
+    caps = []
+    for allowance in (1_000, 3_000):
+        assert status_of(steno(summary={"reasoning_allowance": allowance}), "o4-mini")["status"] == "summarized"
+        caps.append(simulator.summaries[-1].payload["max_completion_tokens"])
+    assert caps[1] - caps[0] == 2_000
+
+
 def test_a_busy_summariser_is_asked_again_after_the_pause_it_names(steno: StartSteno, simulator: Simulator) -> None:
     simulator.next_summary(status=429, retry_after=0.2)
     assert status_of(steno(), "gpt-4o")["status"] == "summarized"

@@ -42,6 +42,8 @@ class Policy:
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     marks: tuple[Mark, ...] = ()
     """By which instructions of the client are known, beside those that everybody's are."""
+    failed_results: int = 0
+    """Latest failed tool calls that are appended to a summary as they are."""
     alternates: bool = False
     """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
 

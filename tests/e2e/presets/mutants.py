@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.e2e.presets import test_librechat as librechat
 from tests.e2e.presets import test_lightspeed_and_others as others
 from tests.e2e.running import StartSteno
 
+LIGHTSPEED = PRESETS["lightspeed"]
 Check = Callable[[Simulator, StartSteno], None]
 """A scenario: raises AssertionError where the preset does not behave."""
 
@@ -72,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "app.settings.sources.PRESETS",
         {
             **PRESETS,
-            "lightspeed": {"compaction": {**PRESETS["lightspeed"]["compaction"], "tail": {"max_ratio": 0.30}}},
+            "lightspeed": replace(LIGHTSPEED, compaction={**LIGHTSPEED.compaction, "tail": {"max_ratio": 0.30}}),
         },  # a share of the limit, which is less than the window
         others.check_lightspeed_tail,
     ),
@@ -83,5 +84,5 @@ MUTANTS: tuple[Mutant, ...] = (
         frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
         others.check_rolling,
     ),
-    Mutant("off", "app.settings.sources.PRESETS", {**PRESETS, "off": {}}, others.check_off),
+    Mutant("off", "app.settings.sources.PRESETS", {**PRESETS, "off": PRESETS["default"]}, others.check_off),
 )

@@ -848,7 +848,7 @@ def test_position_pruning_is_off_by_default(simulator: Simulator, steno: StartSt
 
 @checklist("B3")
 def test_position_pruning_clears_what_is_old_and_leaves_what_is_new(simulator: Simulator, steno: StartSteno) -> None:
-    settings: Any = {"position_pruning": {"enabled": True}}
+    settings: Any = {"session_pruning": {"mode": "position"}}
     proxy = steno(compaction=FADING | settings, models=wide(400_000, simulator))
     talk = [*old_and_new(60_000), QUESTION]
     assert context(post(proxy.url, chat(talk)))["actions"] == ["trimmed", "cleared"]
@@ -877,7 +877,7 @@ def test_position_pruning_clears_what_is_old_and_leaves_what_is_new(simulator: S
 def test_position_pruning_leaves_small_results_and_the_last_three_turns_of_the_assistant(
     simulator: Simulator, steno: StartSteno
 ) -> None:
-    settings: Any = {"position_pruning": {"enabled": True}}
+    settings: Any = {"session_pruning": {"mode": "position"}}
     proxy = steno(compaction=FADING | settings, models=wide(400_000, simulator))
     body = chat([*old_and_new(49_996), QUESTION])
     post(proxy.url, body)

@@ -8,12 +8,14 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.core.stages.session_pruning import SessionPruning
 from app.core.summary.prompts import FOLD_NOTE
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
@@ -729,21 +731,21 @@ def cleared(payload: Messages, history: Messages) -> list[int]:
 @checklist("F3")
 @pytest.mark.parametrize(("minimum", "expected"), [(30_001, []), (30_000, [1, 2, 4, 5, 7])])
 def test_tool_results_are_cleared_but_for_the_last_and_the_protected_and_only_for_a_gain(
-    simulator: Simulator, steno: StartSteno, minimum: int, expected: list[int]
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, minimum: int, expected: list[int]
 ) -> None:
     """Ten results of 6,000 characters: 3, 6 and 9 are of a protected tool, the last two are kept, 30,000 can go."""
-    session = {
-        "mode": "adaptive",
-        "keep_last_assistants": 2,
-        "min_prunable_tool_chars": minimum,
-        "deny": ["mem*"],
-        "soft_trim_max_chars": 6_000,
-        "hard_clear_ratio": 0.05,
-        "soft_trim_ratio": 0.05,
-        "hard_clear_placeholder": "[cleared]",
-    }
+    with_numbers_of_anthropic = partial(
+        SessionPruning,
+        keep_last_assistants=2,
+        min_prunable_tool_chars=minimum,
+        soft_trim_max_chars=6_000,
+        hard_clear_ratio=0.05,
+        soft_trim_ratio=0.05,
+        hard_clear_placeholder="[cleared]",
+    )
+    monkeypatch.setattr("app.settings.policies.SessionPruning", with_numbers_of_anthropic)
     simulator.window = 128_000
-    url = steno(**of_preset("openclaw-adaptive", 128_000, session_pruning=session)).url
+    url = steno(**of_preset("openclaw-adaptive", 128_000, mask={"deny": ["mem*"]})).url
     history = tool_steps(10, 6_000)
     answered = post(url, chat(history, tools=TOOLS))
     assert cleared(sent(simulator.chats[0]), history) == expected
