@@ -29,6 +29,9 @@ MINUTES ?= 1
 SCALE ?= 1.0
 SUMMARY ?= 2000
 OUT ?=
+N ?=
+JOBS ?=
+MUTANTS_ARGS ?=
 TREE ?=
 START ?=
 WITH ?=
@@ -43,7 +46,11 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format generate lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
+=======
+.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
+>>>>>>> main
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -112,6 +119,11 @@ coverage: dev-env ## the unit tests, which have to cover app/core to the last br
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
+
+mutants: dev-env ## change the code in N places and see whether a test fails; options: N=200 SEED=7 ONLY=app/core JOBS=1 MUTANTS_ARGS=--again
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m lab.benchmarks.mutants --number '$(or $(N),200)' --seed '$(or $(SEED),7)' --jobs '$(or $(JOBS),1)' \
+		$(if $(ONLY),--only $(ONLY)) $(MUTANTS_ARGS)
 
 openapi: dev-env ## write docs/openapi.json anew, and the examples in it, from docs/rest.md and docs/streams
 	PYTHONPATH=. $(VENV)/python scripts/write_openapi.py
@@ -294,7 +306,7 @@ image: dev-env ## build the container image without Docker and try it: see scrip
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
-	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .cache dist build
+	rm -rf .venv .tables .bench .clients .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-env:

@@ -1,4 +1,4 @@
-"""What Steno itself refuses or cannot do, as the client sees it: OpenAI's error envelope and codes.
+"""Errors of Steno itself, as the client sees them: OpenAI's error envelope and codes.
 
     StenoError
       BodyTooLarge            413  request_too_large
@@ -53,7 +53,7 @@ class StenoError(Exception):
     type: ClassVar[str] = "api_error"
     code: ClassVar[str] = "internal_error"
     repeatable: ClassVar[bool] = False
-    """Whether the same request may succeed later; otherwise a header asks SDKs not to retry."""
+    """True if the same request may succeed later; otherwise a header asks SDKs not to retry."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -100,7 +100,7 @@ class UnsupportedMediaType(_RequestError):
 
 
 class WebSocketNotSpoken(_RequestError):
-    """With this status, and at once, clients that try a WebSocket first go on over HTTP."""
+    """Refusal of a WebSocket. With this status, and at once, clients that try one first go on over HTTP."""
 
     status, code = 426, "websocket_not_spoken"
 
@@ -114,7 +114,7 @@ class BadTarget(_RequestError):
 
 
 class MethodNotAllowed(_RequestError):
-    """`allowed`: the methods that the path has, or those that are relayed."""
+    """Refuse the method. `allowed`: the methods that the path has, or those that are relayed."""
 
     status, code = 405, "method_not_allowed"
 
@@ -168,7 +168,7 @@ class SummaryNotFound(_RequestError):
 
 
 class SummaryNotActive(_RequestError):
-    """It was replaced or deactivated: somebody was quicker."""
+    """The summary was replaced or deactivated: somebody was quicker."""
 
     status, code = 409, "summary_not_active"
 
@@ -180,7 +180,7 @@ class MessagesNotKept(_RequestError):
 
 
 class TooManyCompactions(_RequestError):
-    """Of one tenant, demanded in a minute."""
+    """One tenant demanded too many compactions in a minute."""
 
     status, type, code, repeatable = 429, "rate_limit_error", "too_many_compactions", True
 
@@ -206,7 +206,7 @@ class StorageUnavailable(StenoError):
 
 
 class CompactionFailed(StenoError):
-    """One that a client asked for."""
+    """A compaction that a client asked for failed."""
 
     status, type, code, repeatable = 503, "server_error", "compaction_unavailable", True
 
@@ -224,7 +224,7 @@ class UpstreamUnreachable(StenoError):
 
     def __init__(self, host: str) -> None:
         self.what = f"No connection to the provider at {host} could be made."
-        """Without what to do: where that is said with the setting's name."""
+        """Description of the failure without a remedy, for places that name the setting."""
         super().__init__(
             f"{self.what} Check that it is running, that its base_url in Steno's settings is right, and that Steno's"
             " machine may connect to it; `steno doctor` tries it."

@@ -94,7 +94,7 @@ log = structlog.get_logger("steno")
 
 
 class Application(FastAPI):
-    """Steno's own routes, with the gate before them: whatever comes passes it first."""
+    """Steno's own routes, with the gate before them: every request passes it first."""
 
     gate: Gate
 
@@ -106,9 +106,10 @@ class Application(FastAPI):
 
 
 def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: bool = True) -> Application:
-    """The application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
+    """Make the application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
 
-    `metrics`: where it counts, as one of several workers; `reports`: it logs what else is wrong, as one of them does.
+    `metrics`: those of this worker, if it is one of several. `reports`: log problems of the settings, as one worker
+    does.
     """
     instance, metrics = new_instance(), metrics or Metrics.of_one()
     services = open_services(settings, instance, metrics, reports=reports)
@@ -148,7 +149,7 @@ def gate_of(
     compacting: ASGIApp,
     passthrough: ASGIApp,
 ) -> Gate:
-    """What stands before these."""
+    """Make the gate before these applications."""
     server = settings.server
     return Gate(
         app,
@@ -165,7 +166,7 @@ def gate_of(
 
 
 def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
-    """The pages, and what they work with."""
+    """Add the inspector's pages, and the state that they work with."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     sessions = Sessions(server_secret(settings))
     app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table)
@@ -174,7 +175,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
 
 
 def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, reports: bool) -> Services:
-    """What the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
+    """Make everything that the routes work with. Raises `ConfigurationError` or `DatabaseURLError`."""
     tokenizer = Tokenizer(settings.tokenizer.folder)
     _refuse_fatal(check_settings(settings, tokenizer.missing), reports=reports)
     secret = server_secret(settings)
@@ -228,7 +229,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
 
 
 def _gauges(store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches) -> Gauges:
-    """What a worker's metrics say of its state, and where that is found."""
+    """Sources of a worker's gauges."""
     return {
         (DATABASE_UP, ()): lambda: store.state == "ok",
         (DATABASE_WRITABLE, ()): lambda: store.state == "ok" and store.not_written is None,
@@ -249,7 +250,7 @@ def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str], cach
 
 
 def policies_of(settings: Settings) -> Policies:
-    """Raises `ConfigurationError` where a preset and the settings beside it do not agree."""
+    """Make the policies. Raises `ConfigurationError` if a preset and the settings beside it do not agree."""
     try:
         return Policies(settings)
     except ValidationError as error:
@@ -257,19 +258,19 @@ def policies_of(settings: Settings) -> Policies:
 
 
 def has_list_prices(settings: Settings) -> bool:
-    """Whether calls are charged by the public prices."""
+    """True if calls are charged by the public prices."""
     return settings.list_prices and not settings.prices
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:
-    """The operator's prices, or the public ones: never both, whose currencies may differ."""
+    """Return the operator's prices, or the public ones: never both, whose currencies may differ."""
     if not has_list_prices(settings):
         return settings.tariff_of
     return lambda asked, answered: list_tariff(settings.base_model(asked), settings.base_model(answered))
 
 
 def open_tracer(settings: Settings) -> Tracer | None:
-    """What traces are recorded with, if they are wanted. Raises `ConfigurationError` where that is not installed."""
+    """Make the tracer, if traces are wanted. Raises `ConfigurationError` if OpenTelemetry is not installed."""
     if settings.telemetry.traces == "off":
         return None
     try:
@@ -284,7 +285,7 @@ def open_tracer(settings: Settings) -> Tracer | None:
 def open_store(
     settings: Settings, took: Callable[[float], object] = lambda _: None, caches: Caches | None = None
 ) -> Store:
-    """Raises `DatabaseURLError`. `took` is called with the seconds of each request's call."""
+    """Open the store. `took` is called with the seconds of each request's call. Raises `DatabaseURLError`."""
     storage = settings.storage
     return Store.open(
         storage.address,
@@ -297,7 +298,7 @@ def open_store(
 
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
-    """Every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
+    """Make every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
@@ -330,7 +331,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
 
 
 def _refuse_fatal(findings: Iterable[Finding], *, reports: bool) -> None:
-    """Logs what is wrong, if `reports`. Raises `ConfigurationError` for the first thing that prevents the start."""
+    """Log problems, if `reports`. Raises `ConfigurationError` for the first one that prevents the start."""
     for finding in findings:
         if finding.state == "fatal":
             raise ConfigurationError(finding.sentence)
@@ -344,7 +345,7 @@ def _log_finding(finding: Finding) -> None:
 
 
 async def _check_upstreams(providers: Iterable[Provider]) -> None:
-    """How each answered the question for its models: a wrong base URL shows at once, and not with the first chat."""
+    """Log each upstream's answer to the question for its models: a wrong base URL shows before the first chat."""
     for provider in providers:
         if (listed := await provider.windows.first_told()) is not None:
             _log_finding(await judge_upstream(provider, listed, provider.settings.api_key_env))

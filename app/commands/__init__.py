@@ -1,1 +1,1 @@
-"""What a person starts: serve, doctor, demo, replay, and the other commands of `steno`. Knows everything below."""
+"""Commands that a person starts: serve, doctor, demo, replay, and the others of `steno`. May use all other rooms."""

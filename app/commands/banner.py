@@ -10,7 +10,7 @@ from app.wire.paths import FORMAT_NAMES
 
 _NAMES = {"chat_completions": "Chat Completions", "responses": "Responses", "messages": "Messages"}
 _VARIABLES = {"chat_completions": "OPENAI_BASE_URL", "responses": "OPENAI_BASE_URL", "messages": "ANTHROPIC_BASE_URL"}
-"""What the providers' own SDKs read."""
+"""Variables that the providers' own SDKs read."""
 WIDTH = 18
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 CANNOT_START = 125
-"""Whoever was to start it could not; this and the next two as `env` and `timeout` have them."""
+"""Exit status where the command could not be started; this and the next two are as in `env` and `timeout`."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 FROM_A_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
@@ -26,7 +26,7 @@ class Child:
         """Signals that came before it ran."""
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Its exit status; negative where a signal ended it. Raises `OSError` where it cannot be started."""
+        """Run it; returns its exit status, negative if a signal ended it. Raises `OSError` if it cannot start."""
         with self._taking_signals():
             self._process = subprocess.Popen(command, env=environment)  # noqa: S603 - the user's own command
             for number in self._early:
@@ -54,7 +54,7 @@ class Child:
 
 
 def end_like(status: int) -> int:
-    """The exit status for a command that ended so. An interrupt ends this process, too, so that a shell's loop ends."""
+    """Exit status for a command that ended so. An interrupt ends this process, too, so that a shell's loop ends."""
     if status == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
@@ -62,7 +62,7 @@ def end_like(status: int) -> int:
 
 
 def _has_the_terminal() -> bool:
-    """Whether this process is in the foreground of a terminal."""
+    """True if this process is in the foreground of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

@@ -66,13 +66,13 @@ def steno(
 
 
 def _fail(message: str, status: int = 1) -> NoReturn:
-    """One line for the user, and the exit status."""
+    """Print one line for the user and exit with this status."""
     typer.echo(f"steno: {message}", err=True)
     raise typer.Exit(status)
 
 
 def _settings(config: str | None, **flags: Any) -> Any:
-    """The settings in effect, flags first. Ends the program where they cannot be used."""
+    """Return the settings in effect, flags first; exit if they are not valid."""
     from app.settings import ConfigurationError, load
 
     if config:
@@ -85,19 +85,19 @@ def _settings(config: str | None, **flags: Any) -> Any:
 
 
 def _silence_log() -> None:
-    """For commands that say themselves what happened."""
+    """Silence the log, for commands that report what happened themselves."""
     logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _refuse(*problems: tuple[object, str]) -> None:
-    """Ends the program with the first that is there."""
+    """Exit with the message of the first problem that exists."""
     for is_there, message in problems:
         if is_there:
             _fail(message)
 
 
 def _windows(written: str) -> tuple[int, ...]:
-    """Ends the program where one of them is no window."""
+    """Parse `--window`; exit if a number is no window."""
     try:
         windows = tuple(dict.fromkeys(map(int, written.split(","))))
     except ValueError:
@@ -107,7 +107,7 @@ def _windows(written: str) -> tuple[int, ...]:
 
 
 def _ratios(written: str) -> tuple[float, ...]:
-    """Ends the program where one of them is no share."""
+    """Parse `--recall-ratio`; exit if a number is no share."""
     try:
         ratios = tuple(dict.fromkeys(map(float, filter(None, written.split(",")))))
     except ValueError:
@@ -117,7 +117,7 @@ def _ratios(written: str) -> tuple[float, ...]:
 
 
 def _lab(module: str) -> Any:
-    """A module of the lab. Ends the program where the lab is not installed."""
+    """Import a module of the lab; exit if the lab is not installed."""
     from app.commands.lab import lab
     from app.settings import ConfigurationError
 
@@ -128,7 +128,7 @@ def _lab(module: str) -> Any:
 
 
 def _keep_quiet() -> None:
-    """For commands that run servers of their own and print what came of it."""
+    """Silence all logging, for commands that run servers of their own and print the result."""
     import structlog
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -333,7 +333,7 @@ Tenant = Annotated[str, typer.Option(help="Only this tenant; the first character
 
 
 def _with_store(config: str | None, database_url: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
-    """What comes of work on the store. Ends the program where there is none, or not what is looked for."""
+    """Run work on the store and return its result; exit if the store or the conversation is not there."""
     settings = _settings(config, storage={"url": database_url})
     _keep_quiet()
     from app.commands import conversations as stored

@@ -1,4 +1,4 @@
-"""`steno conversations`: what is stored of conversations, of every tenant, straight from the database.
+"""Stored conversations of every tenant, straight from the database, for `steno conversations`.
 
 Theory: the operator has the database, and needs neither a running Steno nor anybody's key for it; a caller has REST. A
 deletion is what one by another replica is: a Steno that runs meanwhile forgets the rest when it next looks.
@@ -35,7 +35,7 @@ class Found:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Store]:
-    """The store, which has to be there and of this release. Raises `StoreUnavailable`."""
+    """Open the store, which has to exist and be of this release. Raises `StoreUnavailable`."""
     store = open_store(settings)
     try:
         check = await store.check()
@@ -52,7 +52,7 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
 
 
 async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
-    """The latest of the tenants whose id begins so."""
+    """Return the latest conversations of the tenants whose id begins with `tenant`."""
     found: list[Found] = []
     for seen in await store.tenants():
         if seen.id.startswith(tenant):
@@ -62,7 +62,7 @@ async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
 
 
 async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
-    """Raises `NotFound`."""
+    """Return the only conversation with this id. Raises `NotFound`."""
     found = []
     for seen in await store.tenants():
         known = await store.conversation(seen.id, conversation_id) if seen.id.startswith(tenant) else None
@@ -76,13 +76,14 @@ async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
 
 
 async def delete(store: Store, conversation_id: str, tenant: str) -> None:
-    """Raises `NotFound`."""
+    """Delete a conversation. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
     await store.delete_conversation(found.tenant, conversation_id)
 
 
 async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
-    """All that is stored of it, as values for JSON; its messages are there if they were archived. Raises `NotFound`."""
+    """Return everything stored of a conversation, as values for JSON; its messages if they were archived. Raises
+    `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
     tenant, known = found.tenant, found.conversation
 
@@ -112,7 +113,8 @@ async def _all(read: Callable[[str | None], Any]) -> list[dict[str, Any]]:
 
 
 def show_list(found: Sequence[Found]) -> None:
-    """Three lines each: the id whole, to be copied, and what is known of it. For other programs a row."""
+    """Print three lines for each conversation: the id whole, to be copied, and facts about it. For other programs a
+    row."""
     if not on_terminal():
         for each in found:
             say_row(_row(each))
@@ -136,7 +138,7 @@ def _row(found: Found) -> Iterator[object]:
 
 
 def list_as_json(found: Sequence[Found]) -> None:
-    """What is known of each."""
+    """Print the facts about each conversation as JSON."""
     print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
 
 
@@ -147,12 +149,12 @@ def _as_json(known: StoredConversation) -> dict[str, Any]:
 
 
 def one_as_json(content: dict[str, Any]) -> None:
-    """What is shown of one; `export` has the rest."""
+    """Print as JSON what `show_one` shows; `export` has the rest."""
     print_json({name: content[name] for name in ("tenant", "conversation", "summaries")})
 
 
 def show_one(content: dict[str, Any]) -> None:
-    """In words, with the summaries whole."""
+    """Print a conversation in words, with its summaries whole."""
     known = content["conversation"]
     before, after = known["tokens_before"], known["tokens_after"]
     rows = {

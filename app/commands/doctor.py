@@ -30,16 +30,16 @@ from app.tokens.tokenizer import Tokenizer
 
 MOST_NAMES = 8
 CHAT = "/v1/chat/completions", "OPENAI_API_KEY"
-"""Where a round trip goes, and the variable with its key."""
+"""Path of a round trip, and the variable with its key."""
 MESSAGES = "/v1/messages", "ANTHROPIC_API_KEY"
 LONGEST_ANSWER = 16
 _STATES = {"ok": "ok", "warning": "warning", "problem": "problem", "fatal": "problem"}
-"""What is printed of a finding's state: the verdict says what keeps Steno from starting."""
+"""Printed state of a finding: the verdict says what keeps Steno from starting."""
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 async def examine(settings: Settings, model: str | None = None) -> list[Finding]:
-    """All that was found. `model`: a short request to it is sent through a Steno started for that."""
+    """Return all findings. With `model`, a short request to it is sent through a Steno started for that."""
     found = check_settings(settings, Tokenizer(settings.tokenizer.folder).missing)
     no_database = any(finding.state == "fatal" and finding.subject == "database" for finding in found)
     found = [
@@ -54,12 +54,12 @@ async def examine(settings: Settings, model: str | None = None) -> list[Finding]
 
 
 def is_healthy(found: Iterable[Finding]) -> bool:
-    """Whether nothing is wrong; warnings are not."""
+    """True if nothing is wrong; warnings are allowed."""
     return not any(_STATES[finding.state] == "problem" for finding in found)
 
 
 def show(found: Sequence[Finding], settings: Settings | None) -> None:
-    """The verdict and the findings, then all settings where they are given."""
+    """Print the verdict and the findings, then all settings if they are given."""
     say(verdict(found), fg="green" if is_healthy(found) else "red", bold=True)
     say("\nchecks")
     before_remedy = f"\n{'':11}-> " if on_terminal() else " -> "
@@ -74,7 +74,7 @@ def show(found: Sequence[Finding], settings: Settings | None) -> None:
 
 
 def show_json(found: Sequence[Finding], settings: Settings | None) -> None:
-    """The same for programs."""
+    """Print the same as `show` as JSON."""
     report = {
         "version": __version__,
         "starts": all(finding.state != "fatal" for finding in found),
@@ -88,14 +88,14 @@ def show_json(found: Sequence[Finding], settings: Settings | None) -> None:
 
 
 def check_prices(settings: Settings) -> Iterator[Finding]:
-    """How old the public prices are, where calls are charged by them."""
+    """Report the age of the public prices, if calls are charged by them."""
     if has_list_prices(settings):
         day = day_of_list_prices()
         yield Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old")
 
 
 def check_port(settings: Settings) -> Finding:
-    """Whether Steno could listen now."""
+    """Report whether Steno could listen now."""
     host, port = settings.server.host, settings.server.port
     subject = f"address {host}:{port}"
     try:
@@ -111,7 +111,7 @@ def check_port(settings: Settings) -> Finding:
 
 
 def round_trip(settings: Settings, model: str) -> Finding:
-    """A short request to the model, through a Steno with these settings. It is billed as any other."""
+    """Send a short request to the model, through a Steno with these settings. It is billed as any other."""
     subject, messages = f"round trip to {model}", [{"role": "user", "content": "Say OK."}]
     spoken = settings.upstream.speaks
     path, variable = CHAT if "chat_completions" in spoken else MESSAGES
@@ -145,7 +145,7 @@ def verdict(found: Iterable[Finding]) -> str:
 
 
 async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
-    """Providers and windows, and the database where it is not known already that there is none."""
+    """Report on providers and windows, and on the database unless it is known already that there is none."""
     store = Store.open("memory") if no_database else open_store(settings)
     providers = open_providers(settings, store, new_instance())
     try:
@@ -173,7 +173,7 @@ async def _ask(provider: Provider) -> tuple[Finding, ModelListing | None]:
 
 
 def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[Finding]:
-    """Every window by where it is from, and those that are larger than the provider says."""
+    """Report windows by their source, and those that are larger than the provider says."""
     windows, at = provider.windows, suffix(provider)
     by_source: dict[str, list[str]] = {}
     for name in windows.names():
@@ -194,7 +194,7 @@ def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[
 
 
 def judge_database(check: Check) -> Finding:
-    """What a look at the database showed."""
+    """Report what a look at the database showed."""
     subject, current, newest = f"database {check.place}", check.current_revision, check.head_revision
     if check.place == "memory":
         return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")

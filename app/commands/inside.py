@@ -17,7 +17,7 @@ ANSWER_SECONDS = 120.0
 
 @contextmanager
 def asking(settings: Settings) -> Iterator[httpx2.Client]:
-    """A client of it. Raises `ConfigurationError` for settings that cannot be used."""
+    """Start Steno and yield a client of it. Raises `ConfigurationError` if the settings are not valid."""
     in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
     with (
         serve(create_app(settings.model_copy(update={"storage": in_memory}), reports=False), lifespan="on") as server,

@@ -14,7 +14,7 @@ _COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical
 """ANSI codes, by level."""
 _DIM, _BOLD = "2", "1"
 _LAST = ("reason", "remedy", "conversation_id", "request_id")
-"""What explains comes after what happened, ids at the end."""
+"""Fields that come last: explanations after what happened, then ids."""
 _LEFT_OUT = ("event", "level", "logger", "timestamp", "exception")
 
 

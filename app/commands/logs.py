@@ -17,19 +17,19 @@ from app.proxy.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
 _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|ExceptionGroup)(?=:|$)')
-"""The lines of a traceback that say where an error came from and what kind it is."""
+"""Pattern of the lines of a traceback that say where an error came from and what kind it is."""
 
 
 Shape = Literal["auto", "json", "text"]
 
 
 def is_readable(shape: Shape) -> bool:
-    """Whether lines are written for people: where it is left open, on a terminal."""
+    """True if lines are written for people; if the setting leaves it open, on a terminal."""
     return shape == "text" or (shape == "auto" and sys.stdout.isatty())
 
 
 def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> None:
-    """Routes structlog and the standard library's loggers to standard output, or into a file for people."""
+    """Send structlog and the standard library's loggers to standard output, or into a file for people."""
     number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
     colors = file is None and _may_be_colored()
     render = Line(colors=colors) if readable else structlog.processors.JSONRenderer()
@@ -69,12 +69,12 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
 
 
 def _may_be_colored() -> bool:
-    """https://no-color.org"""
+    """True if https://no-color.org and the terminal allow colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _without_words(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """What a library logs, without the words of an error or the values of a call that it put into its text."""
+    """Keep a library's event, without the words of an error or the values of a call that it put into its text."""
     first, *rest = str(event["event"]).splitlines() or [""]
     if event["logger"] == "asyncio":
         first = first.partition("(")[0]
@@ -84,7 +84,7 @@ def _without_words(_logger: object, _method: str, event: structlog.typing.EventD
 
 
 def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """An error as its kind and its place in the code: its own words may be those of a message."""
+    """Show an error as its kind and its place in the code: its own words may be those of a message."""
     error = event.pop("exc_info", None)
     error = sys.exc_info() if error is True else error
     error = error[1] if isinstance(error, tuple) else error
@@ -94,7 +94,7 @@ def _where(_logger: object, _method: str, event: structlog.typing.EventDict) -> 
 
 
 def _places(error: BaseException) -> Iterator[str]:
-    """That it came from first, as in a traceback."""
+    """Places of an error, its origin first, as in a traceback."""
     origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if origin is not None:
         yield from _places(origin)
@@ -106,7 +106,7 @@ def _places(error: BaseException) -> Iterator[str]:
 
 
 def _unexpected(record: logging.LogRecord) -> bool:
-    """Leaves out the server's traceback of what was reported where it was decided: a broken answer, a failed start."""
+    """Drop the server's traceback of what was reported where it was decided: a broken answer, a failed start."""
     if record.exc_info and isinstance(record.exc_info[1], AbortedAnswer):
         return False
     # Starlette hands the failed start to the server as text; its last line names the error.

@@ -1,4 +1,4 @@
-"""`steno models`: the context windows Steno uses, and where each comes from."""
+"""Context windows that Steno uses, and the source of each, for `steno models`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOURCES = {
     "bundled": "Steno's table",
     "default": "a guess",
 }
-"""Where a window comes from, in words."""
+"""Sources of a window, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Sized:
 
 
 def key_variable(provider: Provider) -> str | None:
-    """The variable with the key for a question of ours. That of the default upstream is shown to no other one."""
+    """Name the variable with the key for a question of ours. The default upstream's key is shown to no other one."""
     own = provider.settings.api_key_env
     return own or ("OPENAI_API_KEY" if provider.name == DEFAULT_UPSTREAM else None)
 
 
 async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None]:
-    """What the provider answers, and the variable whose key it was asked with."""
+    """Ask the provider for its models; return its answer, and the variable whose key was used."""
     variable = key_variable(provider)
     key = os.environ.get(variable) if variable else None
     outcome = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
@@ -52,7 +52,8 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
 
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
-    """Of these models at the upstream that each goes to; of all that are known by name, if none is given."""
+    """Return the windows of these models, each at the upstream that it goes to; of all that are known by name, if
+    none is given."""
     store = Store.open("memory")
     providers = open_providers(settings, store, new_instance())
     try:
@@ -72,7 +73,7 @@ async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
 
 
 def show(found: Sequence[Sized]) -> None:
-    """A table that fits a terminal, or rows for other programs; a line where there is none to say why."""
+    """Print a table that fits a terminal, or rows for other programs; if it is empty, a line that says why."""
     if not found:
         say(
             "No provider lists its models, and the settings name none. Ask for one: steno models gpt-4o",
@@ -97,7 +98,7 @@ def show(found: Sequence[Sized]) -> None:
 
 
 def show_json(found: Sequence[Sized]) -> None:
-    """With the names of `GET /context/models`."""
+    """Print the windows as JSON, with the names of `GET /context/models`."""
     print_json(
         [
             {

@@ -1,4 +1,4 @@
-"""`steno plan`: what Steno would do to a request, in words. Providers are asked for their models, and nothing else."""
+"""Plan of a request in words, for `steno plan`. Providers are asked for their models, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS = {
     "exact_values": "exact values",
     "client_instructions": "the client's instructions, said again",
 }
-"""What the parts of a payload are called."""
+"""Names of the parts of a payload."""
 STATUSES = {
     "full": "Steno would forward it as it is.",
     "summarized": "Steno would replace older turns with summaries.",
@@ -33,18 +33,18 @@ STATUSES = {
 
 
 class UnusableRequest(Exception):
-    """What was given is not a request that Steno can plan."""
+    """The input is not a request that Steno can plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     model: str | None
     answer: dict[str, Any]
-    """Of `POST /context/plan`."""
+    """Answer of `POST /context/plan`."""
 
 
 def plan(settings: Settings, body: bytes, written: str | None, window: int | None) -> Planned:
-    """What would be done. Raises `UnusableRequest` and `ConfigurationError`.
+    """Return the plan of a request. Raises `UnusableRequest` and `ConfigurationError`.
 
     `written` is the name of the format; None: Responses where there is an `input`, otherwise Chat Completions.
     """
@@ -62,7 +62,7 @@ def plan(settings: Settings, body: bytes, written: str | None, window: int | Non
 
 
 def in_words(of: Planned) -> Iterator[str]:
-    """The lines to print."""
+    """Lines to print."""
     planned = of.answer
     context, budget = planned["context"], planned["budget"]
     tokens = context["tokens"]
@@ -88,7 +88,7 @@ def in_words(of: Planned) -> Iterator[str]:
 
 
 def _range(part: Mapping[str, Any]) -> str:
-    """Numbered from 1, as summaries number them to the model."""
+    """Range of messages, numbered from 1, as summaries number them to the model."""
     first, last = part.get("first_index"), part.get("last_index")
     if first is None or last is None:
         return ""

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 SPREADS = sys.platform == "linux"
-"""Whether the kernel spreads connections over all sockets that listen at one address (`lab/benchmarks/workers.py`).
+"""True if the kernel spreads connections over all sockets that listen at one address (`lab/benchmarks/workers.py`).
 Where several processes share one socket, whoever is awake takes most of a crowd."""
 
 ASK_SECONDS = 0.5
@@ -25,12 +25,12 @@ def url_of(host: str, port: int) -> str:
 
 
 def near(host: str) -> str:
-    """By which this machine reaches a server that listens there, be it at all of its addresses."""
+    """Return the address by which this machine reaches a server that listens there, be it at all of its addresses."""
     return _ANY_ADDRESS.get(host, host)
 
 
 def take(host: str, port: int) -> list[socket.socket]:
-    """A socket at each address of the host, bound and not listening: nobody else gets the port. Raises `OSError`."""
+    """Bind a socket at each address of the host, without listening: nobody else gets the port. Raises `OSError`."""
     taken: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(
@@ -45,18 +45,19 @@ def take(host: str, port: int) -> list[socket.socket]:
 
 
 def beside(taken: Iterable[socket.socket]) -> list[socket.socket]:
-    """For one of several processes: further sockets at the same addresses, which it alone listens on."""
+    """Bind further sockets at the same addresses, for one of several processes to listen on alone."""
     return [_bound(_sharing(socket.socket(each.family, each.type, each.proto)), each.getsockname()) for each in taken]
 
 
 def share(taken: Iterable[socket.socket]) -> None:
-    """Lets `beside` bind to them, too. Not before they are bound: another program's port would be shared as well."""
+    """Let `beside` bind to these sockets' addresses, too. Called only once they are bound: another program's port
+    would be shared as well."""
     for each in taken:
         _sharing(each)
 
 
 def holder(host: str, port: int) -> str | None:
-    """Who listens there, in a few words; None where that cannot be seen."""
+    """Describe who listens there, in a few words; None if that cannot be seen."""
     process = _listening_process(port)
     if _is_steno(host, port):
         return f"another Steno{f' (process {process[0]})' if process else ''}"
@@ -74,7 +75,7 @@ def _is_steno(host: str, port: int) -> bool:
 
 
 def _listening_process(port: int) -> tuple[int, str] | None:
-    """Its id and name, as Linux shows them of processes that one may look into."""
+    """Id and name of the process that listens, as Linux shows them of processes that one may look into."""
     sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""How far a command is, on standard error: a bar on a terminal, elsewhere a line for each tenth."""
+"""Progress of a command on standard error: a bar on a terminal, elsewhere a line for each tenth."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 PARTS = 10
-"""Lines for a whole, where there is no terminal: by share and not by time, so that a log is short and always alike."""
+"""Number of lines for a whole where there is no terminal: by share and not by time, so that a log is short and
+always alike."""
 
 Advance = Callable[[object], None]
 """Called with each request that is done."""
 Begin = Callable[[str, int], Advance]
-"""The name of a piece of work, and how many requests it has."""
+"""Called with the name of a piece of work and its number of requests."""
 
 
 @contextmanager

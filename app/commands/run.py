@@ -43,7 +43,8 @@ from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""How long the end waits for a summary that is being made: the command is over, and somebody waits for their shell."""
+"""Seconds that the end waits for a summary that is being made: the command is over, and somebody waits for their
+shell."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
 
@@ -60,9 +61,9 @@ class Options:
 
 
 def run(command: Sequence[str], options: Options) -> int:
-    """The command's exit status; negative where a signal ended it.
+    """Run the command and return its exit status; negative if a signal ended it.
 
-    Raises `ConfigurationError` and `StoreError` before anything runs, and `OSError` where it cannot be started.
+    Raises `ConfigurationError` and `StoreError` before anything runs, and `OSError` if it cannot be started.
     """
     environment = dict(os.environ)
     with ExitStack() as stack:
@@ -82,7 +83,7 @@ def run(command: Sequence[str], options: Options) -> int:
 
 
 def settings_of(options: Options, upstream: str | None, environment: Mapping[str, str]) -> Settings:
-    """The settings of a run. Raises `ConfigurationError`.
+    """Return the settings of a run. Raises `ConfigurationError`.
 
     A plain DATABASE_URL is the command's own. The provider is the one that is named, else that of Steno's settings,
     else the one that the command itself would go to: what Steno is about to replace in its environment.
@@ -109,7 +110,7 @@ def settings_of(options: Options, upstream: str | None, environment: Mapping[str
 
 
 def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Where the command's requests would go without Steno."""
+    """Settings for the providers that the command's requests would go to without Steno."""
     found: dict[str, Any] = {}
     openai = next(filter(None, map(environment.get, OPENAI_VARIABLES)), None)
     anthropic = next(filter(None, map(environment.get, ANTHROPIC_VARIABLES)), None)
@@ -125,14 +126,14 @@ def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_anthropic(settings: Settings) -> bool:
-    """Whether Messages can go to Anthropic alone."""
+    """True if Messages can go to Anthropic alone."""
     hosts = {at.host for at in settings.all_upstreams.values() if "messages" in at.speaks}
     return hosts == {ANTHROPIC}
 
 
 @contextmanager
 def _simulated(options: Options) -> Iterator[str]:
-    """A scripted provider in this process: its base URL."""
+    """Run a scripted provider in this process; yields its base URL."""
     count = Tokenizer(load().tokenizer.folder).counter(rules_for("gpt-4o").encoding)
     with (
         lab("simulator")
@@ -149,7 +150,7 @@ class LogFile:
 
 
 class _Counting(logging.Handler):
-    """Counts what somebody should look at."""
+    """Counts warnings and errors, which somebody should look at."""
 
     def __init__(self, log: LogFile) -> None:
         super().__init__(logging.WARNING)
@@ -161,7 +162,8 @@ class _Counting(logging.Handler):
 
 @contextmanager
 def _log_file(settings: Settings) -> Iterator[LogFile]:
-    """Where Steno's log goes, for its owner alone; gone at the end if nothing in it is a warning or worse."""
+    """Send Steno's log to a file for its owner alone; the file goes at the end if nothing in it is a warning or
+    worse."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
     log = LogFile(Path(name))
     with os.fdopen(number, "w", encoding="utf-8") as file:
@@ -177,7 +179,7 @@ def _log_file(settings: Settings) -> Iterator[LogFile]:
 
 @contextmanager
 def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Iterator[str]:
-    """Steno's address. Raises `ConfigurationError` or `StoreError` where it cannot serve."""
+    """Run Steno; yields its address. Raises `ConfigurationError` or `StoreError` if it cannot serve."""
     sys.setswitchinterval(SWITCH_SECONDS)
     listener = _listener(settings, port)
     taken = listener.getsockname()[1]
@@ -235,7 +237,7 @@ def _sum_up(spent: Spent, log: LogFile) -> None:
 
 
 def _say(line: str) -> None:
-    """On standard error: what the command writes to standard output may be somebody's input."""
+    """Print to standard error: what the command writes to standard output may be somebody's input."""
     typer.secho(line, err=True, dim=True)
 
 

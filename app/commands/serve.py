@@ -19,7 +19,7 @@ SPARE_FILES = 200
 
 
 def serve(settings: Settings) -> str | None:
-    """Serves until it is stopped. What kept it from starting, or None."""
+    """Serve until stopped. Return the reason why it did not start, or None."""
     configure_logging(settings.log.level, settings.log.format)
     try:
         taken = ports.take(settings.server.host, settings.server.port)
@@ -35,7 +35,7 @@ def serve(settings: Settings) -> str | None:
 
 
 def _allow_files(connections: int) -> None:
-    """A request has two connections, and the usual limit of a process is 1,024 files."""
+    """Raise the limit of open files: a request has two connections, and the usual limit of a process is 1,024 files."""
     wanted = 2 * connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

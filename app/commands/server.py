@@ -33,13 +33,13 @@ from app.store import StoreError
 log = structlog.get_logger("steno")
 
 SWITCH_SECONDS = 0.0005
-"""How long a worker thread keeps the interpreter when the event loop wants it, which is after each system call. With
-Python's own 5 ms a request waited twice as long beside a busy thread."""
+"""Seconds that a worker thread keeps the interpreter when the event loop wants it, which is after each system call.
+With Python's own 5 ms a request waited twice as long beside a busy thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What is known once it listens, and only there."""
+    """Facts that are known once the server listens, and only in its process."""
 
     database: str = ""
     loop: str = ""
@@ -57,7 +57,7 @@ def run(
     *,
     reports: bool = True,
 ) -> str | None:
-    """Serves until it is stopped. What kept it from starting, or None.
+    """Serve until stopped. Return the reason why it did not start, or None.
 
     `supervisor`: ends when this process is to stop; signals from a keyboard are then not meant for it. `reports`: it
     logs what is wrong with the settings.
@@ -94,7 +94,7 @@ def run(
 
 
 def announce(settings: Settings, taken: list[socket.socket], started: Started) -> None:
-    """Says what is in use and where: in one line, or to somebody at a terminal in a few."""
+    """Report what is in use and where: in one line, or to somebody at a terminal in a few."""
     host, port = taken[0].getsockname()[:2]
     if is_readable(settings.log.format):
         workers = settings.server.workers
@@ -129,11 +129,11 @@ def cannot_listen(settings: Settings, error: OSError) -> str:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """A signal that was obeyed already."""
+    """Ignore a signal that was obeyed already."""
 
 
 class _Server(uvicorn.Server):
-    """Says once that it listens, and is not ready any more as soon as it is asked to stop."""
+    """Server that says once that it listens, and is not ready any more as soon as it is asked to stop."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class _Server(uvicorn.Server):
         self._on_start(Started(place, type(loop).__module__.partition(".")[0], http, estimated))
 
     def _stop(self) -> None:
-        """The supervisor says so, or is gone."""
+        """Stop, because the supervisor says so or is gone."""
         if self._supervisor is not None:
             asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
         self.handle_exit(signal.SIGTERM, None)

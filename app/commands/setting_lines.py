@@ -33,9 +33,9 @@ LONGEST_VALUE = 60
 class InEffect:
     key: str
     value: str
-    """As JSON, or in words where it is a secret or long."""
+    """The value as JSON, or in words where it is a secret or long."""
     source: str | None
-    """Who set it; None for a default."""
+    """Where the value was set; None for a default."""
 
     @property
     def line(self) -> str:
@@ -44,7 +44,7 @@ class InEffect:
 
 
 def in_effect(settings: Settings) -> Iterator[InEffect]:
-    """Every setting."""
+    """Yield every setting in effect."""
     defaults, unflagged = Settings.model_construct(), _without_flags()
     for key, _ in every_setting():
         value, source = _value(settings, key), None
@@ -72,7 +72,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _without_flags() -> Settings | None:
-    """The settings as environment and file make them; None where they need a flag to be usable."""
+    """Load the settings that environment and file make; None if they need a flag to be valid."""
     try:
         return load()
     except ConfigurationError:
@@ -80,7 +80,7 @@ def _without_flags() -> Settings | None:
 
 
 def _source(key: str) -> str:
-    """Who set a setting, among environment and file, in order of precedence."""
+    """Name the source of a setting, among environment and file, in order of precedence."""
     environment = {name.upper(): value for name, value in os.environ.items()}
     if (name := environment_name(key)) in environment:
         return name
@@ -93,7 +93,7 @@ def _source(key: str) -> str:
 
 
 def _holds(section: str, key: str) -> bool:
-    """Whether a variable that sets a whole section, as JSON, sets this key of it."""
+    """True if a variable that sets a whole section, as JSON, sets this key of it."""
     try:
         content = msgspec.json.decode(section)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""What a run spent and saved, as the ledger has it."""
+"""Sums that a run spent and saved, from the ledger."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Spent:
     """Sums over the calls of one run."""
 
     requests: int = 0
-    """Calls of the command that the provider answered."""
+    """Calls of the command that the provider answered with success."""
     refused: int = 0
-    """Those that it answered with an error."""
+    """Calls that the provider answered with an error."""
     compacted: int = 0
     summaries: int = 0
     estimated: int = 0
@@ -29,15 +29,15 @@ class Spent:
     cost: float = 0.0
     summary_cost: float = 0.0
     saved_cost: float = 0.0
-    """What the command's own requests would have cost beyond this; negative where less."""
+    """Cost that the command's own requests would have had beyond this; negative if they would have cost less."""
     too_large: int = 0
     """Requests that came larger than the model's window leaves room for."""
     too_large_saved_cost: float = 0.0
-    """What was saved on those."""
+    """Cost saved on the requests that came too large."""
     unpriced: int = 0
     """Calls whose cost is not known."""
     in_dollars: bool = True
-    """No price was the operator's own, which is in a currency that nobody names."""
+    """True if no price was the operator's own, which is in a currency that nobody names."""
 
     def add(self, record: UsageRecord) -> None:
         if record.status != OK:
@@ -65,7 +65,7 @@ class Spent:
             self.too_large_saved_cost += record.saved_cost or 0.0
 
     def lines(self) -> Iterator[str]:
-        """In words; each fits a terminal."""
+        """Sums in words; each line fits a terminal."""
         yield (
             f"{_counted(self.requests, 'request')}, {self.compacted} of them compacted;"
             f" {_counted(self.summaries, 'summary', 'summaries')} made"

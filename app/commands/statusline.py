@@ -1,4 +1,4 @@
-"""`steno statusline`: what Steno did to the session of Claude Code that runs it, as one line.
+"""Line about a session of Claude Code that `steno statusline` prints: what Steno did to the session that runs it.
 
 Claude Code starts it after each answer, with a JSON object on standard input, and shows what it prints. So it has to be
 quick, and where there is nothing to say it says little: an error would stand in the user's terminal all the time.
@@ -15,11 +15,11 @@ from urllib.parse import quote, urlsplit
 USUAL_URL = "http://127.0.0.1:8080"
 ANSWER_SECONDS = 2.0
 RECORDS = 20
-"""Calls that are looked through for the latest one to the session's own model: others write titles and the like."""
+"""Number of calls searched for the latest one to the session's own model: others write titles and the like."""
 
 
 def status_line(given: bytes, environment: Mapping[str, str], url: str | None = None) -> str:
-    """The line to show; empty where `given` names no session, or what answers is no Steno.
+    """Return the line to show; empty if `given` names no session, or if the server that answers is no Steno.
 
     Asks with the key that Claude Code takes from the same environment: a session belongs to whoever holds its key.
     """
@@ -57,7 +57,7 @@ def _keys(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ask(scheme: str, address: str, session: str, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Status and body of the session's usage. Raises `OSError`, `HTTPException` and `ValueError`."""
+    """Return status and body of the session's usage. Raises `OSError`, `HTTPException` and `ValueError`."""
     kind = HTTPSConnection if scheme == "https" else HTTPConnection
     connection = kind(address, timeout=ANSWER_SECONDS)
     try:
@@ -97,7 +97,7 @@ def _parts(usage: Mapping[str, Any], model: str) -> Iterator[str]:
 
 
 def _short(tokens: int) -> str:
-    """Three digits or four."""
+    """Write a number of tokens with three or four digits."""
     if tokens < 1_000:
         return str(tokens)
     return f"{tokens / 1_000:.1f}k" if tokens < 999_950 else f"{tokens / 1_000_000:.1f}M"

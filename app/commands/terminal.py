@@ -1,4 +1,4 @@
-"""What commands print: in colours on a terminal, unless NO_COLOR says otherwise; elsewhere one line an entry."""
+"""Output of commands: in colours on a terminal, unless NO_COLOR says otherwise; elsewhere one line an entry."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import typer
 
 
 def say(text: str, *, file: TextIO | None = None, nl: bool = True, **style: Any) -> None:
-    """A line in that style, to standard output if no file is given."""
+    """Print a line in this style, to standard output if no file is given."""
     at = file or sys.stdout
     typer.echo(typer.style(text, **style) if style and may_be_coloured(at) else text, file=at, nl=nl, color=True)
 
 
 def say_row(cells: Iterable[object]) -> None:
-    """One entry for other programs: a line, with tabs between the cells."""
+    """Print an entry for other programs: a line, with tabs between the cells."""
     typer.echo("\t".join(" ".join(str(cell).split()) for cell in cells))
 
 
@@ -27,10 +27,10 @@ def print_json(value: Any) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether a person reads standard output, and not a program."""
+    """True if a person reads standard output, and not a program."""
     return sys.stdout.isatty()
 
 
 def may_be_coloured(file: TextIO) -> bool:
-    """https://no-color.org"""
+    """True if https://no-color.org and the terminal allow colours."""
     return file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

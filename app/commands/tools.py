@@ -1,4 +1,4 @@
-"""What commands have to be given so that they send their requests to Steno: docs/run.md says what was tried of it."""
+"""Arguments and variables that make a command send its requests to Steno: docs/run.md says what was tried of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 OPENAI_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
-"""Read by OpenAI's own clients, and by older ones and LiteLLM."""
+"""Variables read by OpenAI's own clients, and by older ones and LiteLLM."""
 ANTHROPIC_VARIABLES = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
-"""Read by Anthropic's own clients and Claude Code, and by LiteLLM."""
+"""Variables read by Anthropic's own clients and Claude Code, and by LiteLLM."""
 KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OPENCODE = "OPENCODE_CONFIG_CONTENT"
@@ -20,8 +20,8 @@ Arguments = list[str]
 
 
 FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
-"""Read by Claude Code: behind any other base URL than Anthropic's it believes in a window of 200,000 tokens and not in
-the model's own, unless it is told that Anthropic is behind it."""
+"""Variable read by Claude Code: behind any other base URL than Anthropic's it believes in a window of 200,000 tokens
+and not in the model's own, unless it is told that Anthropic is behind it."""
 
 
 def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
@@ -38,9 +38,9 @@ def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False) -> Arguments:
-    """The command as it is started. What a known tool reads elsewhere is added to it or to the environment.
+    """Return the command as it is started. A known tool that reads no variable gets arguments or other variables.
 
-    `anthropic`: whether it is Anthropic that Messages go to behind Steno.
+    `anthropic`: whether Messages go to Anthropic behind Steno.
     """
     name = PurePath(command[0]).name
     if name == "claude" and anthropic:
@@ -50,15 +50,16 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
 
 
 def _codex(command: Arguments, base_url: str, environment: dict[str, str]) -> Arguments:
-    """Codex reads no variable. As a provider of its own, and not as OpenAI's at another address: that one it asks by
-    WebSocket first, which Steno refuses. Without a key in the environment it sends the one of its login."""
+    """Configure Codex, which reads no variable, by arguments: as a provider of its own, and not as OpenAI's at
+    another address. That one it asks by WebSocket first, which Steno refuses. Without a key in the environment it
+    sends the one of its login."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]
 
 
 def _opencode(command: Arguments, base_url: str, environment: dict[str, str]) -> Arguments:
-    """opencode takes base URLs from its configuration alone, of which this variable is the last word."""
+    """Configure opencode, which takes base URLs from its configuration alone: this variable is the last word of it."""
     try:
         given = msgspec.json.decode(environment.get(_OPENCODE, "{}"), type=dict[str, Any])
     except msgspec.DecodeError:

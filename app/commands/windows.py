@@ -6,7 +6,7 @@ from app.settings import ModelSettings, Settings
 
 
 def at_window(settings: Settings, window: int) -> Settings:
-    """`window` in tokens. What else is set for models stays."""
+    """Return the settings with this context window (tokens) for every model; other limits stay as they are set."""
     limits = {"context_window": window, "max_input_tokens": None}
     models = (model.model_copy(update=limits) for model in settings.models)
     return settings.model_copy(update={"models": (*models, ModelSettings(match="*", context_window=window))})

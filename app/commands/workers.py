@@ -44,10 +44,10 @@ from app.tokens.tokenizer import Tokenizer
 log = structlog.get_logger("steno.workers")
 
 CONTEXT: ForkContext | SpawnContext = get_context("fork") if sys.platform == "linux" else get_context("spawn")
-"""How a worker begins. Elsewhere the system's own libraries do not survive a fork."""
+"""Start method of worker processes. Outside Linux the system's own libraries do not survive a fork."""
 STOPS = (signal.SIGTERM, signal.SIGINT)
 STEADY_SECONDS = 10.0
-"""A worker that ends sooner will probably do so again."""
+"""Seconds after which a worker counts as steady: one that ends sooner will probably do so again."""
 LONGEST_PAUSE_SECONDS = 30.0
 
 
@@ -58,22 +58,23 @@ class Worker:
     number: int
     process: BaseProcess
     pipe: Connection
-    """`Started` once it serves, or why it cannot."""
+    """Pipe that brings `Started` once the worker serves, or the reason why it cannot."""
     began: float
     quick_ends: int = 0
-    """In a row."""
+    """Number of quick ends in a row."""
     due: float = inf
-    """When the next process is to begin, where this one has ended."""
+    """Time at which the next process begins; infinite while this one runs."""
 
     def heard(self) -> Started | str | None:
-        """What it said; None where it ended without a word."""
+        """Return what the worker said; None if it ended without a word."""
         with suppress(EOFError, OSError):
             message: Started | str = self.pipe.recv()
             return message
         return None
 
     def has_ended(self, now: float) -> float:
-        """Until when the next one waits: the first quick end may be an accident."""
+        """Record an end and return the pause before the next start, in seconds: the first quick end may be an
+        accident."""
         self.quick_ends = self.quick_ends + 1 if now - self.began < STEADY_SECONDS else 0
         pause = 0.0 if self.quick_ends < 2 else min(2.0 ** (self.quick_ends - 2), LONGEST_PAUSE_SECONDS)
         self.due = now + pause
@@ -89,14 +90,14 @@ class Supervisor:
         self._metrics = SupervisorMetrics(self._table, count)
         self._workers: list[Worker] = []
         self._signals: list[int] = []
-        """That asked it to stop."""
+        """Signals that asked the supervisor to stop."""
         self._waking, self._woken = socket.socketpair()
         self._lasts, self._ends = CONTEXT.Pipe(duplex=False)
-        """The pipe that ends when all are to stop."""
+        """Both ends of the pipe whose end stops all workers."""
         self._started = Started()
 
     def run(self) -> str | None:
-        """Serves until it is stopped. What kept it from starting, or None."""
+        """Serve until stopped. Return the reason why it did not start, or None."""
         self._listen_to_signals()
         try:
             if CONTEXT.get_start_method() == "fork":
@@ -121,7 +122,7 @@ class Supervisor:
         self._signals.append(number)
 
     def _wait(self, things: Iterable[Any], seconds: float | None = None) -> list[Any]:
-        """Those in which something happened; a signal ends the wait as well."""
+        """Wait for an event and return those things that have one; a signal ends the wait as well."""
         ready = wait([self._woken, *things], seconds)
         with suppress(BlockingIOError):
             self._woken.recv(4096)
@@ -130,7 +131,7 @@ class Supervisor:
     # Starting
 
     def _start(self) -> str | None:
-        """The first, then the others. Why one cannot serve, or None."""
+        """Start the first worker, then the others. Return the reason why one cannot serve, or None."""
         count = self._settings.server.workers
         for numbers in (range(1), range(1, count)):
             begun = [self._begin(number, reports=number == 0) for number in numbers]
@@ -143,7 +144,7 @@ class Supervisor:
         return None
 
     def _await(self, begun: Sequence[Worker]) -> str | None:
-        """Until all of them serve, or it is asked to stop."""
+        """Wait until all of these serve, or a stop is asked for. Return the reason why one cannot serve, or None."""
         waiting = {worker.pipe: worker for worker in begun}
         while waiting and not self._signals:
             for ready in self._wait(waiting):
@@ -174,7 +175,7 @@ class Supervisor:
     # Watching
 
     def _watch(self) -> None:
-        """Puts a new worker in the place of each that ends, until it is asked to stop."""
+        """Replace each worker that ends, until a stop is asked for."""
         while not self._signals:
             living = [worker.process.sentinel for worker in self._workers if worker.due == inf]
             due = min(worker.due for worker in self._workers)
@@ -218,7 +219,7 @@ class Supervisor:
     # Stopping
 
     def _stop(self) -> None:
-        """Lets all of them finish what they have begun, as one process would; a second interrupt does not."""
+        """Let all workers finish what they have begun, as one process would; a second interrupt kills them."""
         self._ends.close()
         ports.close(self._taken)
         while living := [worker.process for worker in self._workers if worker.process.is_alive()]:
@@ -229,7 +230,8 @@ class Supervisor:
 
 
 def _load_what_all_need(settings: Settings) -> None:
-    """Before the first fork, so that it is in memory once: of what is loaded later the most."""
+    """Load what all workers need before the first fork, so that it is in memory once: the largest part of what is
+    loaded later."""
     heap.keep_small()
     Tokenizer(settings.tokenizer.folder).counter(rules_for("gpt-4o").encoding)
     # The collector would write to all of it.
@@ -248,7 +250,7 @@ def _work(
     ends: Connection,
     reports: bool,
 ) -> None:
-    """What a worker is."""
+    """Serve as one worker: the body of its process."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,2 @@
-"""What a process remembers for a while, within bounds: histories, sightings, repeats.
-
-Knows nothing of what it holds.
-"""
+"""Memory that a process keeps for a while, within bounds: histories, sightings, repeats. Knows nothing of what it
+holds."""

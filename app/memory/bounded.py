@@ -1,4 +1,4 @@
-"""Bounded maps: what is remembered by number, where each entry is small. What may be large is in `caches`.
+"""Bounded maps: small entries, bounded by their number. Entries that may be large are in `caches`.
 
 Why not `cachetools`: its LRU map refreshes what is looked up, and its FIFO map nothing, where here a caller of the same
 map says which (`get`, `use`). It tells nobody what was pushed out, and a look-up takes about half as long again.
@@ -12,17 +12,15 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 MOST_REMEMBERED = 10_000
-"""Entries, where they are small and nobody has to count on one of them."""
+"""Default number of entries, where they are small and nobody has to count on one of them."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class BoundedMap(Generic[K, V]):
-    """Where there is no more room, the entry that was kept or used longest ago goes.
-
-    Not to be used by several threads without a lock.
-    """
+    """Map that pushes out the entry that was kept or used longest ago. Not to be used by several threads without a
+    lock."""
 
     def __init__(
         self,
@@ -32,8 +30,9 @@ class BoundedMap(Generic[K, V]):
         clock: Callable[[], float] = monotonic,
         pushed_out: Callable[[K, V], object] | None = None,
     ) -> None:
-        """At most so many entries. With `seconds` an entry holds only so long from when it was kept. It takes up its
-        room until it is pushed out. `pushed_out` is given what made room, not what was taken out.
+        """Hold at most `most` entries. With `seconds` an entry holds only so long from when it was kept.
+
+        It takes up its room until it is pushed out. `pushed_out` is given what made room, not what was taken out.
         """
         self._most = most
         self._seconds = seconds
@@ -45,17 +44,17 @@ class BoundedMap(Generic[K, V]):
             self.get = self._held.get  # type: ignore[assignment, method-assign] # it is called often
 
     def get(self, key: K) -> V | None:
-        """Only a look: it keeps nothing from going."""
+        """Return the value without counting as a use: it may go as soon as before."""
         return self._held.get(key) if self._holds(key) else None
 
     def use(self, key: K) -> V | None:
-        """As `get`, and the entry counts as the latest from here on."""
+        """Return the value, and count the entry as the latest."""
         if (value := self.get(key)) is not None:
             self._held.move_to_end(key)
         return value
 
     def keep(self, key: K, value: V) -> None:
-        """As the latest, in place of what was there."""
+        """Keep the entry as the latest, in place of the one that was there."""
         held = self._held
         if self._seconds is not None:
             self._until[key] = self._clock() + self._seconds
@@ -65,7 +64,7 @@ class BoundedMap(Generic[K, V]):
             self._push_out()
 
     def pop(self, key: K) -> V | None:
-        """Takes it out; None if it was not there, or did not hold any more."""
+        """Take out the entry; None if it was not there, or did not hold any more."""
         if key not in self._held:
             return None
         held = self._holds(key)
@@ -74,7 +73,7 @@ class BoundedMap(Generic[K, V]):
         return value if held else None
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
-        """Takes out all that this is true of, also what does not hold any more."""
+        """Take out all entries that this is true of, also those that do not hold any more."""
         for key in [key for key, value in self._held.items() if gone(key, value)]:
             self.pop(key)
 
@@ -83,13 +82,13 @@ class BoundedMap(Generic[K, V]):
         self._until.clear()
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """The next to go first."""
+        """Return all entries, the next to go first."""
         if self._seconds is None:
             return iter(self._held.items())
         return ((key, value) for key, value in self._held.items() if self._holds(key))
 
     def __iter__(self) -> Iterator[K]:
-        """The next to go first."""
+        """Iterate over the keys, the next to go first."""
         return filter(self._holds, self._held)
 
     def __getitem__(self, key: K) -> V:
@@ -101,11 +100,11 @@ class BoundedMap(Generic[K, V]):
         return key in self._held and (self._seconds is None or self._holds(key))
 
     def __len__(self) -> int:
-        """Those that do not hold any more are counted, too."""
+        """Number of entries, including those that do not hold any more."""
         return len(self._held)
 
     def _holds(self, key: K) -> bool:
-        """Whether its time is not over yet."""
+        """True if the entry's time is not over yet."""
         return self._seconds is None or self._until.get(key, 0.0) > self._clock()
 
     def _push_out(self) -> None:

@@ -1,4 +1,4 @@
-"""Caches: all that a process remembers of conversations, within one bound.
+"""Caches: everything that a process remembers of conversations, within one bound.
 
 Where there is no more room, what was kept or used longest ago goes, in whichever cache it is. So nobody has to say how
 the memory is best divided, and it does not grow with the number of caches.
@@ -14,18 +14,19 @@ from threading import RLock
 from typing import Any, Generic, TypeVar
 
 CACHE_BYTES = 128_000_000
-"""For all of them, unless it is said otherwise."""
+"""Bound of all caches together in bytes, unless it is given."""
 ENTRY_BYTES = 300
-"""What an entry takes beside its key and value: its places in a table and in the order of use."""
+"""Fixed overhead of an entry in bytes: its places in a table and in the order of use."""
 MOST_AT_ONCE = 256
-"""Entries that go for one that is kept: that takes a millisecond, in which everybody waits. Others go with the next."""
+"""Maximum number of entries that go for one that is kept: that takes a millisecond, in which everybody waits. Others
+go with the next."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Caches:
-    """The caches of a process, and how much they hold. Safe to use from several threads."""
+    """All caches of a process, and how much they hold. Safe to use from several threads."""
 
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -38,22 +39,22 @@ class Caches:
     def cache(
         self, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None = None
     ) -> Cache[K, V]:
-        """A new one; several may have one name. `size`: bytes of a key and its value together, asked when it is kept.
-        `pushed_out` is given what made room, not what was taken out; the lock is held meanwhile."""
+        """Make a cache; several may have one name. `size`: bytes of a key and its value together, asked when it is
+        kept. `pushed_out` is given what made room, not what was taken out; the lock is held meanwhile."""
         made = Cache(self, name, size, pushed_out)
         self._all.append(made)
         return made
 
     def bytes_of(self, name: str) -> int:
-        """That the caches of this name hold."""
+        """Bytes that the caches of this name hold."""
         return sum(cache.held_bytes for cache in self._all if cache.name == name)
 
     def age(self) -> int:
-        """Of what is kept or used now: more than of anything before."""
+        """Age of an entry that is kept or used now: more than of anything before."""
         return next(self._ages)
 
     def make_room(self, latest: int) -> None:
-        """What is of the latest age stays, however large it is."""
+        """Push out the oldest entries. Those of the latest age stay, however large they are."""
         for _ in range(MOST_AT_ONCE):
             if self.held_bytes <= self._most_bytes:
                 return
@@ -71,7 +72,7 @@ class _Entry(Generic[V]):
 
 
 class Cache(Generic[K, V]):
-    """One of them. What is kept in another one may push out its entries at any time."""
+    """One cache of many. Keeping an entry in another one may push out its entries at any time."""
 
     def __init__(
         self, caches: Caches, name: str, size: Callable[[K, V], int], pushed_out: Callable[[K, V], object] | None
@@ -84,12 +85,12 @@ class Cache(Generic[K, V]):
         self._held: OrderedDict[K, _Entry[V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """Only a look: it keeps nothing from going."""
+        """Return the value without counting as a use: it may go as soon as before."""
         entry = self._held.get(key)
         return None if entry is None else entry.value
 
     def use(self, key: K) -> V | None:
-        """As `get`, and the entry counts as the latest from here on."""
+        """Return the value, and count the entry as the latest."""
         with self._caches.lock:
             if (entry := self._held.get(key)) is None:
                 return None
@@ -98,7 +99,7 @@ class Cache(Generic[K, V]):
             return entry.value
 
     def keep(self, key: K, value: V) -> None:
-        """As the latest, in place of what was there."""
+        """Keep the entry as the latest, in place of the one that was there."""
         size = self._size(key, value) + ENTRY_BYTES
         with self._caches.lock:
             if (before := self._held.pop(key, None)) is not None:
@@ -115,13 +116,13 @@ class Cache(Generic[K, V]):
             return entry.value
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
-        """Takes out all that this is true of."""
+        """Take out all entries that this is true of."""
         with self._caches.lock:
             for key in [key for key, value in self.items() if gone(key, value)]:
                 self.pop(key)
 
     def items(self) -> list[tuple[K, V]]:
-        """The next to go first."""
+        """Return all entries, the next to go first."""
         with self._caches.lock:
             return [(key, entry.value) for key, entry in self._held.items()]
 
@@ -133,11 +134,11 @@ class Cache(Generic[K, V]):
 
     @property
     def oldest(self) -> int:
-        """Age of the next to go. There has to be one."""
+        """Age of the next entry to go. There has to be one."""
         return next(iter(self._held.values())).age
 
     def push_out(self) -> None:
-        """The next to go. There has to be one."""
+        """Take out the next entry to go. There has to be one."""
         key, entry = self._held.popitem(last=False)
         self._weigh(-entry.size)
         if self._pushed_out is not None:

@@ -17,11 +17,12 @@ LARGE = 1 << 20
 KEPT = 8 << 20
 """Bytes at the end of an arena that are kept for the next request."""
 ARENAS = 2
-"""One for the event loop, one for the threads beside it, which take turns at the interpreter anyway."""
+"""Number of arenas: one for the event loop, one for the threads beside it, which take turns at the interpreter
+anyway."""
 
 
 def keep_small() -> None:
-    """To be called before other threads begin."""
+    """Limit the heap. Called before other threads begin."""
     if (tune := _function("mallopt", c_int, c_int)) is not None:
         tune(_MMAP_THRESHOLD, LARGE)
         tune(_TRIM_THRESHOLD, KEPT)
@@ -29,7 +30,7 @@ def keep_small() -> None:
 
 
 def give_back() -> None:
-    """Takes some milliseconds, in which other threads may wait for memory."""
+    """Return freed memory to the system. Takes some milliseconds, in which other threads may wait for memory."""
     if (trim := _function("malloc_trim", c_size_t)) is not None:
         trim(0)
 

@@ -1,4 +1,4 @@
-"""Lineages: what is remembered of histories by what they hold, not by what they are called.
+"""Lineages: values remembered of histories by their content, not by their name.
 
 Many histories may have one name: those of an agent and its sub-agents, or all that come through one gateway.
 """
@@ -16,23 +16,23 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A history as it is known again later, when it has grown or its last turn was edited."""
+    """Identity of a history that lasts when it has grown or its last turn was edited."""
 
     scope: Hashable
-    """What it is looked at for: two scopes know nothing of each other."""
+    """Purpose of the look-up: two scopes know nothing of each other."""
     places: Sequence[bytes]
-    """Digests of its beginnings, the shortest first, the longest up to its last unit. None is the whole history's:
-    that may be edited."""
+    """Digests of the history's beginnings, the shortest first, the longest up to its last unit. None is the whole
+    history's: that may be edited."""
 
 
 class Lineages(Generic[V]):
-    """The latest value for each history, branches apart. So many that their number does not matter are remembered."""
+    """Latest value for each history, branches apart. So many are remembered that their number does not matter."""
 
     def __init__(self) -> None:
         self._kept: BoundedMap[tuple[Hashable, bytes], V] = BoundedMap(MOST_REMEMBERED)
 
     def find(self, lineage: Lineage) -> V | None:
-        """What was kept for the history when it was shorter, or for the one it branched off from."""
+        """Return the value kept for the history when it was shorter, or for the one it branched off from."""
         keys = ((lineage.scope, place) for place in reversed(lineage.places))
         return next((self._kept[key] for key in keys if key in self._kept), None)
 

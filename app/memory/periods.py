@@ -1,4 +1,4 @@
-"""Periods: what tenants or addresses used lately, in bounded memory."""
+"""Periods: amounts that tenants or addresses used lately, in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SLOTS = 60
 
 
 class Period:
-    """How much each of many has used in the last so many seconds, to the sixtieth part of them. None is no limit."""
+    """Amounts that each key used in the last so many seconds, to the sixtieth part of them. None is no limit."""
 
     def __init__(self, seconds: float, most: int | None) -> None:
         self._slot_seconds = seconds / SLOTS

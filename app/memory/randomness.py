@@ -8,7 +8,7 @@ PAGE_BYTES = 4_096
 
 
 class Randomness:
-    """As unpredictable as the system's own. For one thread."""
+    """Random bytes as unpredictable as the system's own. For one thread."""
 
     def __init__(self) -> None:
         self._page = b""
@@ -17,7 +17,7 @@ class Randomness:
         os.register_at_fork(after_in_child=self._turn_page)
 
     def hex(self, size: int) -> str:
-        """So many bytes, at most a page, two digits each."""
+        """Return `count` bytes, at most a page, two digits each."""
         if self._taken + size > len(self._page):
             self._turn_page()
         start, self._taken = self._taken, self._taken + size

@@ -1,4 +1,5 @@
-"""Repeats: what happens again and again is logged once, then once a minute with a count, and once when it is over."""
+"""Repeats: an event that happens again and again is logged once, then once a minute with a count, and once when it
+is over."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ MOST_REMEMBERED = 1_000
 
 @dataclass(slots=True)
 class _Repeat:
-    """One that lasts. Times are the clock's."""
+    """One event that lasts. Times are the clock's."""
 
     began: float
     reported: float
@@ -27,7 +28,7 @@ class Repeats:
         self._lasting: BoundedMap[Hashable, _Repeat] = BoundedMap(MOST_REMEMBERED)
 
     def again(self, what: Hashable) -> int | None:
-        """It happened. How often since it began, where that is to be reported now."""
+        """Record an event. Returns how often it happened since it began, if that is to be reported now."""
         now = self._clock()
         repeat = self._lasting.get(what)
         if repeat is None:
@@ -40,6 +41,6 @@ class Repeats:
         return repeat.times
 
     def over(self, what: Hashable) -> tuple[int, float] | None:
-        """It did not happen. If it had: how often, and for how many seconds."""
+        """Record that the event did not happen. If it had: how often, and for how many seconds."""
         repeat = self._lasting.pop(what)
         return None if repeat is None else (repeat.times, round(self._clock() - repeat.began, 1))

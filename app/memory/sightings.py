@@ -17,10 +17,10 @@ from typing import Generic, TypeVar
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 MOST_OF_ONE = 100
-"""Sightings of one tenant."""
+"""Maximum number of sightings of one tenant."""
 MOST_TENANTS = 2_000
 MOST_COMPARED = 16
-"""Tenants whose sightings of one thing are compared, the latest first."""
+"""Maximum number of tenants whose sightings of one thing are compared, the latest first."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -33,7 +33,7 @@ class AnsweredTenants:
         self._latest: BoundedMap[str, bool] = BoundedMap(MOST_REMEMBERED)
 
     def add(self, tenant: str) -> bool:
-        """Whether it was none of them."""
+        """Add a tenant; true if it was not there."""
         if self._latest.use(tenant):
             return False
         self._latest.keep(tenant, True)
@@ -44,7 +44,7 @@ class AnsweredTenants:
 
 
 def anybody(_: str) -> bool:
-    """Every tenant counts."""
+    """Return true: every tenant counts."""
     return True
 
 
@@ -52,7 +52,7 @@ def anybody(_: str) -> bool:
 class _Sighting(Generic[V]):
     value: V
     until: float
-    """By the clock."""
+    """End of the sighting, by the clock."""
 
 
 class Sightings(Generic[K, V]):
@@ -66,7 +66,7 @@ class Sightings(Generic[K, V]):
         counts: Callable[[str], bool] = anybody,
         agrees: Callable[[V, V], bool] = eq,
     ) -> None:
-        """Each holds for so many seconds.
+        """Each sighting holds for `seconds`.
 
         `counts`: whether a tenant's sightings may confirm those of others. `agrees(other, value)`: whether another
         tenant's value confirms this one.
@@ -79,10 +79,11 @@ class Sightings(Generic[K, V]):
             MOST_TENANTS, pushed_out=self._unlink_all
         )
         self._tenants: dict[K, OrderedDict[str, None]] = {}
-        """Who saw each thing, the latest last."""
+        """Tenants who saw each thing, the latest last."""
 
     def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
-        """In place of what the tenant saw of it before. `seconds`: how long it holds, if not as long as others."""
+        """Record what the tenant saw, in place of what it saw before. `seconds`: how long it holds, if not as long
+        as others."""
         self.forget(tenant, what)
         held = self._by_tenant.get(tenant)
         if held is None:
@@ -92,13 +93,13 @@ class Sightings(Generic[K, V]):
         self._tenants.setdefault(what, OrderedDict())[tenant] = None
 
     def own(self, tenant: str, what: K) -> V | None:
-        """What the tenant saw of it itself."""
+        """Return what the tenant saw itself; None if it saw nothing."""
         held = self._by_tenant.get(tenant)
         sighting = held.get(what) if held else None
         return sighting.value if sighting is not None and sighting.until > self._clock() else None
 
     def confirmed(self, what: K) -> list[V]:
-        """Every value that one tenant saw and another one confirms."""
+        """Return every value that one tenant saw and another one confirms."""
         seen = ((tenant, self.own(tenant, what)) for tenant in reversed(self._tenants.get(what, OrderedDict())))
         counted = ((tenant, value) for tenant, value in seen if value is not None and self._counts(tenant))
         compared = list(islice(counted, MOST_COMPARED))
@@ -109,7 +110,7 @@ class Sightings(Generic[K, V]):
         ]
 
     def holding(self, tenant: str, what: K) -> V | None:
-        """What is to be gone by: the tenant's own sighting, else the latest that is confirmed."""
+        """Return the value to go by: the tenant's own sighting, else the latest that is confirmed."""
         own = self.own(tenant, what)
         return own if own is not None else next(iter(self.confirmed(what)), None)
 
@@ -122,17 +123,17 @@ class Sightings(Generic[K, V]):
         self._unlink(tenant, what)
 
     def of(self, tenant: str) -> Iterator[tuple[K, V]]:
-        """All that the tenant saw."""
+        """Return everything that the tenant saw."""
         for what in list(self._by_tenant.get(tenant) or ()):
             if (value := self.own(tenant, what)) is not None:
                 yield what, value
 
     def __iter__(self) -> Iterator[K]:
-        """All that was seen by anybody."""
+        """Iterate over everything that was seen by anybody."""
         return iter(self._tenants)
 
     def __contains__(self, what: K) -> bool:
-        """Whether anybody saw it."""
+        """True if anybody saw this."""
         return what in self._tenants
 
     def _unlink(self, tenant: str, what: K) -> None:

@@ -18,7 +18,7 @@ __all__ = ["CONTENT_TYPE_LATEST", "exposed"]
 
 
 def exposed(table: Table) -> bytes:
-    """All metrics, to be sent as `CONTENT_TYPE_LATEST`."""
+    """Return all metrics, to be sent as `CONTENT_TYPE_LATEST`."""
     return generate_latest(_Tables(table))
 
 
@@ -67,7 +67,7 @@ def _of_workers(family: Family, table: Table) -> Metric:
 
 
 def _of_processes(processes: Iterable[tuple[int, int]]) -> Iterable[Metric]:
-    """The library's own metrics of a process, for each worker. Only Linux has them."""
+    """Yield the library's own metrics of a process, for each worker. Only Linux has them."""
     metrics: dict[str, Metric] = {}
     for worker, process in processes:
         for found in ProcessCollector(pid=lambda: process, registry=None).collect():  # noqa: B023 - called here

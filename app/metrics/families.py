@@ -14,15 +14,15 @@ from app.core.tokens.usage import Purpose
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
 
 ESTIMATED, FORWARDED, SAVED = "estimated", "forwarded", "saved"
-"""Kinds of tokens beside those that a provider reports: Steno's own estimates of what came, of what was sent instead,
-and of the difference."""
+"""Kinds of tokens beside those that a provider reports: Steno's own estimates of what came, of what was sent
+instead, and of the difference."""
 OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
-"""What came of a summary call that brought an answer."""
+"""Results of a summary call that brought an answer."""
 RECORDED = ("requests", "usage", "messages")
 CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries", "prints", "archive")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
-"""What a compaction that was begun may come to. The other outcomes are those of requests."""
+"""Ends of a compaction that was begun. The other outcomes are those of requests."""
 _ROUTES = ("chat", "passthrough", "own", "refused")
 _STATUSES = ("400", "401", "403", "404", "408", "409", "413", "422", "429", "500", "502", "503", "504", "529")
 _ERRORS = tuple(each.code for each in (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected, UpstreamUnreadable))
@@ -39,28 +39,28 @@ _SUMMARY = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, inf)
 class Family:
     kind: Literal["counter", "gauge", "histogram"]
     name: str
-    """A counter is exposed with `_total` after it."""
+    """Name of the family. A counter is exposed with `_total` after it."""
     meaning: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The values that each may have."""
+    """Labels, each with the values that it may have."""
     bounds: tuple[float, ...] = ()
-    """Of a histogram: the upper ends of its buckets."""
+    """Upper ends of a histogram's buckets."""
     is_each: bool = False
-    """Of a gauge: each worker has its own number, labelled `worker`; otherwise all are added up."""
+    """True if each worker has a number of its own, labelled `worker`; otherwise all are added up. For gauges."""
 
     @property
     def numbers(self) -> int:
-        """That one series needs: of a histogram one for each bucket, and the sum."""
+        """Count of numbers that one series needs: of a histogram one for each bucket, and the sum."""
         return len(self.bounds) + 1 if self.bounds else 1
 
     @property
     def width(self) -> int:
-        """Numbers that all series need."""
+        """Count of numbers that all series need."""
         return self.numbers * prod(map(len, self.labels.values()))
 
     @property
     def series(self) -> tuple[tuple[str, ...], ...]:
-        """The labels' values, in the order of the numbers."""
+        """Values of the labels of each series, in the order of the numbers."""
         return tuple(product(*self.labels.values()))
 
 
@@ -114,7 +114,7 @@ PAYLOAD_REASONS = Family(
     {"reason": _REASONS},
 )
 REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
-"""What is counted of the tokens that providers report."""
+"""Kinds of tokens that providers report."""
 TOKENS = Family(
     "counter",
     "steno_tokens",

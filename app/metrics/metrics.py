@@ -1,4 +1,4 @@
-"""Metrics: what one process counts. Each call is an addition or two; none of them ever fails."""
+"""Metrics: numbers that one process counts. Each call is an addition or two; none of them ever fails."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from app.metrics.table import PROCESS, Table, place_of
 
 
 def _places(family: Family) -> Mapping[tuple[str, ...], int]:
-    """Where the numbers of each series begin in a row."""
+    """Positions in a row at which the numbers of each series begin."""
     return {labels: place_of(family) + number * family.numbers for number, labels in enumerate(family.series)}
 
 
 def _single(family: Family) -> Mapping[str, int]:
-    """Likewise, of a family with one label."""
+    """Positions of a family with one label, by its value."""
     return {label: place for (label,), place in _places(family).items()}
 
 
@@ -59,7 +59,7 @@ _REQUESTS = {
     route: [_places(REQUESTS)[route, f"{min(max(hundreds, 1), 5)}xx"] for hundreds in range(10)]
     for route in REQUESTS.labels["route"]
 }
-"""By route, and by a status' hundreds: a provider may answer with 999."""
+"""Positions of requests by route and by a status' hundreds: a provider may answer with 999."""
 _TOKENS = {
     purpose: {kind: place for (of, kind), place in _places(TOKENS).items() if of == purpose}
     for purpose in TOKENS.labels["purpose"]
@@ -76,7 +76,7 @@ _WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
 
 
 class Metrics:
-    """The row of a worker, which it counts in as long as it lives."""
+    """Row of a worker, which it counts in as long as it lives."""
 
     def __init__(self, table: Table, row: int) -> None:
         self.table = table
@@ -85,7 +85,7 @@ class Metrics:
 
     @classmethod
     def of_one(cls) -> Metrics:
-        """Of a process that serves alone."""
+        """Make the metrics of a process that serves alone."""
         table = Table.of_one()
         SupervisorMetrics(table, 0).alive(1)
         return cls(table, 0)
@@ -93,20 +93,20 @@ class Metrics:
     # On every request's path: written out, because a call more is felt there.
 
     def begun(self, route: str, status: int, seconds: float) -> None:
-        """The status of an answer, so long after its request's head came."""
+        """Count the status of an answer, `seconds` after its request's head came."""
         row, place = self._row, _FIRST_BYTE[route]
         row[_REQUESTS[route][status // 100]] += 1
         row[place + bisect_left(_ANSWERING, seconds)] += 1
         row[place + _LAST] += seconds
 
     def ended(self, route: str, seconds: float) -> None:
-        """An answer, so long after its request's head came."""
+        """Count the end of an answer, `seconds` after its request's head came."""
         row, place = self._row, _REQUEST_SECONDS[route]
         row[place + bisect_left(_ANSWERING, seconds)] += 1
         row[place + _LAST] += seconds
 
     def upstream_began(self, seconds: float) -> None:
-        """A provider's answer, so long after it was sent the request."""
+        """Count the beginning of a provider's answer, `seconds` after it was sent the request."""
         row = self._row
         row[_UPSTREAM_FIRST_BYTE + bisect_left(_ANSWERING, seconds)] += 1
         row[_UPSTREAM_FIRST_BYTE + _LAST] += seconds
@@ -117,11 +117,11 @@ class Metrics:
     # Beside it, or where something is done.
 
     def not_done(self, why: Reasons) -> None:
-        """For a payload something was due that was not done."""
+        """Count a payload for which something was due that was not done."""
         self._row[_REASONS[why[0].code]] += 1
 
     def recalled(self, tokens: int) -> None:
-        """As the provider counts them."""
+        """Count recalled tokens, as the provider counts them."""
         self._row[_RECALLED] += tokens
 
     def called(
@@ -133,7 +133,7 @@ class Metrics:
         forwarded: int | None = None,
         cost: float | None = None,
     ) -> None:
-        """A call that a provider answered."""
+        """Count a call that a provider answered."""
         row, places = self._row, _TOKENS[purpose]
         row[places["prompt"]] += tokens.prompt or 0
         row[places["completion"]] += tokens.completion or 0
@@ -154,7 +154,7 @@ class Metrics:
             self._observe(ESTIMATE_RATIO, tokens.prompt / forwarded, _ESTIMATE_RATIO)
 
     def compacted(self, purpose: Purpose, outcome: Outcome, why: Reasons, chunks: int, seconds: float) -> None:
-        """A compaction ended, with so many new chunks."""
+        """Count a compaction that ended, and its new chunks."""
         of_work: Purpose = "background" if purpose == "background" else "summary"
         end = outcome if outcome in ENDS else Outcome.FAILED
         self._row[_COMPACTIONS[end.name.lower(), of_work]] += 1
@@ -164,21 +164,21 @@ class Metrics:
         self._observe(COMPACTION_SECONDS, seconds, _COMPACTION_SECONDS[of_work])
 
     def reused(self, chunks: int) -> None:
-        """Chunks of earlier compactions, in one payload."""
+        """Count chunks of earlier compactions that were used in one payload."""
         self._row[_CHUNKS["reused"]] += chunks
 
     def summary_called(self, why: Reasons = ()) -> None:
-        """A summariser was asked; `why` it gave no answer."""
+        """Count a call of a summariser; `why` it gave no answer."""
         result = str(why[0].code) if why else ANSWERED
         if (place := _SUMMARY_CALLS.get(result)) is not None:
             self._row[place] += 1
 
     def summarised(self, values_kept: float) -> None:
-        """A summary with exact values beside it; the share of them that it holds itself."""
+        """Count a summary with exact values beside it; `share` is the part of them that it holds itself."""
         self._observe(VALUES_KEPT, values_kept)
 
     def waited(self, seconds: float) -> None:
-        """A chat request, because a summary was being made."""
+        """Count a chat request that waited because a summary was being made."""
         self._observe(WAITS, seconds)
 
     def waited_for_lease(self, seconds: float) -> None:
@@ -191,18 +191,18 @@ class Metrics:
         self._observe(DATABASE_SECONDS, seconds)
 
     def upstream_error(self, code: str | int) -> None:
-        """A status from 400 on, or one of our own codes for a provider that is away."""
+        """Count a status from 400 on, or one of our own codes for a provider that is away."""
         place = _ERRORS.get(str(code))
         if place is None:
             place = _ERRORS[OTHER_4XX if str(code).startswith("4") else OTHER_5XX]
         self._row[place] += 1
 
     def grown(self, counter: Family, number: float, *labels: str) -> None:
-        """By how much, since it was looked at last."""
+        """Add the growth of a counter since it was looked at last."""
         self._row[_places(counter)[labels]] += number
 
     def measured(self, gauge: Family, number: float, *labels: str) -> None:
-        """What a gauge of this worker shows from now on."""
+        """Set the value that a gauge of this worker shows from now on."""
         self._row[_places(gauge)[labels]] = number
 
     def _observe(self, histogram: Family, number: float, place: int | None = None) -> None:
@@ -212,7 +212,7 @@ class Metrics:
 
 
 class SupervisorMetrics:
-    """What is counted where workers are started."""
+    """Metrics that are counted where workers are started."""
 
     def __init__(self, table: Table, row: int) -> None:
         self._table = table
@@ -225,5 +225,5 @@ class SupervisorMetrics:
         self._row[_RESTARTS] += 1
 
     def ended(self, worker: int) -> None:
-        """Its process is gone, and the id may soon be another one's."""
+        """Clear the id of a process that is gone: it may soon be another one's."""
         self._table.row(worker)[PROCESS] = 0

@@ -1,4 +1,4 @@
-"""Sampling: what a worker is like at a moment, looked up now and then and not on any request's path."""
+"""Sampling: the state of a worker, looked up now and then and not on any request's path."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from app.metrics.families import Family
 from app.metrics.metrics import Metrics
 
 SAMPLE_SECONDS = 5.0
-"""Whichever worker Prometheus asks, the others' numbers are no older than that."""
+"""Seconds between two samples: whichever worker Prometheus asks, the others' numbers are no older."""
 
 Gauges = Mapping[tuple[Family, tuple[str, ...]], Callable[[], float]]
-"""Where each number is found, by its family and labels. That of a counter is the worker's own, which begins at 0."""
+"""Source of each number, by its family and labels. A counter's number is the worker's own, which begins at 0."""
 
 
 class Sampler:
@@ -21,7 +21,7 @@ class Sampler:
         self._metrics = metrics
         self._gauges = gauges
         self._counted: dict[tuple[Family, tuple[str, ...]], float] = {}
-        """What counters had come to when they were last looked at."""
+        """Counters' values when they were last looked at."""
 
     def sample(self) -> None:
         for (family, labels), look_up in self._gauges.items():

@@ -1,4 +1,4 @@
-"""The table: what all processes of one Steno counted, a row for each.
+"""Table of what all processes of one Steno counted, a row for each.
 
 Theory: counting has to cost a request next to nothing, and whichever worker is asked has to report what all of them
 counted, those that died included. So the rows lie in memory that the processes share. Only the owner of a row writes
@@ -22,7 +22,7 @@ PROCESS = 0
 
 
 def _placed() -> tuple[Mapping[str, int], int]:
-    """Where each family's numbers begin, by its name, and how many a row has."""
+    """Position at which each family's numbers begin, by its name, and the length of a row."""
     places, end = {}, PROCESS + 1
     for family in FAMILIES:
         places[family.name] = end
@@ -34,7 +34,7 @@ _PLACES, WIDTH = _placed()
 
 
 def place_of(family: Family) -> int:
-    """Where its numbers begin in a row."""
+    """Position at which a family's numbers begin in a row."""
     return _PLACES[family.name]
 
 
@@ -45,29 +45,30 @@ class Table:
 
     @classmethod
     def of_one(cls) -> Table:
-        """For a process that serves alone."""
+        """Make a table for a process that serves alone."""
         return cls(array("d", bytes(8 * WIDTH)), 1)
 
     @classmethod
     def of_many(cls, workers: int) -> Table:
-        """For so many workers and their supervisor, whose row is the last. To be made before they are started."""
+        """Make a table for so many workers and their supervisor, whose row is the last. Made before they are
+        started."""
         return cls(RawArray(c_double, WIDTH * (workers + 1)), workers)
 
     def row(self, number: int) -> memoryview[float]:
         return memoryview(self.cells).cast("B").cast("d")[number * WIDTH : (number + 1) * WIDTH]
 
     def sums(self, family: Family) -> list[float]:
-        """Its numbers, added up over all processes."""
+        """Sum each of the family's numbers over all processes."""
         rows = (self.numbers(family, number) for number in range(len(self.cells) // WIDTH))
         return [sum(numbers) for numbers in zip(*rows, strict=True)]
 
     def numbers(self, family: Family, row: int) -> memoryview[float]:
-        """Those of one process."""
+        """Return the family's numbers of one process."""
         place = place_of(family)
         return self.row(row)[place : place + family.width]
 
     def processes(self) -> Iterator[tuple[int, int]]:
-        """The workers that are alive, and their processes' ids."""
+        """Return the workers that are alive, and their processes' ids."""
         for number in range(self.workers):
             if process := int(self.row(number)[PROCESS]):
                 yield number, process

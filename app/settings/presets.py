@@ -102,7 +102,7 @@ PRESETS: Mapping[PresetName, Preset] = {
     ),
     "lightspeed": Preset(
         choose_for="moving from lightspeed-stack without a change in behaviour; conversations with few tool results",
-        not_for="agents with large tool results: there are no masks, so every refill costs a summary",
+        not_for="agents with large tool results: without masks every refill costs a summary",
         compaction={
             **_AS_ITS_MODEL,
             "trigger": {"token_ratio": 0.70, "of": "window", "tokens": 4_096},
@@ -158,7 +158,7 @@ PRESETS: Mapping[PresetName, Preset] = {
     ),
     "openclaw-adaptive": Preset(
         choose_for="agents whose client compacts by itself and needs help with large tool results only",
-        not_for="anything that must fit: a prompt that is still too large is refused by the provider",
+        not_for="anything that must fit: the provider refuses a prompt that is still too large",
         compaction={**_SESSION_PRUNING, "session_pruning": {"mode": "adaptive"}},
         policy=_NOTHING_MECHANICAL,
     ),

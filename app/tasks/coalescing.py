@@ -1,4 +1,4 @@
-"""Write coalescing: what several requests write in one turn of the event loop leaves together, at its end.
+"""Write coalescing: writes of several requests in one turn of the event loop leave together, at its end.
 
 A write wakes whoever waits at the other end of the socket. Between two writes of one turn lies all that is done for a
 request: on a machine that both sides share, each write would find its reader asleep again, and to wake one takes longer
@@ -16,12 +16,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 MOST_HELD = 64 << 10
-"""Bytes of one connection. What is more leaves at once: to copy it takes longer, and whoever writes it is to learn when
-the other side takes no more."""
+"""Bytes held of one connection. More than this leaves at once: to copy it takes longer, and whoever writes it is to
+learn when the other side takes no more."""
 
 
 class Turn:
-    """What leaves at the end of a loop's turn."""
+    """Writes that leave at the end of a loop's turn."""
 
     def __init__(self) -> None:
         self.arrivals = 0
@@ -29,7 +29,7 @@ class Turn:
         self._waiting: list[CoalescingTransport] = []
 
     def takes(self, transport: CoalescingTransport) -> bool:
-        """Whether it is to send at the end of the turn. Else it is alone."""
+        """True if the connection is to send at the end of the turn; false if it is alone."""
         if not self._waiting:
             arrivals, self.arrivals = self.arrivals, 0
             if arrivals <= 1:
@@ -48,16 +48,16 @@ _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turn] = WeakKeyDictionary()
 
 
 class CoalescingTransport:
-    """A transport that may send at the end of the turn; always in the order in which it was written to."""
+    """Transport that may send at the end of the turn; always in the order in which it was written to."""
 
     def __init__(self, transport: Any) -> None:
-        """`transport`: asyncio's, or uvloop's, which are none of asyncio's classes. Made in its loop."""
+        """Wrap asyncio's transport, or uvloop's, which is none of asyncio's classes. Called in its loop."""
         self._transport = transport
         self.turn = _TURNS.setdefault(asyncio.get_running_loop(), Turn())
         self._held = b""
 
     def __getattr__(self, name: str) -> Any:
-        """All that has nothing to do with writing."""
+        """Pass on everything that has nothing to do with writing."""
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
@@ -81,7 +81,7 @@ class CoalescingTransport:
             self.write(b"".join(pieces))
 
     def flush(self) -> None:
-        """Sends what was written so far."""
+        """Send everything written so far."""
         held, self._held = self._held, b""
         if held and not self._transport.is_closing():  # uvloop's would raise.
             self._transport.write(held)
@@ -94,7 +94,7 @@ class CoalescingTransport:
         return bool(self._transport.is_closing())
 
     def close(self) -> None:
-        """Once all is sent that was written."""
+        """Close once everything written is sent."""
         self.flush()
         self._transport.close()
 
@@ -103,6 +103,6 @@ class CoalescingTransport:
         self._transport.write_eof()
 
     def abort(self) -> None:
-        """At once: what was not sent is dropped."""
+        """Close at once: bytes that were not sent are dropped."""
         self._held = b""
         self._transport.abort()

@@ -17,22 +17,22 @@ class OwnedTasks:
         self._told_at = inf
         self._tasks: set[asyncio.Task[Any]] = set()
         self.draining = False
-        """The server is stopping: nothing new may be started."""
+        """True once the server is stopping: nothing new may be started."""
 
     def stop(self) -> None:
-        """The server was asked to stop: the time of `drain` begins, however long open answers take before it."""
+        """Begin the time of `drain`, as the server was asked to stop, however long open answers take before it."""
         self.draining = True
         self._told_at = min(self._told_at, self._clock())
 
     def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """The set's strong reference keeps the task alive: the loop itself holds only a weak one."""
+        """Start a task and hold it: the loop itself holds only a weak reference."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def drain(self, seconds: float) -> None:
-        """Waits for what runs, until so many seconds after the stop, then cancels what is left."""
+        """Wait for running tasks until so many seconds after the stop, then cancel the rest."""
         self.stop()
         if self._tasks:
             _, left = await asyncio.wait(self._tasks, timeout=max(0.0, self._told_at + seconds - self._clock()))

@@ -1,4 +1,4 @@
-"""Runs an ASGI application on loopback in a thread, under a real uvicorn."""
+"""Server for an ASGI application on loopback: a real uvicorn in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared: what many ask for at the same time is done once for all of them, and never older than their asking."""
+"""Shared work: something that many ask for at the same time is done once for all, and never before they asked."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ T = TypeVar("T")
 
 
 class SharedWork(Generic[T]):
-    """For each thing one work is under way, and one waits for it that serves everybody who came meanwhile."""
+    """Work by key: one run is under way, and one waits that serves everybody who came meanwhile."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
         self._next: dict[Hashable, asyncio.Task[T]] = {}
 
     async def do(self, what: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of work that began after this call, perhaps another caller's: `what` is the same for the same."""
+        """Return the result of a run that began after this call, perhaps another caller's: `what` is equal for the
+        same work."""
         task = self._next.get(what)
         if task is None:
             task = self._next[what] = asyncio.ensure_future(self._begin(what, work))

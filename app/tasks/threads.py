@@ -1,4 +1,4 @@
-"""Work: what takes longer than a few milliseconds is done beside the event loop, by a few threads, for everybody."""
+"""Work that takes longer than a few milliseconds: a few threads do it beside the event loop, for everybody."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 THREADS = 4
-"""More would not do more: but for counting tokens one of them runs at a time."""
+"""Number of threads. More would not do more: except for counting tokens, one of them runs at a time."""
 AT_ONCE = 2
-"""Pieces of one tenant: with all its work it leaves threads to others."""
+"""Maximum number of pieces of one tenant at once: with all its work it leaves threads to others."""
 REST_SECONDS = 1.0
-"""Without work, after which what comes afterwards is done."""
+"""Seconds without work after which `afterwards` is done."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,11 +25,11 @@ class _Piece:
     work: Callable[[], Any]
     result: asyncio.Future[Any]
     since: float
-    """When it came, by the monotonic clock."""
+    """Time at which the piece came, by the monotonic clock."""
 
 
 class Work:
-    """Tenants take turns: whoever has a hundred pieces waits for his own."""
+    """Threads in which tenants take turns: whoever has a hundred pieces waits for his own."""
 
     def __init__(
         self,
@@ -38,27 +38,28 @@ class Work:
         afterwards: Callable[[], object] | None = None,
         waited: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """`afterwards` is done in a thread when there was nothing to do for a while; `waited` is called with the
-        seconds that each piece waited for its thread."""
+        """Call `afterwards` in a thread when there was nothing to do for a while, and `waited` with the seconds that
+        each piece waited for its thread."""
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="steno-work")
         self._free = threads
         self._at_once = at_once
         self._waiting: dict[str, deque[_Piece]] = {}
-        """By tenant; whose turn it is comes first."""
+        """Waiting pieces by tenant; whose turn it is comes first."""
         self._running: Counter[str] = Counter()
         self._afterwards = afterwards
         self._waited = waited
         self._resting: asyncio.TimerHandle | None = None
 
     async def do(self, tenant: str, work: Callable[[], T]) -> T:
-        """The work's result. Who is cancelled meanwhile is not waited for, but what has begun goes on to its end."""
+        """Return the work's result. A cancelled caller does not wait for it, but work that has begun goes on to its
+        end."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(_Piece(work, result, monotonic()))
         self._begin()
         return await result
 
     async def stop(self) -> None:
-        """Waits for what has begun. Comes after the requests are over."""
+        """Wait for work that has begun. Called after the requests are over."""
         if self._resting is not None:
             self._resting.cancel()
         await asyncio.to_thread(self._pool.shutdown)

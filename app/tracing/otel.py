@@ -92,7 +92,7 @@ class _Span:
 
 
 class _Exporter(SpanExporter):
-    """Says once that traces cannot be exported, where the library would for each batch."""
+    """Exporter that says once that traces cannot be exported, where the library would for each batch."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -118,7 +118,7 @@ _REMEDY = "Check OTEL_EXPORTER_OTLP_ENDPOINT and whether the collector is runnin
 
 
 def _resource() -> Resource:
-    """As the environment has it; called `steno` where that says nothing."""
+    """Resource from the environment; called `steno` if that says nothing."""
     resource = Resource.create({SERVICE_VERSION: __version__})
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         return resource.merge(Resource({SERVICE_NAME: "steno"}))
@@ -126,7 +126,7 @@ def _resource() -> Resource:
 
 
 def _carrier(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """A `tracestate` may come in several headers, which are read as one."""
+    """Trace headers. A `tracestate` may come in several headers, which are read as one."""
     carrier: dict[str, str] = {}
     for name, value in headers:
         if name in _CONTEXT:

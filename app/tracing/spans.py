@@ -1,4 +1,4 @@
-"""Spans as the rest of Steno sees them. What records and exports them is loaded only where traces are switched on."""
+"""Spans as the rest of Steno sees them. Code that records and exports them is loaded only if traces are switched on."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class Span(Protocol):
     """One call to a model, from its beginning to its end. None of its methods raises."""
 
     def parent_of(self, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-        """The headers of a request that is made for it: whoever gets them continues its trace."""
+        """Return the headers of a request made within this span: whoever gets them continues its trace."""
         ...
 
     def names(self, model: str, address: str) -> None:
-        """Which model is asked, and where: the host of its provider."""
+        """Record the model that is asked, and the host of its provider."""
         ...
 
     def says(self, attribute: str, value: Value | None) -> None:
-        """None: nothing is said."""
+        """Set an attribute; None sets nothing."""
         ...
 
     def used(self, tokens: Tokens) -> None:
-        """What the provider reported."""
+        """Record the usage that the provider reported."""
         ...
 
     def failed(self, kind: str | None) -> None:
-        """By what is known so far: a status, or one of our own codes; None: it did not."""
+        """Record the end by a status, or one of our own codes; None: it did not fail."""
         ...
 
     def ends(self) -> None: ...
@@ -39,9 +39,9 @@ class Span(Protocol):
 
 class Tracer(Protocol):
     def begins(self, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Span:
-        """A call at the provider's path `target`, in the trace that the headers belong to, or in a new one."""
+        """Begin a span for a call at the provider's path `target`, in the trace of these headers or in a new one."""
         ...
 
     def close(self) -> None:
-        """Exports what waits. Blocks for some seconds where nobody takes it."""
+        """Export waiting spans. Blocks for some seconds if nobody takes them."""
         ...

@@ -1,4 +1,4 @@
-"""How far estimates are from the prompt sizes that providers reported, by format and family of models.
+"""Errors of estimates against the prompt sizes that providers reported, by format and family of models.
 
     python -m lab.benchmarks.accuracy FORMAT ROWS
 
@@ -54,7 +54,7 @@ class Scorer:
         self._reader = MessageReader(Identity(b"benchmark"), wire.message)
 
     def score(self, row: dict[str, Any]) -> Scored | None:
-        """None for a request that Steno cannot read."""
+        """A request's estimate beside its size; None for a request that Steno cannot read."""
         model, wire = row["model"], self._wire
         try:
             request = wire.read(msgspec.json.encode(row["request"] | {"model": model}))

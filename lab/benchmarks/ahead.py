@@ -1,4 +1,4 @@
-"""Who waits for a slow summariser, with and without background compaction, and what it costs.
+"""Waits for a slow summariser, with and without background compaction, and their cost.
 
 Recorded conversations are played by a clock that is only reckoned: each request comes so many seconds after the last
 answer, each summary takes so many seconds, answers take none. What is decided is decided by core itself, with windows,
@@ -51,30 +51,30 @@ WINDOWS = (8_000, 32_000)
 SHARES, POLICY = Shares(), Policy()
 IDENTITY = Identity(b"benchmark")
 INPUT_SHARE, PART_SHARE = 0.85, 0.50
-"""As in `compaction/writing`."""
+"""Shares as in `compaction/writing`."""
 
 
 @dataclass
 class Course:
-    """What the requests of one run came to."""
+    """Results of one run's requests."""
 
     requests: int = 0
     waited: int = 0
     went_on: int = 0
-    """Over the trigger, without the summary that was due."""
+    """Requests over the trigger, without the summary that was due."""
     shortened: int = 0
-    """Of these, with something masked or cut to go on."""
+    """Requests of `went_on` with something masked or cut."""
     found: int = 0
     """Times that a summary was used first by the request that fired the trigger."""
     calls: int = 0
     summary_tokens: int = 0
-    """Of the summary calls, prompt and completion."""
+    """Tokens of the summary calls, prompt and completion."""
     breaks: int = 0
     """Payloads that do not extend the one before."""
     sent: int = 0
     """Tokens of all payloads that another one followed."""
     kept: int = 0
-    """Of these, what the next payload began with."""
+    """Tokens of `sent` with which the next payload began, too."""
 
     @property
     def prefix_kept(self) -> float:
@@ -98,7 +98,7 @@ class Talk:
     """The last payload: what it held, and the tokens of each."""
     used: tuple[SummaryChunk, ...] = ()
     missed: bool = False
-    """Whether the last request went on without."""
+    """True if the last request went on without a summary."""
 
     def ask(self, number: int, prompt: Prompt, conversation: Conversation, budget: Budget) -> None:
         """The request of that number, from 1."""
@@ -202,7 +202,7 @@ def _brief(budget: Budget) -> SummaryBrief:
 
 
 def _pieces(conversation: Conversation, view: View) -> list[tuple[object, int]]:
-    """What a payload holds, in order, each with its tokens."""
+    """Parts of a payload, in order, each with its tokens."""
     size = conversation.transcript.tokens_of
     pieces: list[tuple[object, int]] = [("instructions", conversation.instruction_tokens)]
     for part in view.parts:

@@ -1,4 +1,4 @@
-"""What a served request costs a whole process where messages are kept, beside one where they are not.
+"""Cost of a served request for a whole process where messages are kept, beside one where they are not.
 
 Two processes on a database each, in turns: a conversation of so many tokens goes on for a number of turns, each with a
 question and an answer that are new. Times are milliseconds of the processor, of all threads, for one turn with all that
@@ -30,7 +30,7 @@ SIZES = (1_000, 10_000, 100_000)
 MESSAGE_TOKENS = 135
 ROUNDS, TURNS = 7, 20
 STORED_SECONDS = 1.0
-"""In which all that waits is written, and nothing else is done."""
+"""Seconds in which everything that waits is written, and nothing else is done."""
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ GENERATED = 12
 SLOW = 200
 """Connections."""
 SECONDS = 60.0
-"""For one attack."""
+"""Seconds of one attack."""
 KEY = b"authorization: Bearer sk-attacker\r\ncontent-type: application/json\r\nhost: localhost\r\n"
 CHAT = b"POST /u/adversary/v1/chat/completions HTTP/1.1\r\n" + KEY
 UPLOAD = b"POST /u/adversary/v1/files HTTP/1.1\r\n" + KEY

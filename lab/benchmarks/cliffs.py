@@ -1,4 +1,4 @@
-"""How far a prompt falls when it is compacted, in windows of several sizes.
+"""Fall of a prompt when it is compacted, in windows of several sizes.
 
 A long chat and a coding agent that reads the files of this repository, each twice as long as the window, are played
 turn by turn through the whole proxy; the judge of `steno replay` says what was in each payload. Dialogues with
@@ -43,7 +43,7 @@ LENGTH = 1.8
 KINDS = ("chat", "dialogues", "agent")
 
 OVERLAP_SECONDS = 0.2
-"""Each summary call really takes so long, that calls made side by side are seen to be."""
+"""Seconds that each summary call really takes, so that calls made side by side are seen to be."""
 FIRST_TOKEN_SECONDS = 1.0
 READ_TOKENS_A_SECOND = 5_000
 WRITTEN_TOKENS_A_SECOND = 70
@@ -65,7 +65,7 @@ LINES = (
 
 @dataclass
 class Course:
-    """What the requests of one run came to."""
+    """Results of one run's requests."""
 
     waits: list[float] = field(default_factory=list)
     """Reckoned seconds, of the requests for which summaries were made."""
@@ -78,7 +78,7 @@ class Course:
     direct: int = 0
     verbatim: int = 0
     reached: list[Reached] = field(default_factory=list)
-    """At each probe, of the questions whose evidence had been said by then."""
+    """Questions reached at each probe, of those whose evidence had been said by then."""
     reached_last: list[Reached] = field(default_factory=list)
     """The same at the end of each conversation."""
 
@@ -98,7 +98,7 @@ class Course:
 
 
 def answerable(played: Played) -> list[Reached]:
-    """What could be answered from that payload, of the questions whose evidence was said before it."""
+    """Questions that could be answered from that payload, of those whose evidence was said before it."""
     recording = played.recording
     end = recording.requests[played.request - 1]
     recall = Recall()
@@ -128,7 +128,7 @@ def _call_seconds(call: Record) -> float:
 
 
 def long_results(played: Played) -> tuple[int, int]:
-    """How many of the long tool results so far a payload holds in any form, and how many of them whole."""
+    """Number of long tool results so far that a payload holds in any form, and of those it holds whole."""
     messages = played.recording.messages
     shown = [
         (place.pieces, messages[index]["content"])
@@ -177,7 +177,7 @@ def _player(set_up: Stage) -> Player:
 
 
 def _cells(values: tuple[int, ...], columns: int) -> tuple[str, ...]:
-    """What did not happen has no numbers."""
+    """Cells of a table. Events that did not happen have no numbers."""
     return tuple(f"{value:,}" for value in values) if values else ("-",) * columns
 
 

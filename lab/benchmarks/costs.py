@@ -1,4 +1,4 @@
-"""What compactions cost and save, by list prices: the worked examples of docs/costs.md, and recorded conversations.
+"""Cost and savings of compactions, by list prices: the worked examples of docs/costs.md, and recorded conversations.
 
     python -m lab.benchmarks.costs                          the examples alone
     python -m lab.benchmarks.costs FILE [MODEL] [LIMIT]     and each way to summarise, over the file's conversations
@@ -80,7 +80,7 @@ def _price(model: str) -> Price:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a number of calls took."""
+    """Spending of a number of calls."""
 
     calls: int
     prompt: int
@@ -118,7 +118,7 @@ WAYS: Mapping[str, Mapping[str, str]] = {
 
 @contextmanager
 def _settings(given: Mapping[str, str]) -> Iterator[None]:
-    """What the stage reads from the environment."""
+    """Settings, as the stage reads them from the environment."""
     os.environ.update({f"STENO_{name}": value for name, value in given.items()})
     try:
         yield
@@ -128,7 +128,7 @@ def _settings(given: Mapping[str, str]) -> Iterator[None]:
 
 
 def replayed(recordings: Sequence[Recording], model: str, settings: Mapping[str, str]) -> tuple[Tally, Spent, Spent]:
-    """What the conversations' own calls took, and those for summaries."""
+    """Return the spending of the conversations' own calls, and of those for summaries."""
     summaries: list[Record] = []
     chats: list[Record] = []
 

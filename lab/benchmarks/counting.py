@@ -1,4 +1,4 @@
-"""What a turn costs to count, against the length of the history before it.
+"""Time to count a turn, against the length of the history before it.
 
 Each turn is one new message behind a history that was counted before. `tokenising` is what the turn spends on text,
 `look-ups` what it takes to read the messages and to find the rest in memory. `naive` tokenises the whole history, as a

@@ -1,4 +1,4 @@
-"""What a turn costs a whole process, by the length of the history before it.
+"""Cost of a turn for a whole process, by the length of the history before it.
 
 `plain`: the window is far away. `over`: it is over the trigger, and the summaries it needs are stored. `first`: what
 the process has never seen, plain and over, where a summariser answers at once. Times are milliseconds of the
@@ -90,7 +90,7 @@ class Client:
 
 
 def processor_nanoseconds(pid: int) -> int:
-    """Of all threads, as Linux counts."""
+    """Nanoseconds used by all threads, as Linux counts."""
     return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
 
 

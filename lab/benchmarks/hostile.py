@@ -1,4 +1,4 @@
-"""What one client can do to another: hostile bodies, answers, headers and connections, and a victim beside them.
+"""Harm that one client can do to another: hostile bodies, answers, headers and connections, and a victim beside them.
 
 Starts a Steno on SQLite and its provider. A client with small requests, one after another, is the victim; another
 tenant attacks, once for each row. Told are the victim's latencies meanwhile and what the process's memory grew by.
@@ -37,7 +37,7 @@ MOST_MS = 200.0
 MOST_TIMES, ALLOWED_MB = 10, 64.0
 BASELINE_SECONDS = 5.0
 AFTER_SECONDS = 0.3
-"""What goes on behind an attack is part of it."""
+"""Seconds after an attack that are part of it."""
 PAUSE_SECONDS = 0.005
 BODY = b'{"model":"gpt-4o","messages":[{"role":"user","content":"Which fox jumps?"}]}'
 HEADERS = {"authorization": "Bearer sk-victim", "content-type": "application/json", "host": "localhost"}
@@ -215,7 +215,7 @@ def _provider() -> Iterator[str]:
 
 @contextmanager
 def _steno(folder: Path, provider: str, adversary: str) -> Iterator[Serving]:
-    """With a provider for the victim, and one for the attacker."""
+    """Run Steno with a provider for the victim, and one for the attacker."""
     config = folder / "steno.json"
     settings = {
         "upstream": {"base_url": f"{provider}/v1", "discover_windows": False},

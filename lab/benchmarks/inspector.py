@@ -1,4 +1,4 @@
-"""How long the inspector's pages take over a store that has been in use for a month.
+"""Time of the inspector's pages over a store that has been in use for a month.
 
 Fills a store directly, as requests would have left it: conversations of a thousand messages, a ledger row for each
 request and each summary, chunks with their words, sums by day, and the archive of some. Then it starts Steno over it
@@ -45,7 +45,7 @@ MESSAGES = 1_000
 TURNS = MESSAGES // 2
 CHUNKS = 13
 ARCHIVED = 50
-"""Every so many conversations one has its messages."""
+"""One in so many conversations has its messages."""
 DAYS = 30
 DAY_MS = 86_400_000
 MODELS = ("gpt-4o", "gpt-4o-mini", "claude-sonnet-4-5", "local/llama-3.3-70b")
@@ -215,7 +215,7 @@ def digest(*parts: object) -> bytes:
 
 
 def coverage(conversation: int) -> list[dict[str, Any]]:
-    """Of a payload with summaries, masked results among the messages after them, and a tail."""
+    """Coverage of a payload with summaries, masked results among the messages after them, and a tail."""
     span, parts = MESSAGES // CHUNKS, [{"kind": "instructions", "messages": 1, "tokens": 900}]
     for number in range(CHUNKS - 2):
         place = {"first_index": span * number, "last_index": span * (number + 1) - 1}
@@ -256,7 +256,7 @@ async def fill(store: Store, world: World) -> None:
 
 
 def pages(world: World) -> list[tuple[str, str]]:
-    """What each is, and its address."""
+    """Pages by name, each with its address."""
     last = next(
         each for each in range(world.number - 1, 0, -1) if each % ARCHIVED == 0 and not each % 100 >= 100 * LARGEST
     )

@@ -1,4 +1,4 @@
-"""How long a migration takes: what the start waits for, and what is done afterwards while Steno serves.
+"""Time of a migration: before the start, and afterwards while Steno serves.
 
 Fills a SQLite file and a PostgreSQL of its own as an earlier release left them, and migrates them as
 `steno migrate` does.

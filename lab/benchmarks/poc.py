@@ -42,7 +42,7 @@ SERVICES = (
     "Linden", "Magnolia", "Mahogany", "Maple", "Mulberry", "Myrtle", "Nettle", "Olive", "Palm", "Pine",
     "Poplar", "Privet", "Redwood", "Rowan", "Spruce", "Sumac", "Sycamore", "Tamarind", "Walnut", "Willow",
 )  # fmt: skip
-"""Each query is about one of them, and about no other."""
+"""Services: each query is about one of them, and about no other."""
 PEOPLE = (
     "Ada", "Agnes", "Anton", "Astrid", "Bela", "Berta", "Boris", "Carla", "Cosmo", "Dagmar",
     "Dario", "Edith", "Egon", "Elif", "Emil", "Enzo", "Esther", "Fabio", "Felix", "Frida",
@@ -50,7 +50,7 @@ PEOPLE = (
     "Karin", "Klara", "Lars", "Leonie", "Lotte", "Magnus", "Marek", "Milan", "Nadia", "Nils",
     "Oskar", "Paula", "Petra", "Quirin", "Ronja", "Selma", "Thea", "Ulrik", "Viggo", "Zeno",
 )  # fmt: skip
-"""Each answer names one of them, later in its first sentence: what a summary gives up first."""
+"""People: each answer names one of them, later in its first sentence: a summary gives that up first."""
 ADVICE = (
     "Look at the events of the last hour first, then at the change that went out before them, and keep a note of"
     " both. If the change was yours, roll it back and wait until the graph is flat again. If it was not, ask the"
@@ -84,15 +84,15 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one query came to."""
+    """Result of one query."""
 
     query: int
-    """From 1."""
+    """Number of the query, from 1."""
     tokens: int
-    """Forwarded."""
+    """Tokens forwarded."""
     compacted: bool
     topics: tuple[str, ...]
-    """That stand in the payload, in a summary or verbatim."""
+    """Topics that stand in the payload, in a summary or verbatim."""
     services: int
     people: int
 
@@ -112,7 +112,7 @@ class Course:
 
 
 def blocks(topics: int, each: int) -> list[Query]:
-    """So many topics, one after the other, with so many queries each."""
+    """Queries on `topics` topics, one after the other, with so many each."""
     return [Query(TOPICS[number // each], SERVICES[number], PEOPLE[number]) for number in range(topics * each)]
 
 
@@ -128,8 +128,8 @@ def course(preset: str, queries: Sequence[Query], turns: int) -> Course:
 
 
 def settings(preset: str, turns: int) -> Mapping[str, Any]:
-    """Of the section `compaction`. The tail is one turn and the current one, as in the experiment. Nothing is recalled:
-    it is about what summaries keep."""
+    """Settings of the section `compaction`. The tail is one turn and the current one, as in the experiment. Nothing
+    is recalled: it is about what summaries keep."""
     bounds = {"trigger": {"turns": turns}, "tail": {"turns": 1, "fill_ratio": 0}, "floor_tokens": 0}
     return {"preset": preset, "recall": {"enabled": False}, **bounds}
 

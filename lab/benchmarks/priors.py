@@ -1,4 +1,4 @@
-"""How far estimates for models that are not OpenAI's are off: as counted, with priors, and with what is learnt.
+"""Errors of estimates for models that are not OpenAI's: as counted, with priors, and after learning.
 
     python -m lab.benchmarks.priors ROWS
 
@@ -28,7 +28,7 @@ class Row(NamedTuple):
     model: str
     tools: bool
     learnable: bool
-    """Without a schema, which costs something else at every provider."""
+    """True for a request without a schema, which costs something else at every provider."""
     estimate: int
     reported: int
 
@@ -52,7 +52,7 @@ def as_counted(rows: Iterable[Row]) -> list[int]:
 
 
 def expected(rows: Iterable[Row], prior: Callable[[str, bool], Prior], *, learning: bool) -> list[int]:
-    """What each row was expected to cost before its usage was known."""
+    """Expected tokens of each row, before its usage was known."""
     known: dict[tuple[str, bool], Calibration] = {}
     told: list[int] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""What it takes to recall, by the length of the history: milliseconds of the processor.
+"""Time of a recall, by the length of the history: milliseconds of the processor.
 
 `first` reads the words of the whole history, which a process does once for each conversation; `next` is one more turn,
 as all others are. Questions ask for a few words of a message in the middle; `found` is how many of them brought that

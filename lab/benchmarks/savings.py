@@ -38,7 +38,7 @@ COMPLETION = 5.0
 LARGER = 4_000_000
 """A window for the whole of any of them."""
 WINDOWS: Mapping[int, int] = {8_000: 40_000, 32_000: 100_000, 200_000: 300_000}
-"""And how many tokens the agent's conversation has there in the end."""
+"""Windows, each with the tokens that the agent's conversation has there in the end."""
 ANSWERED_SECONDS, STORED_SECONDS = 600.0, 30.0
 CONVERSATION = "agent"
 KEY = {"authorization": "Bearer sk-bench"}
@@ -46,13 +46,13 @@ KEY = {"authorization": "Bearer sk-bench"}
 
 @dataclass(frozen=True, slots=True)
 class Billing:
-    """How a provider charges for its cache, as shares of the price of a prompt's token."""
+    """Prices of a provider's cache, as shares of the price of a prompt's token."""
 
     name: str
     cached: float
     written: float | None = None
     ttl: str = ""
-    """For how long it keeps what is marked; empty where it keeps what it likes."""
+    """Lifetime of marked prompts in the cache; empty if the provider keeps what it likes."""
 
     @property
     def model(self) -> str:
@@ -60,12 +60,12 @@ class Billing:
 
     @property
     def price(self) -> dict[str, Any]:
-        """As it is set in Steno."""
+        """Price as it is set in Steno."""
         written = {} if self.written is None else {"written": self.written}
         return {"match": "*", "prompt": 1.0, "completion": COMPLETION, "cached": self.cached, **written}
 
     def bill(self, record: Record) -> float:
-        """What a call costs, in prompt tokens: from what the provider reports, not from what Steno reads of it."""
+        """Price of a call in prompt tokens: from the provider's reports, not from what Steno reads of them."""
         usage = record.usage or {}
         if self.ttl:
             read, written = usage["cache_read_input_tokens"], usage["cache_creation_input_tokens"]
@@ -91,9 +91,9 @@ class Run:
     requests: int
     summaries: int
     paid: float
-    """By the provider's reports."""
+    """Price paid by the provider's reports."""
     totals: Mapping[str, Any]
-    """Of the ledger."""
+    """Totals of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Pair:
 
     @property
     def expected(self) -> float:
-        """What the run without costs by what the ledger says of the run with it."""
+        """Cost of the run without Steno that the ledger expects from the run with it."""
         return float(self.with_steno.totals["cost"] + self.with_steno.totals["saved_cost"]) * 1e6
 
     @property
@@ -162,7 +162,8 @@ def pairs(windows: Iterable[int], billings: Iterable[Billing]) -> Iterator[Pair]
 
 
 def agent(tokens: int, billing: Billing, root: Path = talks.ROOT) -> Recording:
-    """Of about so many tokens in the end, in the format of who bills like this; it reads the files below `root`."""
+    """Conversation of an agent, of about `tokens` tokens in the end, in the format of this provider; it reads files
+    below `root`."""
     made = talks.agent(tokens, lambda text: len(text) // 4, root=root)
     return converted(made, MESSAGES if billing.ttl else CHAT_COMPLETIONS)
 
@@ -178,7 +179,7 @@ def _bodies(recording: Recording, billing: Billing) -> Iterator[dict[str, Any]]:
 
 
 def _marked(message: Message, ttl: str) -> Message:
-    """With the mark up to which the provider is to keep the prompt, as agents move it along."""
+    """The message with the mark up to which the provider is to keep the prompt, as agents move it along."""
     content = message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
     return {**message, "content": [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral", "ttl": ttl}}]}
@@ -190,7 +191,7 @@ def _headers(billing: Billing) -> Mapping[str, str]:
 
 
 def _totals(client: httpx2.Client, set_up: Stage, calls: int) -> Mapping[str, Any]:
-    """Of the conversation, once all of it is in the ledger."""
+    """Totals of the conversation, once all of it is in the ledger."""
     address = f"{set_up.base_url.removesuffix('/v1')}/context/conversations/{CONVERSATION}/usage"
     deadline = time.monotonic() + STORED_SECONDS
     while True:
@@ -202,7 +203,7 @@ def _totals(client: httpx2.Client, set_up: Stage, calls: int) -> Mapping[str, An
 
 @contextmanager
 def _priced(billing: Billing) -> Iterator[None]:
-    """What the stage reads from the environment."""
+    """Prices, as the stage reads them from the environment."""
     os.environ["STENO_PRICES"] = json.dumps([billing.price])
     try:
         yield

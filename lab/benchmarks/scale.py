@@ -1,4 +1,4 @@
-"""How far one PostgreSQL goes: the store's look-ups in a database of a million conversations.
+"""Limits of one PostgreSQL: the store's look-ups in a database of a million conversations.
 
 Starts a PostgreSQL of its own, fills it with COPY, and calls the store as requests do: from eight tasks that pause
 between their calls ("paced"), and from eight that do not ("busy", where they queue for this process). `restarted` is
@@ -44,7 +44,7 @@ PAUSE, LONG_PAUSE = 0.16, 0.4
 """Mean seconds between two calls of a task: fifty a second, and twenty for histories of 5,000 messages."""
 TENANTS = 1_000
 LARGEST_TENANT = 0.3
-"""Its share of all conversations: a team behind one key."""
+"""Share of all conversations that the largest tenant has: a team behind one key."""
 DAYS = 30
 SPANS = {0: 0, 1: 20, 2: 20, 4: 20, 8: 50, 10: 45, 13: 380}
 """Messages for each chunk, by how many chunks the conversation has."""
@@ -86,7 +86,7 @@ class Server:
         self.restart()
 
     def restart(self, *, forget: bool = False) -> None:
-        """With `forget` nothing of the database is left in the system's cache either."""
+        """Restart the server. With `forget` nothing of the database is left in the system's cache either."""
         self._server.stop()
         if forget:
             for file in self._server.pgdata.rglob("*"):
@@ -95,7 +95,7 @@ class Server:
         self._server.ensure_postgres_running()
 
     def cpu_seconds(self) -> float:
-        """Of all its processes, those that have ended too; NaN where there is no /proc."""
+        """Processor time of all its processes, those that have ended too; NaN if there is no /proc."""
         postmaster, ticks = str(self._server.get_pid()), 0
         if not Path("/proc/self/stat").exists():
             return float("nan")
@@ -238,7 +238,7 @@ def messages_of(conversation: int) -> int:
 
 
 def range_of(conversation: int, number: int) -> tuple[int, int]:
-    """Where its `number`-th chunk begins and ends."""
+    """Place of the `number`-th chunk: its first message, and the first one after it."""
     span = SPANS[chunks_of(conversation)] or 20
     return (0, 4 * span) if number == FOLD else (number * span, (number + 1) * span)
 
@@ -437,7 +437,7 @@ async def print_sizes(url: str, world: World) -> None:
 
 Call = Callable[["Bench"], Awaitable[object]]
 Prepare = Callable[["World", int], Call]
-"""From the number of a sample to the call: what only this script has to work out is done before the clock starts."""
+"""Function from the number of a sample to the call: the script's own work is done before the clock starts."""
 
 
 @dataclass(slots=True)
@@ -449,7 +449,7 @@ class Bench:
     gave_up: Counter[str] = field(default_factory=Counter)
 
     async def timed(self, name: str, work: Awaitable[T]) -> T | None:
-        """None if the store gave up."""
+        """Result of a call, whose time is kept; None if the store gave up."""
         began = perf_counter()
         try:
             return await work
@@ -561,7 +561,7 @@ def keep_mask(world: World, number: int) -> Call:
 
 
 def write_seen(world: World, number: int) -> Call:
-    """What 50 requests leave behind."""
+    """Write the traces of 50 requests."""
     conversations = [some(world, 50 * number + place, 4) for place in range(50)]
     seen = [world.seen(conversation, messages_of(conversation) // 2 + 1) for conversation in conversations]
     records = [world.usage(conversation, USAGE + 1 + number) for conversation in conversations]
@@ -576,7 +576,7 @@ def write_seen(world: World, number: int) -> Call:
 
 
 def ask_nothing(_: World, __: int) -> Call:
-    """What any call costs."""
+    """Call that asks for nothing: the least that any call costs."""
     return lambda bench: bench.timed("`select 1`", bench.store._ping())  # noqa: SLF001 - what the breaker asks
 
 
@@ -649,7 +649,7 @@ class Run:
     here: float
     """CPU seconds for each sample, in this process."""
     there: float
-    """And in the server's."""
+    """CPU seconds for each sample, in the server's processes."""
 
 
 async def run(server: Server, store: Store, case: Case, calls: Iterator[Call], *, pause: float, tasks: int) -> Run:

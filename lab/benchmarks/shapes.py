@@ -36,7 +36,7 @@ def member(name: str, before: bytes, unit: bytes, after: bytes, between: bytes =
 
 
 def keys(count: int, value: bytes = b"0", size: int = SIZE) -> bytes:
-    """So many top-level keys beside the messages, or as many as fit."""
+    """Body of `count` top-level keys beside the messages, or as many as fit."""
     pieces, length = [HEAD], len(HEAD)
     for number in range(count):
         piece = b',"k%d":%b' % (number, value)
@@ -254,7 +254,7 @@ SHAPES: dict[str, Shape] = {
     "named_model_of_dots": partial(named_model, unit="a."),
     "named_model_of_dashes": partial(named_model, unit="-1"),
 }
-"""By name. Those whose name ends with a number have so many of it, and may be within the limits."""
+"""Shapes by name. Those whose name ends with a number have so many of it, and may be within the limits."""
 
 
 def generated(seed: int, count: int, size: int = SIZE) -> Iterator[tuple[str, Shape]]:

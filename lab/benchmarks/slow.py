@@ -50,7 +50,7 @@ CHAT_TOKENS = 100_000
 PATIENCE = 600.0
 KEY = "Bearer sk-"
 WAYS = ("off", "on", "unset")
-"""Of `compaction.background.enabled`; unset: as it is without being said."""
+"""Values of `compaction.background.enabled`; unset: the default."""
 
 LINES = (
     "turns",
@@ -81,25 +81,25 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Of a request to the provider, in seconds before scaling."""
+    """Parts of a request's way to the provider, in seconds before scaling."""
 
     seconds: float
     summarising: float
-    """During which one summary of its conversation was being made, the longest of them."""
+    """Seconds during which one summary of its conversation was being made, the longest of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What one run came to."""
+    """Results of one run."""
 
     turns: Sequence[Turn]
     records: Sequence[Record]
-    """Of the provider, in the order of arrival."""
+    """Records of the provider, in the order of arrival."""
     scale: float
 
     @property
     def ways(self) -> list[Way]:
-        """What each turn's request spent before it reached the provider."""
+        """Way of each turn's request to the provider."""
         chats, summaries = self._by_conversation("chat"), self._by_conversation("summary")
         return [self._way(turn, chats[turn.conversation], summaries[turn.conversation]) for turn in self.turns]
 
@@ -168,7 +168,7 @@ def prefix_kept(talks: Sequence[Sequence[bytes]]) -> float:
 
 
 def scale_of(recordings: Sequence[Recording], seconds: float) -> float:
-    """So many times faster does everything go where the longest conversation takes so long."""
+    """Factor by which everything goes faster, so that the longest conversation takes so long."""
     return max(len(recording.requests) for recording in recordings) * TURN_SECONDS / seconds
 
 

@@ -51,7 +51,7 @@ heap still took steps of 1 MB after 37 minutes."""
 LONGEST_WARM_UP = 7_200.0
 MOST_MB_AN_HOUR = 1.0
 GRAIN_MB = 0.65
-"""What a heap may move by itself; over an hour less than the limit, so only short runs are spared by it."""
+"""Megabytes that a heap may move by itself; over an hour less than the limit, so only short runs are spared by it."""
 SPARE_DESCRIPTORS = 3
 
 WAYS: Sequence[Fault] = (
@@ -66,7 +66,7 @@ WAYS: Sequence[Fault] = (
     Fault(text=""),
     Fault(refusal="I cannot help with that."),
 )
-"""How an answer goes wrong."""
+"""Ways in which an answer goes wrong."""
 
 
 @dataclass(frozen=True, slots=True)

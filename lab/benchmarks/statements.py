@@ -1,4 +1,4 @@
-"""What requests below the trigger cost the database: statements and transactions, counted in the server's own log.
+"""Statements and transactions of requests below the trigger, counted in the database server's own log.
 
 A `steno serve` on a PostgreSQL of its own, before the simulator. Conversations of a few turns come at a fixed pace.
 Each request sends its whole history, and none is ever compacted. Every execution counts, `BEGIN` and `COMMIT` among
@@ -45,7 +45,7 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a server was asked for so many requests."""
+    """Counts of a database server over so many requests."""
 
     requests: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What carrying a request to the provider costs, by client: the CPU of a whole relay.
+"""Cost of carrying a request to the provider, by client: the CPU of a whole relay.
 
     python -m lab.benchmarks.transports [--seconds 2] [--rounds 3] [--connections 1 32 400]
 

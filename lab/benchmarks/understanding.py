@@ -1,4 +1,4 @@
-"""What it takes to understand a request, by its size, and by what of it was seen before.
+"""Time to understand a request, by its size, and by the part of it that was seen before.
 
 `seen`: the same body again. `one new`: a history that was seen, and one more message. `unseen`: all of it for the first
 time, counting included; the others are counted as well. Each by steps: the body is *split* into messages, these are
@@ -34,7 +34,7 @@ SEEN = 100
 
 
 class Understanding:
-    """What a process remembers of requests, and how long the steps of the latest one took."""
+    """Memory of requests that a process has, and how long the steps of the latest one took."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._identity = Identity(b"benchmark")

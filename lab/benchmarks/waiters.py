@@ -1,4 +1,4 @@
-"""How soon a crowd goes on once the summary it waits for is stored: woken by NOTIFY, polling PostgreSQL, and on SQLite.
+"""Delay of a crowd once the summary it waits for is stored: woken by NOTIFY, polling PostgreSQL, and on SQLite.
 
 200 requests of one conversation over 4 processes of `steno serve`, all on this machine. A time is from the moment at
 which the database says the summary was stored to the arrival of a request at the provider, so it holds what the
@@ -95,14 +95,14 @@ def _response(kind: bytes, content: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of the crowd. Times are in milliseconds."""
+    """Times of the crowd, in milliseconds."""
 
     summaries: int
     compacted: int
     arrivals: tuple[float, ...]
-    """After the summary was stored, the first one first."""
+    """Arrivals after the summary was stored, the first one first."""
     processor: float
-    """For each request, by all processes, from the end of the summary on."""
+    """Processor time for each request, by all processes, from the end of the summary on."""
 
 
 def main() -> None:
@@ -141,7 +141,7 @@ async def _measured(url: str, folder: Path, **variables: str) -> Seen:
 
 
 async def _stored_at(url: str) -> float:
-    """By the database's clock, which is this machine's."""
+    """Time at which the summary was stored, by the database's clock, which is this machine's."""
     database = Database(url)
     async with database.reading() as connection:
         stored = await connection.scalar(select(func.max(summary_chunks.c.created_at)))
@@ -150,7 +150,7 @@ async def _stored_at(url: str) -> float:
 
 
 def processor_seconds(servings: Sequence[Serving]) -> float:
-    """What the processes have used so far; NaN where there is no /proc."""
+    """Processor time that the processes have used so far; NaN if there is no /proc."""
     ticks = 0
     for serving in servings:
         stat = Path(f"/proc/{serving.process.pid}/stat")

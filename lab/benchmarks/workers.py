@@ -1,4 +1,4 @@
-"""What workers take, and how connections spread over them: python -m lab.benchmarks.workers
+"""Memory of workers, and how connections spread over them: python -m lab.benchmarks.workers
 
 Proportional set size after the start, and the busiest worker's share of 64 connections that come at once, in shares of
 an even one. Linux only.

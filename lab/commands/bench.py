@@ -131,7 +131,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _process(port: int, module: str, *arguments: str) -> Iterator[None]:
-    """Until it listens, and then until it is asked to stop. Its settings are the defaults, whatever is set here."""
+    """Run a process, with default settings: yields once it listens, then asks it to stop."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("STENO_") or name == "STENO_HOME"}
     silent: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=mine, **silent)  # noqa: S603 - our own

@@ -25,7 +25,7 @@ WINDOW = 8_000
 TURNS = 60
 LONG_PROMPTS = 8
 LONG_PROMPT_SHARE = 0.16
-"""Of the window, one long prompt: the fifth does not fit under the trigger any more."""
+"""Size of a long prompt as a share of the window: the fifth does not fit under the trigger any more."""
 CHAT = "/v1/chat/completions"
 ANSWER_SECONDS = 300.0
 LISTED_SECONDS = 5.0
@@ -89,7 +89,7 @@ def hold_long_prompts(upstream: str, model: str, window: int = WINDOW) -> int:
 
 
 def question(turn: int, last: int = TURNS) -> str:
-    """What the user says: a stop of a voyage, with a berth to remember; at the end, where the first one was."""
+    """Text of the user: a stop of a voyage, with a berth to remember; at the end, a question for the first one."""
     if turn == last:
         return "Before we sail home: under which number was the berth of stop 1 booked?"
     port = PORTS[turn % len(PORTS)]
@@ -106,7 +106,7 @@ def question(turn: int, last: int = TURNS) -> str:
 
 
 def long_prompt(turn: int, tokens: int, count: Callable[[str], int]) -> str:
-    """So many tokens of a logbook, and a short question on them."""
+    """Text of `tokens` tokens of a logbook, and a short question on them."""
     asked = "Read these pages of the logbook. Then say in one sentence which berth was booked first on them."
     pages: list[str] = []
     stop = turn * 1_000
@@ -117,7 +117,7 @@ def long_prompt(turn: int, tokens: int, count: Callable[[str], int]) -> str:
 
 
 def reply(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What the simulated model says: it knows what its prompt says, and nothing else."""
+    """Answer of the simulated model: it knows what its prompt says, and nothing else."""
     asked = messages[-1]["content"]
     if "berth of stop 1 " in asked:
         known = {berth for message in messages for berth in _BERTH.findall(str(message["content"]))}
@@ -135,12 +135,12 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DemoAnswer:
-    """What came back on one prompt."""
+    """Answer to one prompt."""
 
     tokens: int = 0
-    """Of the prompt, as the provider counted them."""
+    """Tokens of the prompt, as the provider counted them."""
     before: int = 0
-    """Of the whole history, as Steno estimates them."""
+    """Tokens of the whole history, as Steno estimates them."""
     status: str = ""
     text: str = ""
     error: str | None = None
@@ -155,9 +155,9 @@ class Chat:
     messages: list[dict[str, str]] = field(default_factory=lambda: [{"role": "system", "content": INSTRUCTIONS}])
     answers: list[DemoAnswer] = field(default_factory=list)
     summaries: list[Mapping[str, Any]] = field(default_factory=list)
-    """Those made so far, oldest first."""
+    """Summaries made so far, oldest first."""
     ended: bool = False
-    """It got an error, and cannot go on."""
+    """True once an answer was an error: the conversation cannot go on."""
     _conversation: str = ""
     _used: tuple[str, ...] = ()
 
@@ -184,7 +184,7 @@ class Chat:
         return answer
 
     def news(self) -> str:
-        """What Steno did since it was last asked, in a few words."""
+        """News since the last call, in a few words."""
         known = {summary["id"] for summary in self.summaries}
         if set(self._used) <= known:
             return ""
@@ -196,7 +196,7 @@ class Chat:
         return ", ".join(parts)
 
     def contradiction(self) -> str | None:
-        """Where status and stored summaries do not agree, or None."""
+        """Contradiction between status and stored summaries, or None."""
         status = self.answers[-1].status
         if (status == "summarized") != bool(self._used):
             return f"The status is {status!r}, but {_counted(len(self._used))} stand in the prompt."
@@ -239,7 +239,7 @@ def _client(url: str, key: str | None = None) -> httpx2.Client:
 
 
 def _direct_turn(direct: Chat, prompt: str) -> tuple[str, str]:
-    """What to show of the client without Steno, which ends with its first error."""
+    """Cell for the client without Steno, which ends with its first error."""
     if direct.ended:
         return "-", ""
     answer = direct.say(prompt)

@@ -34,7 +34,7 @@ Format = Literal["table", "json", "markdown"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the recordings are played."""
+    """Options for playing recordings."""
 
     windows: tuple[int, ...]
     stream: bool | None = None
@@ -51,12 +51,12 @@ class Variant:
     """One line of a table: the settings with which everything is played anew."""
 
     preset: str | None
-    """None: the settings in effect."""
+    """Name of the preset; None: the settings in effect."""
     window: int
     recall_ratio: float | None = None
     """Share of the prompt's limit that recalled passages may take; None: as the preset has it."""
     name: str = AS_SET
-    """What sets it apart from the other lines."""
+    """Differences from the other lines, as a name."""
 
     @property
     def compaction(self) -> Mapping[str, Any]:
@@ -69,7 +69,7 @@ class Variant:
 def variants(
     presets: Sequence[str | None], windows: Sequence[int], ratios: Sequence[float | None] = (None,)
 ) -> list[Variant]:
-    """Each preset in each window with each share for recalled passages."""
+    """Return each preset in each window with each share for recalled passages."""
     made = [Variant(preset, window, ratio) for preset in presets for window in windows for ratio in ratios]
     return [replace(each, name=_name(each, several=len(windows) > 1)) for each in made]
 

@@ -6,6 +6,7 @@ import pytest
 
 from app.core.history.messages import Media, Message
 from app.core.limits.trigger import over
+from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view, paths, pinned_tokens, whole
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pins, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, least_view, message, turns, widest_path, words
@@ -43,11 +44,18 @@ def test_chunks_join_end_to_start() -> None:
     assert [c.id for c in view.chunks] == ["c0-4", "c4-8"]
 
 
-def test_at_equal_coverage_fewer_chunks_win() -> None:
-    parts, joined = [chunk(TALK, 0, 4), chunk(TALK, 4, 8)], chunk(TALK, 0, 8, tokens=60)
-    view = least_view(TALK, [*parts, joined], over(700))
+@pytest.mark.parametrize(
+    ("more", "fewer"),
+    [
+        ([chunk(TALK, 0, 4), chunk(TALK, 4, 8)], [chunk(TALK, 0, 8, tokens=60)]),
+        # The last chunk of the fewer begins later, so that path is found later.
+        ([chunk(TALK, 0, 2), chunk(TALK, 2, 4), chunk(TALK, 4, 8)], [chunk(TALK, 0, 6, tokens=60), chunk(TALK, 6, 8)]),
+    ],
+)
+def test_at_equal_coverage_fewer_chunks_win(more: list[SummaryChunk], fewer: list[SummaryChunk]) -> None:
+    view = least_view(TALK, [*more, *fewer], over(700))
     assert view is not None
-    assert view.chunks == (joined,)
+    assert view.chunks == tuple(fewer)
 
 
 def test_at_equal_coverage_and_length_the_shorter_summaries_then_the_smaller_ids_win() -> None:

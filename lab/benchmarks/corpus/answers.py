@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def answered(path: bytes, text: str, asked: Json, prompt: int) -> Reply | None:
-    """None: the path is that of neither."""
+    """Answer to a path; None if it is neither of the two."""
     model, stream = str(asked.get("model")), asked.get("stream") is True
     if path.endswith(b"/messages"):
         return _message(text, model, prompt, stream=stream)

@@ -1,4 +1,4 @@
-"""What a case is made of, and the short ways to write one."""
+"""Parts of a case, and short ways to write one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step:
     until: Callable[[Answer], bool] | None = None
     """Asked again until this holds; only the last time is kept."""
     settles: bool = False
-    """Whether what was shown before has to be stored first."""
+    """True if everything shown before has to be stored first."""
 
 
 @dataclass(frozen=True, slots=True)

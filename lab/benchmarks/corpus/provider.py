@@ -114,11 +114,11 @@ class Provider:
             self._server.close()
 
     def script(self, messages: Sequence[Reply], summaries: Sequence[Reply]) -> None:
-        """What is left of the step before is dropped."""
+        """Set the answers to come. Those left of the step before are dropped."""
         self.messages, self.summaries = deque(messages), deque(summaries)
 
     def take(self) -> list[Received]:
-        """What came since the last time."""
+        """Return the requests that came since the last call."""
         taken, self.received = self.received, []
         return taken
 

@@ -49,9 +49,9 @@ TIME = b"<time>"
 
 @dataclass(slots=True)
 class Placeholders:
-    """What stands for chance, numbered by its first appearance in a case, and for the clock, which has no number.
+    """Stand-ins for chance, numbered by their first appearance in a case, and for the clock, without a number.
 
-    Names of conversations, summaries and compactions are none of it: they are digests under the secret.
+    Names of conversations, summaries and compactions need none: they are digests under the secret.
     """
 
     port: int
@@ -183,7 +183,7 @@ def _section(place: int, title: bytes, data: bytes) -> bytes:
 
 
 def _sorted(received: Sequence[Received]) -> Iterator[Received]:
-    """In their order, but summary calls that follow each other by their bytes: some are made side by side."""
+    """Calls in their order, but summary calls that follow each other by their bytes: some are made side by side."""
     for is_summary, run in groupby(received, key=lambda one: one.is_summary):
         together = list(run)
         yield from sorted(together, key=lambda one: CHANCE[b"hop"].sub(b"", one.raw)) if is_summary else together
@@ -252,7 +252,7 @@ def _laid_over(usual: Any, given: Any) -> Any:
 
 
 async def _port(process: asyncio.subprocess.Process, log: Path) -> int:
-    """As the log says once it listens."""
+    """Port that the log names once Steno listens."""
     deadline = monotonic() + START_SECONDS
     while monotonic() < deadline and process.returncode is None:
         if (port := _port_in(log)) is not None:

@@ -1,4 +1,4 @@
-"""What the provider of the corpus sends: bytes on a connection."""
+"""Replies of the corpus' provider: bytes on a connection."""
 
 from __future__ import annotations
 

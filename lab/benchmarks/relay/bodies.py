@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 TURN, NUMBER = "@turn@", "@number@"
-"""What encloses the turn, and where the load client writes the request's own number, in as many digits."""
+"""Marks around the turn, and the place where the load client writes the request's own number, in as many digits."""
 SPARE = 300
 """Bytes left for a call and its result beside the result's text."""
 

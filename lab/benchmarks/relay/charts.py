@@ -38,7 +38,7 @@ def dots(found: Figures, subjects: Sequence[str]) -> str:
 
 
 def sizes(found: Figures, subjects: Sequence[str]) -> str:
-    """What each adds to a request, by the size of its body, as a multiple of what nginx adds to 4 KB."""
+    """Time that each subject adds to a request, by the size of its body, as a multiple of what nginx adds to 4 KB."""
     base = found[SIZES[4_096]].get(BASE)
     lines = {
         subject: {size: found[row][subject] / base for size, row in SIZES.items() if subject in found[row]}

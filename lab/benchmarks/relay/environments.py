@@ -13,7 +13,7 @@ INSTALL_SECONDS = 900
 
 
 class Missing(Exception):
-    """Why something cannot be measured here."""
+    """Reason why something cannot be measured here."""
 
 
 def python_environment(folder: Path, name: str) -> Path:
@@ -48,7 +48,7 @@ def node_environment(folder: Path, name: str) -> Path:
 
 
 def version(environment: Path, package: str) -> str:
-    """What is installed there of a Python package."""
+    """Version of a Python package that is installed there."""
     found = sorted(environment.glob(f"lib/python*/site-packages/{package.replace('-', '_')}-*.dist-info"))
     return found[0].name.removesuffix(".dist-info").partition("-")[2] if found else "unknown"
 

@@ -25,7 +25,7 @@ LOAD_SECONDS = 600.0
 SAMPLE_SECONDS = 0.25
 
 Run = dict[str, Any]
-"""What the load client says, with `subject`, `scenario`, `round` and what the subject used."""
+"""Output of the load client, with `subject`, `scenario`, `round` and the resources that the subject used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def bench(folder: Path, subjects: Mapping[str, Subject], scale: Scale, say: Call
 
 
 def measure(bench: Bench, scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
-    """Every scenario on every subject, round by round; who begins changes from round to round."""
+    """Run every scenario on every subject, round by round; the first subject changes from round to round."""
     runs: list[Run] = []
     for contestant in bench.contestants:
         bench.ask(contestant, FIRST_REQUESTS)

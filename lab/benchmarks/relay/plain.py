@@ -1,4 +1,4 @@
-"""What one writes in an afternoon: a relay of FastAPI and httpx that changes nothing. Run by uvicorn, with UPSTREAM."""
+"""Relay that one writes in an afternoon, of FastAPI and httpx; changes nothing. Run by uvicorn, with UPSTREAM."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def two_cores() -> Cores:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """What is started meanwhile stays on that core."""
+    """Keep processes that are started meanwhile on this core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -45,7 +45,7 @@ def on_core(core: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """By all living threads of a process and of those it started, in nanoseconds."""
+    """Time used by all living threads of a process and of those it started, in nanoseconds."""
 
     processor: int = 0
     waiting: int = 0

@@ -1,4 +1,4 @@
-"""What a run came to: medians over its rounds, and each as a multiple of nginx's and of LiteLLM's.
+"""Result of a run: medians over its rounds, each as a multiple of nginx's, or of LiteLLM's where nginx is missing.
 
 Absolute times differ between machines, and on one machine from run to run; only ratios from one run can be quoted.
 """
@@ -26,9 +26,9 @@ class Measure:
     scenario: str
     value: Callable[[Run], float]
     added: bool = False
-    """What it has beyond the direct one counts."""
+    """True if only the part beyond the direct measurement counts."""
     is_ratio: bool = False
-    """It stands for itself, and is not compared."""
+    """True if the number stands for itself, and is not compared."""
 
 
 def _rate(key: str) -> Callable[[Run], float]:
@@ -75,7 +75,7 @@ SIZES = {
 }
 
 Figures = Mapping[str, Mapping[str, float]]
-"""By a measure's title, then by subject. What was not measured, or is less than direct, is absent."""
+"""Figures by a measure's title, then by subject. Those not measured, or less than direct, are absent."""
 
 
 def figures(results: Mapping[str, Any]) -> Figures:
@@ -97,7 +97,7 @@ def _medians(measure: Measure, runs: Sequence[Run]) -> Iterator[tuple[str, float
 
 
 def ratio(value: float, base: float) -> str:
-    """As a multiple; what is less than a tenth as a part."""
+    """Write a multiple; less than a tenth is written as a part."""
     times = value / base
     if times < 0.1:
         return f"1/{1 / times:,.0f}"
@@ -123,7 +123,7 @@ def table(found: Figures, base: str, subjects: Sequence[str]) -> list[str]:
 
 
 def columns(results: Mapping[str, Any]) -> list[str]:
-    """Those that were measured, and any that are not of the usual ones first."""
+    """Return the subjects that were measured, unusual ones first."""
     there = [name for name in results["subjects"] if name != DIRECT]
     return sorted(there, key=lambda name: ORDER.index(name) if name in ORDER else -1)
 
@@ -135,7 +135,7 @@ def noise(results: Mapping[str, Any]) -> float:
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """What is written into the documentation."""
+    """Return the tables for the documentation."""
     found, subjects = figures(results), columns(results)
     machine = results["machine"]
     versions = (f"{TITLES.get(name, name)} {results['subjects'][name]['version']}" for name in subjects)
@@ -147,9 +147,8 @@ def markdown(results: Mapping[str, Any]) -> str:
         f"Noise: for {noise(results):.0%} of the time a subject was ready to run while others had its core.",
         *(f"Left out: {TITLES.get(name, name)}, {why.rstrip('.')}." for name, why in results["missing"].items()),
     ]
-    for base in ("nginx", "litellm"):
-        if base in subjects:
-            lines += ["", *table(found, base, subjects)]
+    if base := next((name for name in ("nginx", "litellm") if name in subjects), None):
+        lines += ["", *table(found, base, subjects)]
     return "\n".join(lines)
 
 

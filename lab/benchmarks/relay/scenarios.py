@@ -15,18 +15,18 @@ GROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How long and how much. The defaults are those of the documentation."""
+    """Length and number of the rounds. The defaults are those of the documentation."""
 
     rounds: int = 3
     seconds: float = 2.0
-    """Of each scenario that is asked for some time."""
+    """Duration of each scenario that is asked for some time."""
     large_bodies: int = 50
     open_streams: int = 300
     open_seconds: int = 8
     settle_seconds: float = 3.0
-    """Before memory is read."""
+    """Seconds before memory is read."""
     afterwards_seconds: float = 0.3
-    """After the last answer: what a subject puts off until then is part of what a request costs."""
+    """Seconds after the last answer: work that a subject puts off until then is part of what a request costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +40,26 @@ class Scenario:
     warm: int = 10
     """Requests before what is measured."""
     seconds: float | None = None
-    """Asked for so long; None: as long as the scale says."""
+    """Duration; None: as long as the scale says."""
     requests: int | None = None
-    """Asked so often instead."""
+    """Number of requests, in place of a duration."""
     rate: float | None = None
     """Requests a second on all connections together; None: the next one as soon as an answer is there."""
     ramp_ms: int = 0
-    """The connections begin within so long."""
+    """Milliseconds within which the connections begin."""
     turns: int = 1
-    """By so many the conversation grows, one with each request, before it begins again; 1: only its end is new."""
+    """Turns by which the conversation grows, one with each request, before it begins again; 1: only its end is new."""
     chunks: int | None = None
-    """Of a stream; None: a plain answer."""
+    """Chunks of a stream; None: a plain answer."""
     pause_ms: int = 0
-    """Between the chunks."""
+    """Milliseconds between the chunks."""
 
     @property
     def model(self) -> str:
         return "bench-text200" if self.chunks is None else f"bench-chunks{self.chunks}-pause{self.pause_ms}"
 
     def arguments(self, scale: Scale, bodies: Path) -> list[str]:
-        """Those of the load client, beside the port."""
+        """Arguments of the load client, beside the port."""
         stream = self.chunks is not None
         times = {"--requests": self.requests} if self.requests else {"--seconds": self.seconds or scale.seconds}
         options = {
@@ -77,7 +77,7 @@ class Scenario:
 
 HOLD, MEMORY = "hold", "memory"
 ONCE = frozenset({HOLD, MEMORY})
-"""In the first round only, and not for the direct one."""
+"""Scenarios run in the first round only, and not directly."""
 FIRST_REQUESTS = Scenario("streams for which a subject loads what it needs", requests=20, warm=0, chunks=5)
 
 

@@ -20,11 +20,11 @@ WINDOW = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a subject finds what it needs."""
+    """Folders and addresses that a subject needs."""
 
     environments: Path
     folder: Path
-    """Its own, to run in."""
+    """Folder of its own, to run in."""
     port: int
     upstream: int
     """The upstream's port."""
@@ -36,13 +36,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How it is started, and asked."""
+    """Command that starts a subject, and the address to ask."""
 
     arguments: Sequence[str]
     version: str
     environment: Mapping[str, str] = field(default_factory=dict)
     headers: Sequence[str] = ()
-    """Of each request."""
+    """Headers of each request."""
     start_seconds: float = 60.0
 
 
@@ -103,7 +103,7 @@ http {{
 
 
 def litellm(place: Place) -> Command:
-    """In production mode, without keys, database or logs of what was spent."""
+    """LiteLLM in production mode, without keys, database or logs of spending."""
     environment = python_environment(place.environments, "litellm")
     place.folder.mkdir(parents=True, exist_ok=True)
     config = {
@@ -162,7 +162,7 @@ def plain(place: Place) -> Command:
 
 
 def headroom(place: Place) -> Command:
-    """As a relay: with its compression switched off."""
+    """Headroom as a relay: with its compression switched off."""
     environment = python_environment(place.environments, "headroom")
     return Command(
         arguments=(

@@ -1,4 +1,4 @@
-"""The mark that ties a test to its line in docs/policies.md."""
+"""The mark that ties a test to its line in checklist.md."""
 
 from __future__ import annotations
 

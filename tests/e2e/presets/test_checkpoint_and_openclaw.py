@@ -1,4 +1,4 @@
-"""Checklists C and D of docs/policies.md: LibreChat's checkpoints, and OpenClaw's session pruning."""
+"""Lines C and D of checklist.md: LibreChat's checkpoints, and OpenClaw's session pruning."""
 
 from __future__ import annotations
 

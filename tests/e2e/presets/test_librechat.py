@@ -1,4 +1,4 @@
-"""LibreChat, with summaries (`librechat`) and without (`librechat-fading`): lines A and B of docs/policies.md."""
+"""LibreChat, with summaries (`librechat`) and without (`librechat-fading`): lines A and B of checklist.md."""
 
 from __future__ import annotations
 

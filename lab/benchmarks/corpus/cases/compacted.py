@@ -72,7 +72,7 @@ def _read(name: str) -> tuple[Step | bytes, ...]:
 
 
 def _shapes() -> Iterator[Case]:
-    """What the default preset does where a conversation is unusual."""
+    """Unusual conversations under the default preset."""
     for mode in EVENTS:
         for asked in (None, True):
             options: dict[str, Any] = {} if asked is None else {"stream_options": {"include_usage": asked}}

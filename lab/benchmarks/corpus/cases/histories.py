@@ -86,13 +86,14 @@ def function_turn(turn: int, words: int = 250) -> History:
 
 
 def instructed_turn(turn: int, words: int = 110) -> History:
-    """With instructions in the middle of the conversation."""
+    """Turn with instructions in the middle of the conversation."""
     told = {"role": ("system", "developer")[turn % 2], "content": f"Rule {turn}: say what ORD-{turn:04d} costs."}
     return [told, *plain_turn(turn, words)] if turn % 3 == 0 else plain_turn(turn, words)
 
 
 def ragged_turn(turn: int, words: int = 110) -> History:
-    """What clients send that is not quite in order: lost results, results of nothing, two of one speaker in a row."""
+    """Turn as clients send it that is not quite in order: lost results, results of nothing, two of one speaker in a
+    row."""
     asked, answered = plain_turn(turn, words)
     call = {"id": f"call_{turn}", "type": "function", "function": {"name": "find_parcel", "arguments": "{not json"}}
     match turn % 4:
@@ -128,7 +129,7 @@ Turn = Callable[[int], History]
 
 
 def conversation(turns: int, turn: Turn = plain_turn, first: int = 1, system: bool = True) -> History:
-    """So many turns and the next question."""
+    """Conversation of `turns` turns and the next question."""
     told = [message for number in range(first, first + turns) for message in turn(number)]
     return [*([SYSTEM] if system else []), *told, {"role": "user", "content": f"And question {first + turns}?"}]
 

@@ -235,7 +235,7 @@ NAMED_BY_BODY = {
 
 
 def _other() -> Iterator[Case]:
-    """With other settings of what the client may see and of names."""
+    """Cases with other settings of what the client may see and of names."""
     yield case(
         "user", chat(HELLO, user="u1"), chat(HELLO, user="u1", prompt_cache_key="k1"), stored(request(CONVERSATIONS))
     )
@@ -261,7 +261,7 @@ QUOTAS = {
 
 
 def _quotas() -> Iterator[Case]:
-    """What one tenant may spend, and what becomes of its requests after that."""
+    """Cases with limits of what one tenant may spend, and its requests beyond them."""
     for stream in (False, True):
         name = f"spent{'-streamed' if stream else ''}"
         yield case(name, *growing(17, 41, every=6, model=f"gpt-4o-{name}", stream=stream))

@@ -89,7 +89,7 @@ def _full(name: str) -> tuple[Step | bytes, ...]:
 
 
 def _first_summary(answers: Answers) -> str:
-    """Of the first list of summaries that was read."""
+    """Id of the first summary in the first list that was read."""
     listed = next(
         answer.json for answer in answers if b'"object":"summary"' in answer.body and b'"list"' in answer.body
     )

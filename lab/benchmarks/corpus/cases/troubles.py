@@ -54,7 +54,7 @@ ERRORS: Mapping[str, Reply] = {
     ),
     "continue": Reply(b"HTTP/1.1 100 Continue\r\n\r\n" + plain(completion("Yes", MODEL)).data),
 }
-"""Some say that they are not to be repeated: that spares the recording the pauses in between."""
+"""Errors of a provider. Some say that they are not to be repeated: that spares the recording the pauses in between."""
 
 OVERFLOWS: Mapping[str, Reply] = {
     "openai": refusal(
