@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +18,13 @@ import pytest
 
 from app.core.stages.session_pruning import SessionPruning
 from app.core.summary.prompts import FOLD_NOTE
+from app.settings.presets import PRESETS
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
 from lab.simulator import Fault, Record, ScriptedCall, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.presets.checklist import checklist
+from tests.e2e.presets.mutants import Mutant
 from tests.e2e.raw import Answer, arrival, connected, get, pieces, post, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
@@ -1039,3 +1042,31 @@ def test_summaries_can_be_searched(steno: StartSteno) -> None:
         assert [summary["conversation_id"] for summary in found] == [name]
         assert word.lower() in found[0]["text"].lower()
     assert get(url, "/context/search?q=nowhere").json["data"] == []
+
+
+LIGHTSPEED = PRESETS["lightspeed"]
+MUTANTS = (
+    Mutant(
+        "default",
+        "app.core.history.messages.Transcript.carried",
+        lambda *_: (),  # the question of a turn that the cut splits is summarised away
+        check_split_turn,
+    ),
+    Mutant(
+        "lightspeed",
+        "app.settings.sources.PRESETS",
+        {
+            **PRESETS,
+            "lightspeed": replace(LIGHTSPEED, compaction={**LIGHTSPEED.compaction, "tail": {"max_ratio": 0.30}}),
+        },  # a share of the limit, which is less than the window
+        check_lightspeed_tail,
+    ),
+    Mutant("sliding-window", "app.core.stages.prune._before_turns", lambda *_: 0, check_sliding_window),
+    Mutant(
+        "rolling",
+        "app.core.summary.brief.CUMULATIVE",
+        frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
+        check_rolling,
+    ),
+    Mutant("off", "app.settings.sources.PRESETS", {**PRESETS, "off": PRESETS["default"]}, check_off),
+)
