@@ -31,11 +31,11 @@ class Finding:
     subject: str
     text: str
     remedy: str | None = None
-    """What to do about it."""
+    """Advice: what to do about it; None where nothing is wrong."""
 
     @property
     def sentence(self) -> str:
-        """What was found and what to do, without its subject."""
+        """Text and remedy, without the subject."""
         return f"{self.text.removesuffix('.')}. {self.remedy or ''}".rstrip()
 
 
@@ -51,7 +51,7 @@ def _found_old(key: str) -> Finding:
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
-    """Where there is something to say: the rest is seen when the database is opened."""
+    """Findings about the place of the database; what else may be wrong is seen when it is opened."""
     try:
         address = read_url(settings.storage.address)
     except DatabaseURLError as error:
@@ -70,7 +70,7 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
 
 
 def _found_earlier(earlier: Path, used: Path) -> Finding:
-    """Earlier releases kept the database in the working directory."""
+    """Warning about a database in the working directory, where earlier releases kept it."""
     folder = home()
     if used == earlier:
         text = f"{earlier}, from an earlier release, is in use, because {folder} has no database yet"
@@ -82,7 +82,7 @@ def _found_earlier(earlier: Path, used: Path) -> Finding:
 
 
 def _check_secret(settings: Settings) -> Finding:
-    """Looks only: the start makes the secret of a SQLite file."""
+    """State of the secret. Nothing is made here: the start makes the secret of a SQLite file."""
     if settings.secret is not None:
         length = len(settings.secret.get_secret_value().encode())
         if length < SHORTEST_SECRET:

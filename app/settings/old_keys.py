@@ -46,11 +46,11 @@ OLD_KEYS: Mapping[str, str] = {
     "limits.background_compactions_per_tenant": _FIXED,
     "limits.background_bytes": _FIXED,
 }
-"""Each key that is no setting any more, and what to do about it. Emptied with the next release."""
+"""Advice for each key that is no setting any more. Emptied with the next release."""
 
 
 def without_old_keys(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The settings as given but for old keys, and the old keys that were there."""
+    """Settings as given but for old keys, and the old keys that were there."""
     found = []
     for key in OLD_KEYS:
         left = _without(given, key.split("."))
@@ -61,7 +61,7 @@ def without_old_keys(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple
 
 
 def _without(given: Any, names: Sequence[str]) -> Any:
-    """A copy without the key of that path, or the very object that was given where it has no such key."""
+    """Copy without the key of that path, or the very object that was given where it has no such key."""
     name, *rest = names
     if not isinstance(given, Mapping):
         return given

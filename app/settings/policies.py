@@ -51,7 +51,8 @@ class AppliedPolicy:
 
 
 class Policies:
-    """Every preset, worked out once. Raises `ValidationError` where one does not agree with the settings beside it."""
+    """Policies of every preset, worked out once. Raises `ValidationError` where one does not agree with the settings
+    beside it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -95,7 +96,7 @@ class Policies:
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
-    """The preset that a request names, if it names one. Raises `InvalidRequest`, which says where (`param`)."""
+    """Preset that a request names; None if it names none. Raises `InvalidRequest`, which says where (`param`)."""
     if name is None:
         return None
     for known in PRESET_NAMES:
@@ -105,7 +106,7 @@ def read_preset(name: object, param: str = "context.preset") -> PresetName | Non
 
 
 def read_trigger(given: object) -> TriggerSettings | None:
-    """The trigger that a request brings, in the settings' own form. Raises `InvalidRequest`."""
+    """Trigger that a request brings, in the settings' own form; None if it brings none. Raises `InvalidRequest`."""
     if given is None:
         return None
     try:

@@ -43,7 +43,7 @@ Wait, before you go on I need a checkpoint of our conversation from you. Your co
 checkpoint will stand in place of the messages so far: put in it whatever you need to take up your work again.
 {_CHECKPOINT_RULES}\
 """
-"""Speaks as the user to the model, as LibreChat's own does, so that the model stops and writes instead of going on."""
+"""Order that speaks as the user to the model, as LibreChat's own does, so that it stops and writes."""
 LIBRECHAT_UPDATE_PROMPT = f"""\
 Wait once more, I need your checkpoint brought up to date. Work what has happened since into the one you have, and \
 give me a single checkpoint that takes its place. Keep it about as long as the last one: tell the newest in more \
@@ -54,7 +54,7 @@ detail, put what is older and finished into one line each, and move to Done what
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A bundle of settings, and what it decides beyond them."""
+    """Bundle of settings, and what it decides beyond them."""
 
     choose_for: str
     """Cases it is made for, for the table of presets."""
@@ -73,7 +73,7 @@ class Preset:
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:
-        """What it sets, by section."""
+        """Values that it sets, by section."""
         return {"compaction": self.compaction, "summary": self.summary}
 
 

@@ -39,7 +39,7 @@ _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 class Settings(BaseSettings):
-    """All settings. Raises through `load` only."""
+    """All settings. They are made by `load`, which raises `ConfigurationError`."""
 
     model_config = SettingsConfigDict(
         env_prefix="STENO_",

@@ -23,7 +23,7 @@ SESSION_HEADERS = (
 
 
 class IdentitySettings(Section):
-    """How a conversation is recognised: [names](rest.md#names-of-conversations)."""
+    """Names of conversations: [how one is recognised](rest.md#names-of-conversations)."""
 
     ignore: tuple[str, ...] = ()
     """Regular expressions of volatile text, such as an injected date, left out of digests.
@@ -65,7 +65,7 @@ class IdentitySettings(Section):
 
 
 class EventSettings(Section):
-    """What a client sees of Steno in its answers."""
+    """Marks of Steno in its answers."""
 
     stream: EventShape = "chunk"
     """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs.

@@ -38,7 +38,7 @@ class TailSettings(Section):
     A turn is a user message and everything until the next one. The last user message always stays.
     """
     fill_ratio: float = Field(_SHARES.tail_fill, ge=0, le=1)
-    """More turns stay while all of them take at most this share of the limit, and 16,384 tokens; 0 for none.
+    """Share of the limit up to which more turns stay, and at most 16,384 tokens; 0 for none.
 
     So what is sent after a compaction is in proportion to the window. A large share means more compactions: each frees
     less. A long turn is cut between its steps where whole turns would leave most of this unused.
@@ -63,19 +63,19 @@ class MaskSettings(Section):
 
 
 class WindowSettings(Section):
-    """What strategy `window` sends; without that strategy both are refused."""
+    """Bounds of strategy `window`; without that strategy both are refused."""
 
     turns: int | None = Field(None, ge=0, le=100_000)
-    """With strategy window: whole turns before the current one that are sent with it.
+    """Whole turns before the current one that are sent with it; with strategy window.
 
     Older ones are left out of every request, however small it is, and nothing stands for them. Instructions and pinned
     messages stay.
     """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """With strategy window: the latest messages are sent that fit into this many tokens, instructions included.
+    """Tokens that the messages that are sent may take, instructions included; with strategy window.
 
-    A call stays with its results. Tokens are counted by Steno's own estimate, uncalibrated. Beside preset
-    `sliding-window` its 20 turns hold too; `turns: null` lifts them.
+    The latest are sent, and a call stays with its results. Tokens are counted by Steno's own estimate, uncalibrated.
+    Beside preset `sliding-window` its 20 turns hold too; `turns: null` lifts them.
     """
 
 
@@ -159,7 +159,7 @@ class RecallSettings(Section):
 
 
 class CompactionSettings(Section):
-    """What happens to a history, and how much of it stays as it is.
+    """Compaction of a history, and how much of it stays as it is.
 
     The defaults come first, then the preset, then the file, the environment and the flags: what is set anywhere wins
     over the preset, value by value, and a trigger as a whole.
@@ -181,7 +181,7 @@ class CompactionSettings(Section):
     here no request can choose another one.
     """
     strategy: Strategy = _POLICY.strategy
-    """How summaries are made: additive, full, checkpoint or rolling; window or none for none at all.
+    """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for none at all.
 
     `additive`: one for each range of messages, folded when they take too much. `full`: one over everything before the
     tail, made from all originals each time. `rolling`: one over everything, made from the last one and what came after
@@ -193,13 +193,13 @@ class CompactionSettings(Section):
     """
     trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
-    """No compaction below this many tokens, or 0.85 of the limit where that is less.
+    """Tokens below which nothing is compacted, or 0.85 of the limit where that is less.
 
     It holds beside every condition of the trigger: short conversations with a trigger by turns or messages need it at
     0.
     """
     target_ratio: Ratio = _SHARES.target
-    """A compaction brings the prompt to at most this share of the limit; the tail shrinks until it does.
+    """Share of the limit to which a compaction brings the prompt at most; the tail shrinks until it does.
 
     It must lie below every `token_ratio` of the trigger. Close below it, compactions come often, and each one costs a
     summary and the provider's prompt cache.

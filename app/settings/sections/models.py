@@ -15,7 +15,7 @@ from app.settings.types import Preset, Rate, Section, fits
 
 
 class ModelSettings(Section):
-    """What is to be known of a model."""
+    """Window of a model, and what else is decided by it."""
 
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
@@ -59,7 +59,7 @@ def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | No
 
 
 class PriceSettings(Section):
-    """What a model costs."""
+    """Price of a model."""
 
     match: str
     """Model name, or a glob such as `gpt-4o*`."""

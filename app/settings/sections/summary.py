@@ -75,7 +75,7 @@ class RuleSettings(Section):
 
 
 class SummarySettings(Section):
-    """Who writes summaries, and how they are asked for."""
+    """Writers of summaries, and how they are asked for."""
 
     model: str | None = None
     """Model that writes the summaries; null means the conversation's own.

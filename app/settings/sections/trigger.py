@@ -17,13 +17,13 @@ class ConditionSettings(Section):
     """Conditions that must all hold; tokens are the provider's, as Steno estimates them."""
 
     token_ratio: Ratio | None = None
-    """The estimate of the prompt exceeds this share of the limit.
+    """Share of the limit that the estimate of the prompt exceeds.
 
     The limit is the window less the output that the request reserves (5 % of the window, at most 8,192 tokens, where it
     does not say). Estimates are wrong by some percent; above 0.9 the provider may refuse before Steno acts.
     """
     since_checkpoint_ratio: Ratio | None = None
-    """The messages after the last summary, the current one too, exceed this share.
+    """Share that the messages after the last summary exceed, the current one included.
 
     It says nothing of the whole: give it the alternative `overflow: true`.
     """
@@ -33,18 +33,18 @@ class ConditionSettings(Section):
     A request that reserves much output has a limit far below its window.
     """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """The estimate exceeds this many tokens."""
+    """Tokens that the estimate of the prompt exceeds."""
     remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
-    """At most this many tokens of the window are left, the output not taken off."""
+    """Tokens of the window that are left at most, the output not taken off."""
     overflow: bool = False
-    """The estimate exceeds the limit, so nothing is done before it must be."""
+    """True for a trigger that fires where the estimate exceeds the limit, and not before it must."""
     turns: int | None = Field(None, ge=0, le=100_000)
-    """More than this many whole turns before the current one are not summarised.
+    """Whole turns before the current one that have no summary: the trigger fires where there are more.
 
     Keep it well above `compaction.tail.turns`, or nearly every turn is compacted.
     """
     messages: int | None = Field(None, ge=1, le=100_000)
-    """At least this many messages before the verbatim tail are not summarised."""
+    """Messages before the verbatim tail that have no summary: the trigger fires where there are as many."""
 
     @property
     def conditions(self) -> set[str]:
@@ -72,7 +72,7 @@ def _named(trigger: Mapping[str, Any]) -> bool:
 
 
 class TriggerSettings(ConditionSettings):
-    """When a compaction is due: conditions joined by "and", or the alternatives in `any`, joined by "or".
+    """Conditions under which a compaction is due, joined by "and", or the alternatives in `any`, joined by "or".
 
     Each other condition that is named drops the default token_ratio; who wants both names both. A trigger is one thing,
     and one that is set beside a preset replaces the preset's. One of an upstream (`trigger` under `upstreams`) stands
