@@ -1,4 +1,4 @@
-# What a fresh machine needs: make, Python 3.11 or newer, and a package registry. `make help` lists the targets.
+# What a fresh machine needs: make, Python 3.11 or newer, and a package registry. `make help` lists what a user needs.
 
 PORT ?=
 WORKERS ?=
@@ -46,14 +46,16 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow understanding history recalling archive transports inspector screenshots costs lint docs format generate lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
-=======
-.PHONY: help run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
->>>>>>> main
+.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format generate lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
 
-help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+help:
+	@$(call LIST,run\|doctor\|demo\|simulator\|replay\|wheel\|image\|clean)
+	@echo "make help-all   every other target: tests, checks, measurements"
+
+help-all: ## list all targets
+	@$(call LIST,[a-z-]*)
 
 # DATABASE_URL reaches it by the environment, as make passes it on: a command line is visible to everyone on the machine,
 # and an address may hold a password.

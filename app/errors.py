@@ -114,7 +114,7 @@ class BadTarget(_RequestError):
 
 
 class MethodNotAllowed(_RequestError):
-    """Refuse the method. `allowed`: the methods that the path has, or those that are relayed."""
+    """The path has no such method. `allowed`: the methods that it has, or those that are relayed."""
 
     status, code = 405, "method_not_allowed"
 

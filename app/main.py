@@ -18,9 +18,8 @@ from app import __version__
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.paces import Paces
-from app.compaction.quotas import Quotas
+from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
 from app.compaction.references import References
-from app.compaction.room import BackgroundLimits, BackgroundRoom
 from app.compaction.summariser import Summariser
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
@@ -36,15 +35,16 @@ from app.memory.sightings import Sightings
 from app.metrics.families import (
     CACHE_BYTES,
     CACHES,
+    DATABASE_SECONDS,
     DATABASE_UP,
     DATABASE_WRITABLE,
     IN_FLIGHT,
     PAUSED,
     RECORDS_DROPPED,
     RECORDS_WAITING,
+    THREAD_WAITS,
 )
-from app.metrics.metrics import Metrics
-from app.metrics.sampling import Gauges, Sampler
+from app.metrics.metrics import Gauges, Metrics, Sampler
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
@@ -108,8 +108,7 @@ class Application(FastAPI):
 def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: bool = True) -> Application:
     """Make the application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
 
-    `metrics`: those of this worker, if it is one of several. `reports`: log problems of the settings, as one worker
-    does.
+    `metrics`: those of one of several workers. `reports`: log problems of the settings, as one worker does.
     """
     instance, metrics = new_instance(), metrics or Metrics.of_one()
     services = open_services(settings, instance, metrics, reports=reports)
@@ -181,9 +180,9 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     secret = server_secret(settings)
     identity = Identity(secret)
     caches = Caches(settings.limits.cache_bytes)
-    store = open_store(settings, metrics.asked_database, caches)
+    store = open_store(settings, partial(metrics.observe, DATABASE_SECONDS), caches)
     providers = open_providers(settings, store, instance)
-    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.waited_for_thread)
+    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=partial(metrics.observe, THREAD_WAITS))
     ledger = Ledger(store, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)

@@ -12,12 +12,12 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
+from msgspec import Struct
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
@@ -55,8 +55,7 @@ There are {count} settings. `make generate` writes this page, config/steno.yaml 
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A setting, or a section of them."""
 
     key: str
@@ -64,7 +63,7 @@ class Entry:
     """Docstring, without its indentation."""
     value: FieldInfo | None = None
     """Where it is a setting."""
-    members: Mapping[str, str] = field(default_factory=dict)
+    members: Mapping[str, str] = {}
     """Docstrings by name, where it is a list or a mapping of entries: those that are told nowhere else."""
 
     @property

@@ -11,7 +11,8 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -71,6 +72,15 @@ def _fail(message: str, status: int = 1) -> NoReturn:
     raise typer.Exit(status)
 
 
+@contextmanager
+def _failing_on(*errors: type[Exception]) -> Iterator[None]:
+    """Exit with the message of such an error."""
+    try:
+        yield
+    except errors as error:
+        _fail(str(error))
+
+
 def _settings(config: str | None, **flags: Any) -> Any:
     """Return the settings in effect, flags first; exit if they are not valid."""
     from app.settings import ConfigurationError, load
@@ -78,10 +88,8 @@ def _settings(config: str | None, **flags: Any) -> Any:
     if config:
         os.environ["STENO_CONFIG"] = config
     sections = {name: {k: v for k, v in section.items() if v is not None} for name, section in flags.items()}
-    try:
+    with _failing_on(ConfigurationError):
         return load(**{name: section for name, section in sections.items() if section})
-    except ConfigurationError as error:
-        _fail(str(error))
 
 
 def _silence_log() -> None:
@@ -121,10 +129,8 @@ def _lab(module: str) -> Any:
     from app.commands.lab import lab
     from app.settings import ConfigurationError
 
-    try:
+    with _failing_on(ConfigurationError):
         return lab(module)
-    except ConfigurationError as error:
-        _fail(str(error))
 
 
 def _keep_quiet() -> None:
@@ -290,10 +296,8 @@ def plan(
     from app.commands.terminal import print_json
     from app.settings import ConfigurationError
 
-    try:
+    with _failing_on(planning.UnusableRequest, ConfigurationError):
         planned = planning.plan(settings, file.read(), written, window)
-    except (planning.UnusableRequest, ConfigurationError) as error:
-        _fail(str(error))
     if as_json:
         print_json(planned.answer)
     else:
@@ -318,10 +322,8 @@ def bench(
 ) -> None:
     """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
     bench = _lab("commands.bench")
-    try:
+    with _failing_on(bench.BenchFailed):
         bench.bench(seconds)
-    except bench.BenchFailed as error:
-        _fail(str(error))
 
 
 conversations = typer.Typer(
@@ -343,10 +345,8 @@ def _with_store(config: str | None, database_url: str | None, work: Callable[[An
         async with stored.opened(settings) as store:
             return await work(store)
 
-    try:
+    with _failing_on(StoreError, stored.NotFound):
         return asyncio.run(run())
-    except (StoreError, stored.NotFound) as error:
-        _fail(str(error))
 
 
 @conversations.command("list")
@@ -426,12 +426,10 @@ def link(
     from app.store import DatabaseURLError
     from app.store.database import read_url
 
-    try:
+    with _failing_on(ConfigurationError, DatabaseURLError):
         if read_url(settings.storage.address).kind == "memory":
             _fail("A database in memory is that of one Steno alone: use the link that it printed, and revoke it there.")
         secret = server_secret(settings)
-    except (ConfigurationError, DatabaseURLError) as error:
-        _fail(str(error))
     if revoke:
         _with_store(config, database_url, lambda store: store.revoke(OPERATORS, LINK_SECONDS))
         typer.echo("All links so far are void, and operators are signed out.")
@@ -473,13 +471,11 @@ def demo(
 
     _refuse((upstream and not model, MODEL_IS_NEEDED))
     demo = _lab("commands.demo")
-    try:
+    with _failing_on(ConfigurationError):
         if upstream and model:
             status = demo.hold_long_prompts(upstream, model, window)
         else:
             status = demo.hold_conversation(window=window)
-    except ConfigurationError as error:
-        _fail(str(error))
     sys.exit(status)
 
 
@@ -540,7 +536,7 @@ def replay(
         format="json" if as_json else "markdown" if markdown else "table",
         written=written,
     )
-    try:
+    with _failing_on(unreadable, ConfigurationError, StoreError):
         if recall:
             status = _lab("commands.recall").measure(files, limit, presets or preset, ratios, questions, options)
         elif survival:
@@ -549,8 +545,6 @@ def replay(
             status = replaying.compare_presets(files, chain, limit, presets, options)
         else:
             status = replaying.replay_files(files, chain, limit, preset, options)
-    except (unreadable, ConfigurationError, StoreError) as error:
-        _fail(str(error))
     sys.exit(status)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.main import open_store
@@ -24,11 +24,10 @@ TENANT_SHOWN = 8
 
 
 class NotFound(Exception):
-    """There is no such conversation, or there are several."""
+    """No such conversation exists, or several do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     tenant: str
     conversation: StoredConversation
 
@@ -82,8 +81,7 @@ async def delete(store: Store, conversation_id: str, tenant: str) -> None:
 
 
 async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
-    """Return everything stored of a conversation, as values for JSON; its messages if they were archived. Raises
-    `NotFound`."""
+    """Return all that is stored of it, as values for JSON; messages only if they were archived. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
     tenant, known = found.tenant, found.conversation
 
@@ -113,8 +111,7 @@ async def _all(read: Callable[[str | None], Any]) -> list[dict[str, Any]]:
 
 
 def show_list(found: Sequence[Found]) -> None:
-    """Print three lines for each conversation: the id whole, to be copied, and facts about it. For other programs a
-    row."""
+    """Print three lines for each, with the id whole, to be copied; for other programs a row."""
     if not on_terminal():
         for each in found:
             say_row(_row(each))
@@ -138,7 +135,6 @@ def _row(found: Found) -> Iterator[object]:
 
 
 def list_as_json(found: Sequence[Found]) -> None:
-    """Print the facts about each conversation as JSON."""
     print_json([{"tenant": each.tenant, **_as_json(each.conversation)} for each in found])
 
 

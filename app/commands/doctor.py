@@ -74,7 +74,6 @@ def show(found: Sequence[Finding], settings: Settings | None) -> None:
 
 
 def show_json(found: Sequence[Finding], settings: Settings | None) -> None:
-    """Print the same as `show` as JSON."""
     report = {
         "version": __version__,
         "starts": all(finding.state != "fatal" for finding in found),
@@ -194,7 +193,6 @@ def check_windows(provider: Provider, listing: ModelListing | None) -> Iterator[
 
 
 def judge_database(check: Check) -> Finding:
-    """Report what a look at the database showed."""
     subject, current, newest = f"database {check.place}", check.current_revision, check.head_revision
     if check.place == "memory":
         return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")

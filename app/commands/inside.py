@@ -9,7 +9,7 @@ import httpx2
 from pydantic import SecretStr
 
 from app.main import create_app
-from app.settings import Settings
+from app.settings import ModelSettings, Settings
 from app.tasks.server import serve
 
 ANSWER_SECONDS = 120.0
@@ -24,3 +24,10 @@ def asking(settings: Settings) -> Iterator[httpx2.Client]:
         httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
     ):
         yield client
+
+
+def at_window(settings: Settings, window: int) -> Settings:
+    """Return the settings with this context window (tokens) for every model; other limits stay as they are set."""
+    limits = {"context_window": window, "max_input_tokens": None}
+    models = (model.model_copy(update=limits) for model in settings.models)
+    return settings.model_copy(update={"models": (*models, ModelSettings(match="*", context_window=window))})

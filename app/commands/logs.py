@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
-import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
-from typing import Literal, TextIO
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, TextIO
 
 import structlog
 
-from app.commands.lines import Line
+from app.commands.terminal import may_be_coloured
 from app.proxy.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
@@ -31,7 +31,7 @@ def is_readable(shape: Shape) -> bool:
 def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> None:
     """Send structlog and the standard library's loggers to standard output, or into a file for people."""
     number, readable = logging.getLevelNamesMapping()[level.upper()], file is not None or is_readable(shape)
-    colors = file is None and _may_be_colored()
+    colors = file is None and may_be_coloured(sys.stdout)
     render = Line(colors=colors) if readable else structlog.processors.JSONRenderer()
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -66,11 +66,6 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     # What the server says of its start is in the banner.
     logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING) if readable else logging.NOTSET)
-
-
-def _may_be_colored() -> bool:
-    """True if https://no-color.org and the terminal allow colours."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _without_words(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -113,3 +108,56 @@ def _unexpected(record: logging.LogRecord) -> bool:
     is_server = record.name == "uvicorn.error"
     last_line = record.getMessage().rstrip().rpartition("\n")[2] if is_server else ""
     return not last_line.startswith(f"{DatabaseUnusable.__module__}.")
+
+
+EVENT_WIDTH = 28
+"""Columns of an event's name, so that what follows stands in one column for most of them."""
+_COLORS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
+"""ANSI codes, by level."""
+_DIM, _BOLD = "2", "1"
+_LAST = ("reason", "remedy", "conversation_id", "request_id")
+"""Fields that come last: explanations after what happened, then ids."""
+_LEFT_OUT = ("event", "level", "logger", "timestamp", "exception")
+
+
+class Line:
+    """Renders an event as one line; what has no value is left out. An error's places follow, a line each."""
+
+    def __init__(self, *, colors: bool) -> None:
+        self._colors = colors
+
+    def __call__(self, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
+        level, exception = str(event.get("level", "info")), event.get("exception")
+        head = (
+            self._in(_DIM, str(event.get("timestamp", ""))),
+            self._in(_COLORS.get(level, "0"), f"{level:<7}"),
+            self._in(_BOLD, f"{event['event']:<{EVENT_WIDTH}}"),
+        )
+        fields = " ".join(f"{self._in(_DIM, name + '=')}{value}" for name, value in _fields(event))
+        line = f"{' '.join(head)} {fields}".rstrip()
+        return f"{line}\n{exception}" if exception else line
+
+    def _in(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colors else text
+
+
+def _fields(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    shown = {name: value for name, value in event.items() if name not in _LEFT_OUT and value not in (None, "", [], {})}
+    before, after, window = (shown.pop(name, None) for name in ("tokens_before", "tokens_after", "window"))
+    if before is not None:
+        yield "tokens", f"{before:,}->{after:,} of {window:,}"
+    ids = [(name, shown.pop(name)) for name in _LAST if name in shown]
+    for name, value in (*shown.items(), *ids):
+        yield name, _shown(value)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}:{_shown(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(map(_shown, value))
+    text = str(value)
+    # Quoted where it could be taken for more than one value, or would move the terminal's cursor.
+    if " " not in text and '"' not in text and text.isprintable():
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

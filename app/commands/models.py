@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
@@ -30,8 +30,7 @@ SOURCES = {
 """Sources of a window, in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(Struct, frozen=True):
     model: str
     upstream: str
     window: Window
@@ -52,8 +51,7 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
 
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
-    """Return the windows of these models, each at the upstream that it goes to; of all that are known by name, if
-    none is given."""
+    """Return the windows of these models at the upstreams that they go to; without names, of all that are known."""
     store = Store.open("memory")
     providers = open_providers(settings, store, new_instance())
     try:

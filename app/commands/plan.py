@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from app.commands.inside import asking
+from app.commands.inside import asking, at_window
 from app.commands.models import SOURCES
-from app.commands.windows import at_window
 from app.settings import Settings
 
 PARTS = {
@@ -24,7 +23,6 @@ PARTS = {
     "exact_values": "exact values",
     "client_instructions": "the client's instructions, said again",
 }
-"""Names of the parts of a payload."""
 STATUSES = {
     "full": "Steno would forward it as it is.",
     "summarized": "Steno would replace older turns with summaries.",
@@ -36,8 +34,7 @@ class UnusableRequest(Exception):
     """The input is not a request that Steno can plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     model: str | None
     answer: dict[str, Any]
     """Answer of `POST /context/plan`."""
@@ -62,7 +59,6 @@ def plan(settings: Settings, body: bytes, written: str | None, window: int | Non
 
 
 def in_words(of: Planned) -> Iterator[str]:
-    """Lines to print."""
     planned = of.answer
     context, budget = planned["context"], planned["budget"]
     tokens = context["tokens"]

@@ -50,8 +50,7 @@ def beside(taken: Iterable[socket.socket]) -> list[socket.socket]:
 
 
 def share(taken: Iterable[socket.socket]) -> None:
-    """Let `beside` bind to these sockets' addresses, too. Called only once they are bound: another program's port
-    would be shared as well."""
+    """Let `beside` bind there, too. Called once all are bound: another program's port would be shared as well."""
     for each in taken:
         _sharing(each)
 

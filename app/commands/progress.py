@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 PARTS = 10
-"""Number of lines for a whole where there is no terminal: by share and not by time, so that a log is short and
-always alike."""
+"""Lines for a whole, where there is no terminal: by share and not by time, so that a log is short and always alike."""
 
 Advance = Callable[[object], None]
 """Called with each request that is done."""

@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import Struct
 
 from app import __version__
 from app.commands import ports
 from app.commands.child import Child
+from app.commands.inside import at_window
 from app.commands.lab import lab
 from app.commands.logs import configure_logging
 from app.commands.server import SWITCH_SECONDS, cannot_listen
 from app.commands.spent import Spent
 from app.commands.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
-from app.commands.windows import at_window
 from app.core.tokens.rules import rules_for
 from app.inspector.links import operator_link
 from app.main import Application, create_app
@@ -43,14 +44,12 @@ from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0
-"""Seconds that the end waits for a summary that is being made: the command is over, and somebody waits for their
-shell."""
+"""Seconds to wait at the end for a summary that is being made: the command is over, and somebody waits for a shell."""
 SIMULATED_WINDOW = 8_000
 SIMULATED_KEY = "sk-simulated"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     upstream: str | None = None
     port: int = 0
     window: int | None = None
@@ -162,8 +161,7 @@ class _Counting(logging.Handler):
 
 @contextmanager
 def _log_file(settings: Settings) -> Iterator[LogFile]:
-    """Send Steno's log to a file for its owner alone; the file goes at the end if nothing in it is a warning or
-    worse."""
+    """Send Steno's log to a file for its owner alone; it is removed if nothing in it is a warning or worse."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
     log = LogFile(Path(name))
     with os.fdopen(number, "w", encoding="utf-8") as file:

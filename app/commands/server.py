@@ -7,19 +7,18 @@ import errno
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import FrameType
 
 import structlog
 import uvicorn
+from msgspec import Struct
 from uvicorn.config import STARTUP_FAILURE
 
 from app import __version__
 from app.commands import ports
-from app.commands.banner import banner
 from app.commands.logs import is_readable
 from app.inspector.links import operator_link
 from app.main import create_app
@@ -29,6 +28,7 @@ from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
 from app.settings.secret import server_secret
 from app.store import StoreError
+from app.wire.paths import FORMAT_NAMES
 
 log = structlog.get_logger("steno")
 
@@ -37,8 +37,7 @@ SWITCH_SECONDS = 0.0005
 With Python's own 5 ms a request waited twice as long beside a busy thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """Facts that are known once the server listens, and only in its process."""
 
     database: str = ""
@@ -176,3 +175,52 @@ class _Server(uvicorn.Server):
         if self._supervisor is not None:
             asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
         self.handle_exit(signal.SIGTERM, None)
+
+
+_NAMES = {"chat_completions": "Chat Completions", "responses": "Responses", "messages": "Messages"}
+_VARIABLES = {"chat_completions": "OPENAI_BASE_URL", "responses": "OPENAI_BASE_URL", "messages": "ANTHROPIC_BASE_URL"}
+"""Variables that the providers' own SDKs read."""
+WIDTH = 18
+
+
+def banner(
+    settings: Settings,
+    url: str,
+    database: str,
+    server: str,
+    missing_tables: Sequence[str] = (),
+    inspector: str | None = None,
+) -> str:
+    """`url` is scheme, host and port; `server` says what Steno runs on; `inspector` is the link that signs in there.
+
+    That link is a secret: the banner is for somebody at a terminal, not for a file.
+    """
+    rows = [
+        *_addresses(url),
+        *([("Inspector", inspector)] if inspector else []),
+        ("Metrics", f"{url}/metrics"),
+        ("", ""),
+        *_upstreams(settings),
+        ("Database", database),
+        ("Tokenizer", _tokenizer(missing_tables)),
+        ("Server", server),
+    ]
+    lines = (f"  {name:<{WIDTH}}{value}".rstrip() for name, value in rows)
+    return "\n".join(("", f"Steno {__version__}", "", *lines, "", "Stop it with Ctrl-C.", "", ""))
+
+
+def _addresses(url: str) -> Iterator[tuple[str, str]]:
+    """The base URL of each format: the SDKs of Messages add `/v1` themselves."""
+    for name in FORMAT_NAMES:
+        base = url if name == "messages" else f"{url}/v1"
+        yield _NAMES[name], f"{_VARIABLES[name]}={base}"
+
+
+def _upstreams(settings: Settings) -> Iterator[tuple[str, str]]:
+    for number, (name, upstream) in enumerate(settings.all_upstreams.items()):
+        spoken = ", ".join(_NAMES[each] for each in FORMAT_NAMES if each in upstream.speaks)
+        yield "" if number else "Upstreams", f"{name}: {upstream.base_url} ({spoken})"
+
+
+def _tokenizer(missing: Sequence[str]) -> str:
+    return f"no table for {', '.join(missing)}: tokens are estimated by bytes" if missing else "tiktoken's tables"

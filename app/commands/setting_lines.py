@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from pydantic import SecretStr
 
 from app.settings import (
@@ -29,13 +29,12 @@ ALIASES = {
 LONGEST_VALUE = 60
 
 
-@dataclass(frozen=True, slots=True)
-class InEffect:
+class InEffect(Struct, frozen=True):
     key: str
     value: str
     """The value as JSON, or in words where it is a secret or long."""
     source: str | None
-    """Where the value was set; None for a default."""
+    """Place where the value was set; None for a default."""
 
     @property
     def line(self) -> str:
@@ -44,7 +43,6 @@ class InEffect:
 
 
 def in_effect(settings: Settings) -> Iterator[InEffect]:
-    """Yield every setting in effect."""
     defaults, unflagged = Settings.model_construct(), _without_flags()
     for key, _ in every_setting():
         value, source = _value(settings, key), None

@@ -50,9 +50,8 @@ def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, a
 
 
 def _codex(command: Arguments, base_url: str, environment: dict[str, str]) -> Arguments:
-    """Configure Codex, which reads no variable, by arguments: as a provider of its own, and not as OpenAI's at
-    another address. That one it asks by WebSocket first, which Steno refuses. Without a key in the environment it
-    sends the one of its login."""
+    """Configure Codex by arguments: it reads no variable. It gets a provider of its own: OpenAI's at another address
+    it asks by WebSocket first, which Steno refuses. Without a key in the environment it sends the one of its login."""
     key = 'env_key="OPENAI_API_KEY"' if environment.get("OPENAI_API_KEY") else "requires_openai_auth=true"
     provider = f'{{name="Steno", base_url="{base_url}", wire_api="responses", {key}}}'
     return [command[0], "-c", 'model_provider="steno"', "-c", f"model_providers.steno={provider}", *command[1:]]

@@ -73,8 +73,7 @@ class Worker:
         return None
 
     def has_ended(self, now: float) -> float:
-        """Record an end and return the pause before the next start, in seconds: the first quick end may be an
-        accident."""
+        """Record an end. Returns the pause before the next start in seconds: the first quick end may be an accident."""
         self.quick_ends = self.quick_ends + 1 if now - self.began < STEADY_SECONDS else 0
         pause = 0.0 if self.quick_ends < 2 else min(2.0 ** (self.quick_ends - 2), LONGEST_PAUSE_SECONDS)
         self.due = now + pause
@@ -230,8 +229,7 @@ class Supervisor:
 
 
 def _load_what_all_need(settings: Settings) -> None:
-    """Load what all workers need before the first fork, so that it is in memory once: the largest part of what is
-    loaded later."""
+    """Load the largest parts of what all workers need before the first fork, so that they are in memory once."""
     heap.keep_small()
     Tokenizer(settings.tokenizer.folder).counter(rules_for("gpt-4o").encoding)
     # The collector would write to all of it.

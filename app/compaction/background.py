@@ -9,14 +9,13 @@ only where they would not fit well any more.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import structlog
+from msgspec.structs import replace
 
 from app.compaction.compactor import Compactor
-from app.compaction.job import Job
+from app.compaction.job import Job, Place
 from app.compaction.paces import Paces
-from app.compaction.room import BackgroundRoom
+from app.compaction.quotas import BackgroundRoom
 from app.core.limits.ahead import budget_ahead, least_looked_at, requests_meanwhile
 from app.core.reasons import Code
 from app.core.stages.ladder import Decision
@@ -27,9 +26,9 @@ from app.tasks.owned import OwnedTasks
 log = structlog.get_logger("steno.compactor")
 
 LOOKED_AT_GROWTH = 0.05
-"""Of the limit: a history that nothing was due for is looked at again when it has grown by so much."""
+"""Share of the limit by which a history has to grow before it is looked at again, if nothing was due for it."""
 LONGEST_SECONDS = 3_600.0
-"""Nobody waits for it; no compaction takes as long."""
+"""Time limit of a background compaction in seconds. Nobody waits for it; none takes as long."""
 
 
 class Background:
@@ -38,13 +37,13 @@ class Background:
         self._paces = paces
         self._tasks = tasks
         self._room = room
-        self._looked: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
-        """The histories' sizes when they were looked at, in tokens."""
+        self._looked: BoundedMap[Place, int] = BoundedMap(MOST_REMEMBERED)
+        """Sizes of the histories when they were looked at, in tokens."""
 
     def consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
-        """A request was answered: begins what is to be made for the next ones, where it is time. Not for histories that
-        `least_remembered` leaves out. Never raises: that would close the client's connection behind a good answer.
-        """
+        """Begin what is to be made for the next requests, after an answer, where it is time. Not called for
+        histories that `least_remembered` leaves out. Never raises: that would close the client's connection behind a
+        good answer."""
         try:
             self._consider(job, settings, decision)
         except Exception:
@@ -72,7 +71,7 @@ class Background:
         return requests_meanwhile(seconds, self._paces.of(job.place).seconds)
 
     def _is_news(self, job: Job) -> bool:
-        """Whether looking at it may find something to do: each look reads the store."""
+        """True if looking at the history may find something to do: each look reads the store."""
         looked = self._looked.get(job.place)
         return looked is None or abs(job.conversation.tokens - looked) >= LOOKED_AT_GROWTH * job.budget.limit
 

@@ -1,12 +1,19 @@
-"""Breakers: what is left alone for a while because it does not help. Pure bookkeeping; none of it latches for ever."""
+"""Breakers: models, histories and compactions that fail or do not help are left alone for a while.
+
+Pure bookkeeping; none of it latches for ever.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
 from time import monotonic
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.reasons import Code, Reasons
+from app.core.summary.flow import Compaction, Outcome
+from app.core.summary.gate import was_refused
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.lineages import Lineage, Lineages
 from app.memory.sightings import Sightings
@@ -15,32 +22,30 @@ FAILURES = 3
 OPEN_SECONDS = 30.0
 
 LEAST_GAIN = 0.10
-"""Of the request: a pass that frees less was in vain."""
+"""Share of the request that a pass has to free, or it was in vain."""
 VAIN_PASSES = 2
 LEAST_GROWTH = 0.10
-"""Of the limit, between two compactions: with less they come too often."""
+"""Share of the limit by which a history grows between two compactions: with less they come too often."""
 CLOSE_PASSES = 3
 RESTING_GROWTH = 0.20
-"""Of the limit: so much has to change before a history is compacted again."""
+"""Share of the limit that has to change before a history is compacted again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failing:
-    """A model that did not answer a tenant the last time."""
+class _Failing(Struct, frozen=True):
+    """Failures of a model that did not answer a tenant the last time."""
 
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     undertakings: frozenset[Hashable] = frozenset()
-    """Whose they were, as long as that matters."""
+    """Undertakings that failed, as long as they matter."""
     until: float = 0.0
-    """It is left alone till then, if the failures are too many."""
+    """End of the pause, if the failures are too many."""
     why: Reasons = ()
-    """The latest failed."""
 
 
 class ModelBreaker:
     """Models that do not work: after three failures in a row a tenant asks them no more for 30 seconds, then one caller
-    does. If two tenants had as many, nobody asks meanwhile.
+    does.
 
     The calls of one undertaking count once: many are made side by side, and fail for one reason.
     """
@@ -52,7 +57,8 @@ class ModelBreaker:
         self._paused: Sightings[Hashable, Reasons] = Sightings(OPEN_SECONDS, clock, agrees=lambda *_: True)
 
     def admits(self, model: Hashable, tenant: str) -> bool:
-        """Whether it may be asked now. Whoever may, after a pause, is the probe: the others wait for its result."""
+        """True if the model may be asked now. The first one after a pause is the probe: the others wait for its
+        result."""
         failing = self._failing.get((model, tenant)) or _Failing()
         if failing.failures < FAILURES:
             return not self._paused.confirmed(model)
@@ -63,19 +69,19 @@ class ModelBreaker:
 
     @property
     def open(self) -> int:
-        """Models that some tenant does not ask now."""
+        """Number of models that some tenant does not ask now."""
         now = self._clock()
         return len(
             {model for (model, _), each in self._failing.items() if each.failures >= FAILURES and now < each.until}
         )
 
     def why(self, model: Hashable, tenant: str) -> Reasons | None:
-        """Why it failed the last time, if it did not answer since."""
+        """Return the reason of the latest failure, if the model did not answer since."""
         failing = self._failing.get((model, tenant))
         return failing.why if failing else next(iter(self._paused.confirmed(model)), None)
 
     def failed(self, model: Hashable, tenant: str, why: Reasons, undertaking: Hashable = None) -> None:
-        """`undertaking`: what the call was made for; None for one by itself."""
+        """Record a failed call. `undertaking`: the purpose of the call; None for one by itself."""
         before = self._failing.get((model, tenant)) or _Failing()
         known = before.undertakings
         if undertaking is None or undertaking not in known:
@@ -91,16 +97,15 @@ class ModelBreaker:
         self._paused.forget(tenant, model)
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """A history's latest compactions."""
+class _Passes(Struct, frozen=True):
+    """Latest compactions of a history."""
 
     at: int
-    """The size of the history at the last one, in tokens."""
+    """Size of the history at the last compaction, in tokens."""
     vain: int
-    """How many in a row freed hardly anything."""
+    """Number of compactions in a row that freed hardly anything."""
     close: int
-    """How many in a row came with hardly any growth between them."""
+    """Number of compactions in a row with hardly any growth between them."""
 
 
 class HistoryBreaker:
@@ -114,7 +119,7 @@ class HistoryBreaker:
         self._passes: Lineages[_Passes] = Lineages()
 
     def blocks(self, history: Lineage, tokens: int, limit: int, *, often: bool = False) -> Code | None:
-        """Why a history that has so many tokens is not compacted now, or None.
+        """Return the reason why a history of `tokens` is not compacted now, or None.
 
         `often`: the trigger asks for compactions however little the history has grown.
         """
@@ -126,7 +131,7 @@ class HistoryBreaker:
         return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES and not often else None
 
     def finished(self, history: Lineage, tokens: int, before: int, after: int, limit: int) -> None:
-        """A compaction, with all its parts and folds, made a request of `before` tokens one of `after`.
+        """Record a compaction with all its parts and folds, which made a request of `before` tokens one of `after`.
 
         `tokens` is the size of the client's own history: `before` may already hold summaries.
         """
@@ -141,3 +146,56 @@ class HistoryBreaker:
                 close=(last.close if last else 0) + 1 if close else 1,
             ),
         )
+
+
+TOLERATED = 1
+"""Failures in a row that are tried again at once: the next request may simply have more luck. Answers that could not
+be kept are not: they were paid for, and asked for once more already."""
+FIRST_PAUSE_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 300.0
+
+
+class _Setback(Struct, frozen=True):
+    failures: int
+    until: float
+    """End of the pause, by the clock."""
+    why: Reasons
+
+
+class Setbacks:
+    """Failures in a row by undertaking: after the second one a pause, doubled each time up to five minutes; after
+    the first one where answers were refused."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic, tolerated: int = TOLERATED) -> None:
+        """Forgive `tolerated` failures in a row without a pause."""
+        self._clock = clock
+        self._tolerated = tolerated
+        self._latest: Lineages[_Setback] = Lineages()
+
+    def pauses(self, what: Lineage) -> Reasons | None:
+        """Return the reason of the last failure, if the compaction failed too often recently to be tried now."""
+        latest = self._latest.find(what)
+        return latest.why if latest is not None and self._clock() < latest.until else None
+
+    def failed_last(self, what: Lineage) -> bool:
+        """True if it failed, and did not succeed since."""
+        return self._latest.find(what) is not None
+
+    def learn(self, what: Lineage, compaction: Compaction) -> None:
+        """Learn from a compaction. A part that was made is no success where another one failed: without that it may
+        be of no use. What others took away, or the database, says nothing of a compaction."""
+        if compaction.outcome is Outcome.MADE:
+            self.succeeded(what)
+        elif compaction.outcome is Outcome.FAILED:
+            self.failed(what, compaction.why)
+
+    def failed(self, what: Lineage, why: Reasons) -> None:
+        latest = self._latest.find(what)
+        failures = (latest.failures if latest else 0) + 1
+        tolerated = 0 if was_refused(why) else self._tolerated
+        doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(failures - tolerated - 1, 10)
+        pause = min(doubled, LONGEST_PAUSE_SECONDS) if failures > tolerated else 0.0
+        self._latest.keep(what, _Setback(failures, self._clock() + pause, why))
+
+    def succeeded(self, what: Lineage) -> None:
+        self._latest.forget(what)

@@ -1,4 +1,4 @@
-"""The compactor: what is to be sent for a request.
+"""The compactor decides what is sent for a request.
 
 A request reads as one line: under the trigger nothing; over it one read of chunks and the least view that fits; where
 none fits a compaction, in a task the application owns; where that fails one step down the ladder. How a compaction is
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from app.compaction.breakers import HistoryBreaker
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.economy import Economy
 from app.compaction.job import Job, OnStart, nobody
 from app.compaction.leased import LeasedCompaction
@@ -20,10 +21,8 @@ from app.compaction.memory import ChunkMemory
 from app.compaction.paces import LIKELY_REQUESTS, Paces
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress, begin
-from app.compaction.quotas import Quotas
+from app.compaction.quotas import BackgroundRoom, Quotas
 from app.compaction.recaller import Recaller
-from app.compaction.room import BackgroundRoom
-from app.compaction.setbacks import Setbacks
 from app.compaction.summariser import Summariser
 from app.compaction.ties import Ties
 from app.compaction.unstored import UnstoredCompaction
@@ -48,16 +47,13 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.shared import SharedWork
 from app.tasks.threads import Work
 
-T = TypeVar("T")
-
 CHANGES_WITHIN_SECONDS = 3_600.0
 ROUNDS = 3
-"""How many compactions one request begins: after a lost lease, or one that did not suffice, it plans anew."""
+"""Compactions that one request begins at most: after a lost lease, or one that did not suffice, it plans anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What the store knows of a conversation's history."""
+class _Stored(Struct, frozen=True):
+    """Rows that the store has of a conversation's history."""
 
     pins: tuple[int, ...]
     chunks: tuple[SummaryChunk, ...]
@@ -80,28 +76,22 @@ class Compactor:
         caches: Caches,
     ) -> None:
         self._store = store
-        self._tasks = tasks
         self._work = work
-        self._quotas = quotas
-        self._metrics = metrics
-        self._paces = paces
         self._room = room
-        self._setbacks = Setbacks()
         self._refused_shapes = Setbacks(tolerated=0)
         self._breaker = HistoryBreaker()
         self._economy = Economy(ledger)
         self._shared: SharedWork[_Stored] = SharedWork()
-        self._memory = ChunkMemory(caches)
-        performer = Performer(summariser, work, ledger, quotas, metrics, paces)
-        shared = tasks, quotas, self._setbacks, self._memory
+        performer = Performer(summariser, tasks, work, ledger, quotas, metrics, paces, ChunkMemory(caches))
+        self._performer = performer
         self.under_way = performer.under_way
-        self._leased = LeasedCompaction(store, performer, *shared, holder)
-        self._unstored = UnstoredCompaction(performer, *shared)
+        self._leased = LeasedCompaction(store, performer, holder)
+        self._unstored = UnstoredCompaction(performer)
         self._recaller = Recaller(work, caches)
         self._ties = Ties(store, work, caches)
 
     def at_once(self, job: Job) -> Decision | None:
-        """What needs no store: the client's bytes go as they are, or None where more is to be decided."""
+        """Decide without the store: the client's bytes go as they are; None if more is to be decided."""
         return None if job.conversation.history.holds_ties else self._untouched(job)
 
     def _untouched(self, job: Job) -> Decision | None:
@@ -109,14 +99,14 @@ class Compactor:
             return early
         return Decision(None, why=because(Code.COMPACTION_OFF))
 
-    async def prepare(self, job: Job, on_start: OnStart = nobody, *, goes_on: bool = False) -> Decision:
-        """What to send for this request. `on_start` is called when a summary is really being made for it.
+    async def prepare(self, job: Job, on_start: OnStart = nobody, *, may_go_on: bool = False) -> Decision:
+        """Decide what is sent for this request. `on_start` is called when a summary is really being made for it.
 
-        `goes_on`: it need not wait for a summary without which it can be sent, if that is made after its answer.
+        `may_go_on`: it need not wait for a summary without which it can be sent, if that is made after its answer.
         """
         if (early := self._untouched(job)) is not None:
             return await self._ties.tied(job, early)
-        progress = await begin(job, self._work, on_start, goes_on=goes_on)
+        progress = await begin(job, self._work, on_start, may_go_on=may_go_on)
         if (lower := await self._refused_lately(progress)) is not None:
             return lower
         while not await self._use_store(progress):
@@ -128,13 +118,13 @@ class Compactor:
                 break
         await self._judge(progress)
         decision = await self._settle(progress)
-        self._metrics.reused(_reused(progress, decision))
+        self._performer.metrics.reused(_reused(progress, decision))
         if progress.without_store:
             decision = replace(decision, why=decision.why or because(Code.STORAGE))
         return await self._finished(job, decision)
 
     async def recover(self, job: Job, on_start: OnStart = nobody) -> Decision:
-        """What to send after a refusal for its size, with the job's corrected budget.
+        """Decide what is sent after a refusal for its size, with the job's corrected budget.
 
         Without a summary where that reaches the budget: stored ones, then large texts shortened. Nothing is recalled.
         """
@@ -149,12 +139,12 @@ class Compactor:
         return await self.prepare(job, on_start)
 
     async def without_ties(self, job: Job, decision: Decision) -> Decision:
-        """What to send after a refusal of thoughts that are tied to something else; remembered for what follows."""
+        """Decide again after a refusal of thoughts that are tied to something else; remembered for later requests."""
         return await self._ties.refused(job, decision)
 
     async def step_down(self, job: Job, refused: Decision, said: str) -> Decision:
-        """What to send after a refusal of a view's shape, and for a while of the history's later ones; the same
-        decision where there is nothing better. `said`: the provider's words."""
+        """Decide what is sent after a refusal of a view's shape, and for a while of the history's later ones; the
+        same decision if there is nothing better. `said`: the provider's words."""
         why = because(Code.PAYLOAD_REFUSED, said)
         lower = await self._below(await begin(job, self._work), refused.status, why)
         if lower is None:
@@ -163,7 +153,7 @@ class Compactor:
         return lower
 
     async def _refused_lately(self, progress: Progress) -> Decision | None:
-        """What to send where a view of this history was refused for its shape a moment ago."""
+        """Decide what is sent if a view of this history was refused for its shape a moment ago; else None."""
         refusable: tuple[Status, ...] = ("trimmed", "summarized")
         for status in refusable:
             why = self._refused_shapes.pauses(progress.job.history(status))
@@ -172,7 +162,7 @@ class Compactor:
         return None
 
     async def _below(self, progress: Progress, status: Status, why: Reasons) -> Decision | None:
-        """One step down the ladder. Nothing is recalled: that may be what was refused."""
+        """Go one step down the ladder. Nothing is recalled: that may be what was refused."""
         with suppress(StoreUnavailable):
             await self._read(progress)  # For its pins.
         case = progress.case
@@ -182,8 +172,8 @@ class Compactor:
     async def compact_asked(
         self, job: Job, on_start: OnStart = nobody, position: int | None = None
     ) -> tuple[Path | None, Reasons]:
-        """Summaries of everything before the last unit, or of what is before a position, because somebody asked for
-        them: with those that are stored, and whatever they free. None, and why, where they could not be made.
+        """Make summaries because a client asked: of everything before the last unit, or before a position, whatever
+        they free. Returned with those that are stored; None, and why, if they could not be made.
 
         Raises `StoreUnavailable`: what is not stored cannot be referred to.
         """
@@ -193,12 +183,11 @@ class Compactor:
             if (plan := await progress.asked_plan(position)) is None:
                 path = await progress.asked_path(position)
                 return (path, ()) if path.chunks else (None, because(Code.NOTHING_TO_SUMMARISE))
-            last = progress.own[-1] if progress.own else None
-            if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):
-                return None, last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
-            if self._tasks.draining:
+            if why := _no_more_rounds(progress):
+                return None, why
+            if self._performer.tasks.draining:
                 return None, because(Code.STOPPING)
-            if position is None and (paused := self._setbacks.pauses(job.undertaking(plan))) is not None:
+            if position is None and (paused := self._performer.setbacks.pauses(job.undertaking(plan))) is not None:
                 return None, (*paused, Reason(Code.SUMMARY_FAILED_LATELY))  # A client repeats what failed by itself.
             progress.latest = await self._leased.make(progress, plan)
             if not _goes_on(progress.latest):
@@ -206,58 +195,57 @@ class Compactor:
                     raise StoreUnavailable("the database went away while the summary was made")
                 return None, progress.why
 
-    async def plan(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
-        """The dry run: the same decisions, with imagined summaries as long as real ones may be. Those come second."""
-        decision, made = await self._planned(job)
-        return await self._finished(job, decision, keep=False), made
-
-    async def _planned(self, job: Job) -> tuple[Decision, tuple[SummaryChunk, ...]]:
+    async def plan(self, job: Job, *, imagines: bool = True) -> tuple[Decision, tuple[SummaryChunk, ...]]:
+        """Decide as a dry run, with imagined summaries as long as real ones may be. Those come second."""
         if (early := self._untouched(job)) is not None:
-            return early, ()
+            return await self._ties.tied(job, early, keep=False), ()
         progress = await self._looked_at(job)
-        if not await progress.is_settled():
-            plan = await progress.due_plan()
-            if plan is None or await self._economy.puts_off(progress, plan):
-                progress.attempted(_not_begun(progress, plan))
-            else:
-                flow = job.flow(progress.case, plan)
-                imagined = await progress.beside(lambda: _imagine(flow))
-                if (without := await self._without(progress, plan)) is not None:
-                    progress.case = without
-                    progress.attempted(Compaction((), Outcome.IN_BACKGROUND))
-                    return await self._settle(progress), imagined.made
-                progress.ended(imagined)
-                progress.attempted(imagined)
-        return await self._settle(progress), progress.made
+        imagined = await self._imagined(progress) if imagines else ()
+        return await self._finished(job, await self._settle(progress), keep=False), imagined
 
     async def look(self, job: Job) -> Decision:
-        """What would be sent now with what is stored: nothing is made, and no summary is imagined."""
-        if (early := self._untouched(job)) is not None:
-            return await self._ties.tied(job, early, keep=False)
+        """Decide by what is stored now: nothing is made, and no summary is imagined."""
         try:
-            decision = await self._settle(await self._looked_at(job))
+            return (await self.plan(job, imagines=False))[0]
         except StoreUnavailable:
             return Decision(None, why=because(Code.STORAGE))
-        return await self._finished(job, decision, keep=False)
+
+    async def _imagined(self, progress: Progress) -> tuple[SummaryChunk, ...]:
+        """Imagine the summaries that are due, and take them for made, or for left to the background."""
+        if await progress.is_settled():
+            return ()
+        plan = await progress.due_plan()
+        if plan is None or await self._economy.puts_off(progress, plan):
+            progress.attempted(_not_begun(progress, plan))
+            return ()
+        flow = progress.job.flow(progress.case, plan)
+        imagined = await progress.beside(lambda: _imagine(flow))
+        if (without := await self._without(progress, plan)) is not None:
+            progress.case = without
+            progress.attempted(Compaction((), Outcome.IN_BACKGROUND))
+        else:
+            progress.ended(imagined)
+            progress.attempted(imagined)
+        return imagined.made
 
     async def _looked_at(self, job: Job) -> Progress:
-        """With what is stored, and with a mask that is due; nothing is kept of it."""
-        progress = await begin(job, self._work, goes_on=True)
+        """Begin with the stored rows, and with a mask that is due; nothing is kept of it."""
+        progress = await begin(job, self._work, may_go_on=True)
         await self._read(progress, bind=False)
         if (boundary := await self._due_mask(progress)) is not None:
             progress.case = progress.case.with_boundaries([boundary])
         return progress
 
     async def make_ahead(self, job: Job, target: int) -> None:
-        """The compaction that is due by the job's trigger, for requests to come. It waits for nobody else's, and what
-        failed is not tried again before a request that needs it has. `target`: what a mask has to reach then."""
+        """Make the due compaction for requests to come. It waits for nobody else's, and what failed is not tried
+        again before a request that needs it has. `target`: tokens that a mask has to reach then."""
         progress = await begin(job, self._work)
         try:
             await self._read(progress)
             if await progress.is_settled() or await self._waits_for_mask(progress, target):
                 return
             plan = await progress.due_plan()
-            if plan is None or self._setbacks.failed_last(job.undertaking(plan)):
+            if plan is None or self._performer.setbacks.failed_last(job.undertaking(plan)):
                 return
             if await self._economy.puts_off(progress, plan):
                 return
@@ -268,7 +256,7 @@ class Compactor:
         await self._judge(progress)
 
     async def _waits_for_mask(self, progress: Progress, target: int) -> bool:
-        """Whether a mask will do. It is put where it is needed, and when: that takes nobody's time."""
+        """True if a mask will do. It is put where it is needed, and when: that takes nobody's time."""
         planned = progress.case
         progress.case = replace(planned, budget=replace(planned.budget, target=target))
         boundary = await self._due_mask(progress)
@@ -276,29 +264,29 @@ class Compactor:
         return boundary is not None
 
     def comes_back(self, job: Job) -> bool:
-        """Whether the conversation is likely to: then what it will need is made in the background."""
-        settings, pace = job.writing.rules.compaction.background, self._paces.of(job.place)
+        """True if another request is expected soon, so that its summary is worth making in the background."""
+        settings, pace = job.writing.rules.compaction.background, self._performer.paces.of(job.place)
         return (
             settings.enabled and pace.requests >= LIKELY_REQUESTS and pace.tokens_per_hour >= settings.tokens_per_hour
         )
 
     async def _finished(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
-        """With what is recalled, and as its provider takes it; a dry run keeps nothing."""
+        """Add recalled messages, and fit thoughts to the provider; a dry run keeps nothing."""
         return await self._ties.tied(job, await self._recaller.recalled(job, decision), keep=keep)
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """After a deletion of one conversation, also at another process, or of all."""
+        """Forget one conversation after a deletion, also at another process, or all of the tenant."""
         self._recaller.forget(tenant, conversation_id)
-        self._memory.forget(tenant, conversation_id)
-        self._paces.forget(tenant, conversation_id)
+        self._performer.memory.forget(tenant, conversation_id)
+        self._performer.paces.forget(tenant, conversation_id)
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
-        """What is not in use any more, which the database knows. Other processes remember it for `memory.SECONDS` at
-        most, and go by that only while the database is away."""
-        self._memory.forget_chunks(tenant, ids)
+        """Forget summaries that are not in use any more, which the database knows. Other processes remember them for
+        `memory.SECONDS` at most, and go by that only while the database is away."""
+        self._performer.memory.forget_chunks(tenant, ids)
 
     async def _use_store(self, progress: Progress) -> bool:
-        """The line from the look at the store to the compaction. False where the database is away."""
+        """Go from the look at the store to the compaction. False if the database is away."""
         progress.begin_anew()
         try:
             looks_again = True
@@ -318,7 +306,7 @@ class Compactor:
         what = job.place, job.series, job.policy.summarises, mask.key if mask else None, last, bind
         # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
         stored = await self._shared.do(what, lambda: self._find(job, bind=bind))
-        self._memory.keep(job.tenant, stored.chunks)
+        self._performer.memory.keep(job.tenant, stored.chunks)
         pinned = progress.case.with_pins(job.pinned(stored.pins))
         progress.read(pinned.with_chunks(stored.chunks).with_boundaries(stored.boundaries))
 
@@ -333,14 +321,13 @@ class Compactor:
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
     async def _mask(self, progress: Progress) -> None:
-        """Masks tool results where that is due."""
         if (boundary := await self._due_mask(progress)) is not None:
             masked = progress.case.with_boundaries([boundary])
             await self._keep_masks(progress, masked)
             progress.case = masked
 
     async def _keep_masks(self, progress: Progress, case: Case) -> None:
-        """Stores the boundaries that this case has beyond those that were found."""
+        """Store the boundaries that this case has beyond those that were found."""
         job, known = progress.job, progress.case.boundaries
         for boundary in case.boundaries:
             if boundary not in known and job.policy.mask is not None:
@@ -348,13 +335,13 @@ class Compactor:
                 await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
 
     async def _due_mask(self, progress: Progress) -> Boundary | None:
-        """The boundary that is due and worth what it costs."""
+        """Return the boundary that is due and worth what it costs."""
         boundary = await progress.due_mask()
-        progress.put_off = boundary is not None and await self._economy.puts_off_mask(progress, boundary)
-        return None if progress.put_off else boundary
+        progress.mask_is_put_off = boundary is not None and await self._economy.puts_off_mask(progress, boundary)
+        return None if progress.mask_is_put_off else boundary
 
     async def _compact(self, progress: Progress) -> bool:
-        """Makes the due compaction, or waits for whoever makes it. Whether it is worth looking again."""
+        """Make the due compaction, or wait for whoever makes it. True if it is worth looking again."""
         compaction = await self._attempt(progress)
         progress.attempted(compaction)
         return _goes_on(compaction)
@@ -372,38 +359,37 @@ class Compactor:
         return await self._leased.make(progress, plan)
 
     async def _without(self, progress: Progress, plan: Plan) -> Case | None:
-        """By what the request is sent without this compaction, which is then made in the background; None: it waits.
+        """Return the case that is sent without this compaction, which is then made in the background; None: it waits.
 
-        It is not shortened for one that would find no room there.
+        It is not shortened for a compaction that would find no room there.
         """
         job, case = progress.job, progress.case
-        if not progress.goes_on or progress.told or not self.comes_back(job):
+        if not progress.may_go_on or progress.is_announced or not self.comes_back(job):
             return None
-        if self._setbacks.failed_last(job.undertaking(plan)) or self._quotas.are_tokens_spent(job.tenant):
+        if self._performer.setbacks.failed_last(job.undertaking(plan)) or self._performer.quotas.are_tokens_spent(
+            job.tenant
+        ):
             return None
         at_most = most_without(job.budget)
         shortens = self._room.is_taken(job.place) or self._room.is_free(job.tenant, job.size)
         return await progress.beside(lambda: without_summary(case, at_most, shortens=shortens))
 
     async def _objections(self, progress: Progress, plan: Plan) -> Reasons:
-        """Why the compaction is not begun."""
+        """Return the reasons why the compaction is not begun."""
         job = progress.job
-        if self._tasks.draining:
+        if self._performer.tasks.draining:
             return because(Code.STOPPING)
         tokens, budget = job.conversation.tokens, job.budget
         often = budget.trigger.counts_turns
         if (blocked := self._breaker.blocks(job.history(), tokens, budget.limit, often=often)) is not None:
             return because(blocked)
         can_do_without = await progress.can_do_without_summary()
-        paused = self._setbacks.pauses(job.undertaking(plan))
+        paused = self._performer.setbacks.pauses(job.undertaking(plan))
         if paused is not None and (can_do_without or job.policy.prune):
             return (*paused, Reason(Code.SUMMARY_FAILED_LATELY))
         if can_do_without and await self._is_in_vain(progress):
             return because(Code.HISTORY_CHANGES_EVERY_TURN)
-        last = progress.own[-1] if progress.own else None
-        if last is not None and (len(progress.own) == ROUNDS or last.outcome is Outcome.DELETED):
-            return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
-        return ()
+        return _no_more_rounds(progress)
 
     async def _is_in_vain(self, progress: Progress) -> bool:
         job, conversation, store = progress.job, progress.job.conversation, self._store
@@ -417,7 +403,7 @@ class Compactor:
         return await progress.beside(lambda: changes_every_turn(conversation, found, [head.digest for head in heads]))
 
     async def _judge(self, progress: Progress) -> None:
-        """What the request's own compactions freed: where it was too little, the history is left alone for a while."""
+        """Judge what the request's own compactions freed: after too little, the history is left alone for a while."""
         before = progress.before
         if before is None or progress.without_store or not progress.made or not progress.own[-1].is_whole:
             return
@@ -426,7 +412,7 @@ class Compactor:
         self._breaker.finished(job.history(), job.conversation.tokens, *sizes, job.budget.limit)
 
     async def _settle(self, progress: Progress) -> Decision:
-        case, why, in_vain = progress.case, progress.why, progress.told and not progress.made
+        case, why, in_vain = progress.case, progress.why, progress.is_announced and not progress.made
 
         def decide() -> Decision:
             before, settled = progress.steps, settle(case, why, in_vain=in_vain)
@@ -436,13 +422,21 @@ class Compactor:
 
 
 def _reused(progress: Progress, decision: Decision) -> int:
-    """How many of its summaries were there before it."""
+    """Count the summaries that were there before the request."""
     made = {chunk.id for chunk in progress.made}
     return sum(chunk.id not in made for chunk in decision.view.chunks) if decision.view else 0
 
 
+def _no_more_rounds(progress: Progress) -> Reasons:
+    """Return the reasons why the request begins no further compaction; none if it may."""
+    last = progress.own[-1] if progress.own else None
+    if last is None or (len(progress.own) < ROUNDS and last.outcome is not Outcome.DELETED):
+        return ()
+    return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+
+
 def _goes_on(compaction: Compaction) -> bool:
-    """Whether it is worth looking again."""
+    """True if it is worth looking again."""
     match compaction.outcome:
         case Outcome.MADE:
             # It may not be enough yet: where a history far too long was read in parts.
@@ -454,14 +448,14 @@ def _goes_on(compaction: Compaction) -> bool:
 
 
 def _not_begun(progress: Progress, plan: Plan | None) -> Compaction:
-    """Nothing can be summarised, or what can is put off, as a mask may have been."""
-    if plan is None and not progress.put_off:
+    """Compaction that did not begin: nothing can be summarised, or it is put off, as a mask may have been."""
+    if plan is None and not progress.mask_is_put_off:
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
 
 
 def _imagine(flow: Flow) -> Compaction:
-    """Drives a flow without acting: every summary is as long as it may be, and is kept nowhere."""
+    """Drive a flow without acting: every summary is as long as it may be, and is kept nowhere."""
 
     def perform(effect: Effect) -> Reply:
         match effect:

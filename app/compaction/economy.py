@@ -11,13 +11,13 @@ from app.providers.ledger import Ledger
 
 
 class Economy:
-    """Puts off only what the window has room to do without, and where all prices that it needs are known."""
+    """Gate that puts off only what the window has room to do without, and only with all prices that it needs."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     async def puts_off(self, progress: Progress, plan: Plan) -> bool:
-        """Whether a compaction is to wait. One that only folds costs little, and is due for its size."""
+        """True if a compaction is to wait. One that only folds costs little, and is due for its size."""
         gate, rates = await self._gate(progress), self._rates(progress)
         job, brief = progress.job, progress.job.summary
         price = self._ledger.price_of(brief.model)
@@ -32,7 +32,6 @@ class Economy:
         return await progress.beside(is_too_dear)
 
     async def puts_off_mask(self, progress: Progress, boundary: Boundary) -> bool:
-        """Whether a new mask is."""
         gate, rates = await self._gate(progress), self._rates(progress)
         case, masking = progress.case, progress.case.masking
         if gate is None or rates is None or masking is None:
@@ -40,8 +39,8 @@ class Economy:
         return await progress.beside(lambda: not is_worth(change_of_mask(case, masking, boundary), rates, gate))
 
     async def _gate(self, progress: Progress) -> CostGate | None:
-        """None where nothing may be put off: it is not wanted, or there is no room. Nor what counts turns or messages:
-        whoever set that wants it whatever it costs."""
+        """Return the gate; None if nothing may be put off: it is not wanted, or there is no room, or the trigger counts
+        turns or messages. Whoever set that wants it whatever it costs."""
         job, case = progress.job, progress.case
         if job.policy.cost_gate is None or job.budget.trigger.counts_turns:
             return None

@@ -1,10 +1,11 @@
-"""A job: one request that is to be decided upon, as it came. What is learnt on the way is in its progress."""
+"""Job: one request that is to be decided upon, as it came. Facts that are learnt on the way are in its progress."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from app.compaction.summariser import Route
 from app.compaction.writing import Writing
@@ -19,7 +20,6 @@ from app.core.summary.flow import Flow
 from app.core.summary.plan import Plan
 from app.core.tokens.estimate import Cost, Count
 from app.core.tokens.usage import Purpose
-from app.core.values import unlike
 from app.core.view.view import Conversation, Note, Pins
 from app.memory.lineages import Lineage
 from app.tasks.threads import Work
@@ -27,40 +27,41 @@ from app.tokens.estimator import Prompt
 
 T = TypeVar("T")
 
+Place = tuple[str, str]
+"""(tenant, conversation id)."""
 MANY_MESSAGES = 500
 MANY_BYTES = 1 << 18
-"""What is worked out about a longer history takes more than some 10 ms."""
+"""Bytes of a history above which working something out takes more than some 10 ms."""
 
 
-@unlike
-class Job:
+class Job(Struct, frozen=True, eq=False, dict=True, weakref=True):
     tenant: str
     conversation_id: str
     named: bool
-    """Whether the client gave that id; otherwise the history was recognised, or is a new one."""
+    """True if the client gave that id; otherwise the history was recognised, or is a new one."""
     conversation: Conversation
     budget: Budget
     prompt: Prompt
-    """What the conversation is counted by."""
+    """Prompt that the conversation is counted by."""
     model: str
     series: str
-    """Whose summaries it reads: those made alike, with the same focus."""
+    """Series of the summaries that it reads: those made alike, with the same focus."""
     begin_writing: Callable[[], Writing]
     compaction: bool
-    """Whether the caller and the operator allow it."""
+    """True if the caller and the operator allow a compaction."""
     recalls: bool
-    """Whether the caller allows that quotations are added."""
+    """True if the caller allows that quotations are added."""
     policy: Policy
-    """Which stages it goes through."""
+    """Stages that it goes through."""
     pins: tuple[int, ...]
-    """The messages that this request pins, counted after the leading instructions."""
+    """Messages that this request pins, counted after the leading instructions."""
     wait_seconds: float
     request_id: str
-    """For the ledger and the log."""
+    """Id for the ledger and the log."""
     ties: bool = False
-    """Whether its answer may hold thoughts that are tied to what is sent."""
+    """True if its answer may hold thoughts that are tied to what is sent."""
     purpose: Purpose = "summary"
-    """What its summaries are made for."""
+    """Purpose of its summaries."""
 
     @property
     def count(self) -> Count:
@@ -74,22 +75,23 @@ class Job:
 
     @lazy
     def writing(self) -> Writing:
-        """Who may write its summaries, and how."""
+        """Route and prompts of its summaries."""
         return self.begin_writing()
 
     @lazy
     def summary(self) -> SummaryBrief:
-        """As the windows are known when a summary is due first. Not in a thread: they are the event loop's."""
+        """Brief of its summaries, as the windows are known when one is due first. Not in a thread: they are the
+        event loop's."""
         return self.writing.settings(self.budget)
 
     @lazy
     def routes(self) -> tuple[Route, ...]:
-        """Whom to ask, the first choice first. Not in a thread, either."""
+        """Summarisers to ask, the first choice first. Not in a thread, either: see `summary`."""
         return self.writing.routes()
 
     @lazy
     def is_long(self) -> bool:
-        """Whether what is worked out about it is worked out beside the event loop."""
+        """True if work on it is done beside the event loop."""
         messages = self.conversation.transcript.messages
         return len(messages) > MANY_MESSAGES or sum(len(message.raw) for message in messages) > MANY_BYTES
 
@@ -99,28 +101,28 @@ class Job:
         return sum(len(message.raw) for message in self.conversation.history)
 
     async def beside(self, work: Work, step: Callable[[], T]) -> T:
-        """Works something out about the request; in a worker thread where its history is long."""
+        """Work something out about the request; in a worker thread if its history is long."""
         return await work.do(self.tenant, step) if self.is_long else step()
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Whose conversation it is, and which."""
+    def place(self) -> Place:
         return self.tenant, self.conversation_id
 
     def history(self, *scope: Hashable) -> Lineage:
-        """By what it holds: a name may stand for many. Its digests tell whose it is."""
+        """Lineage of the history: a name may stand for many. Its digests tell whose it is."""
         return Lineage((self.series, *scope), self.conversation.cut_digests[1:])
 
     def undertaking(self, plan: Plan) -> Lineage:
-        """What fails or succeeds. Not the end of the range: that moves with every turn, and the failure with it."""
+        """Lineage of a compaction, which fails or succeeds. The end of the range is no part of it: that moves with
+        every turn, and the failure with it."""
         return self.history(plan.range.from_digest)
 
     def case(self) -> Case:
-        """Before anything is looked up."""
+        """Case before anything is looked up."""
         return case_of(self.conversation, self.policy, self.budget, self.cost, self.pinned())
 
     def pinned(self, stored: Iterable[int] = ()) -> Pins:
-        """What it pins itself, and what is stored of its conversation."""
+        """Pins of the request itself, and those stored of its conversation."""
         note = None
         if text := self.writing.pinned_text:
             note = Note("pinned_text", text, self.cost(own_message(text)))
@@ -130,8 +132,7 @@ class Job:
         return compact(case.conversation, self.conversation_id, plan, self.budget, self.summary, self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionStart:
+class CompactionStart(Struct, frozen=True):
     """A compaction that is announced to the client."""
 
     id: str
@@ -146,4 +147,4 @@ OnStart = Callable[[CompactionStart], None]
 
 
 def nobody(_: CompactionStart) -> None:
-    """For callers who need not know."""
+    """Ignore the start, for callers who need not know."""

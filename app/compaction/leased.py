@@ -1,4 +1,4 @@
-"""The leased compaction: made under a lease, in a task the application owns.
+"""Leased compaction: made under a lease, in a task the application owns.
 
 Theory: any request of a conversation may find that a compaction is due, at any replica, and usually several do at
 once. Whoever acquires the lease of its range makes it; the others wait for its *result*, not for the lease, and look
@@ -18,71 +18,56 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from time import monotonic
 
 import structlog
+from msgspec.structs import replace
 
 from app.compaction.job import CompactionStart, Job
-from app.compaction.memory import ChunkMemory
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress
-from app.compaction.quotas import Quotas
-from app.compaction.setbacks import Setbacks
 from app.core.reasons import because
 from app.core.summary.flow import Compaction, Flow, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
+from app.metrics.families import LEASE_WAITS
 from app.store import Busy, Lease, Store, StoreUnavailable
-from app.tasks.owned import OwnedTasks
 
 log = structlog.get_logger("steno.compactor")
 
 HEARTBEAT_SECONDS = 5.0
 MISSED_BEATS = 2
-"""In a row, after which the lease counts as lost."""
+"""Missed beats in a row after which the lease counts as lost."""
 RACE_SECONDS = 0.25
 
 
 class _LeaseLost(Exception):
-    """Another holder may have it now."""
+    """The lease was lost: another holder may have it now."""
 
 
+@dataclass(slots=True)
 class LeasedCompaction:
-    def __init__(
-        self,
-        store: Store,
-        performer: Performer,
-        tasks: OwnedTasks,
-        quotas: Quotas,
-        setbacks: Setbacks,
-        memory: ChunkMemory,
-        holder: str,
-    ) -> None:
-        """`holder` names this process."""
-        self._store = store
-        self._performer = performer
-        self._tasks = tasks
-        self._quotas = quotas
-        self._setbacks = setbacks
-        self._memory = memory
-        self._holder = holder
+    store: Store
+    performer: Performer
+    holder: str
+    """Name of this process."""
 
     async def make(self, progress: Progress, plan: Plan) -> Compaction:
-        """Makes the due compaction, or waits for whoever makes it. Raises `StoreUnavailable`."""
+        """Make the due compaction, or wait for whoever makes it. Raises `StoreUnavailable`."""
         job = progress.job
-        if progress.waited:
+        if progress.has_waited:
             # Whom we waited for made nothing of use. All who waited know it now, and one of them is to try.
             await asyncio.sleep(min(progress.seconds_left, RACE_SECONDS * random.random()))
-        if (too_much := self._quotas.begin(*job.place)) is not None:
+        if (too_much := self.performer.quotas.begin(*job.place)) is not None:
             return Compaction((), Outcome.NOT_BEGUN, because(too_much))
         lease = None
         try:
             chain = job.conversation.chain.positions
-            lease = await self._store.acquire(job.tenant, job.conversation_id, plan.range, chain, self._holder)
+            lease = await self.store.acquire(job.tenant, job.conversation_id, plan.range, chain, self.holder)
         finally:
             if not isinstance(lease, Lease):
-                self._quotas.end(*job.place)
+                self.performer.quotas.end(*job.place)
         if isinstance(lease, Busy):
             if job.purpose == "background":
                 return Compaction((), Outcome.TAKES_TOO_LONG)  # Nobody needs it yet: it is not waited for.
@@ -91,37 +76,30 @@ class LeasedCompaction:
         return await self._begin(progress, plan, lease)
 
     async def recovers(self, progress: Progress) -> bool:
-        """Whether the database may be asked once more, instead of doing without."""
-        return progress.asks_again() and not self._tasks.draining and await self._store.recovers()
+        """True if the database may be asked once more, instead of doing without."""
+        return progress.asks_again() and not self.performer.tasks.draining and await self.store.recovers()
 
     async def _begin(self, progress: Progress, plan: Plan, lease: Lease) -> Compaction:
         job, case, begun = progress.job, progress.case, CompactionStart.by(plan)
         known = frozenset(chunk.id for chunk in case.chunks)
         running = self._run(job, job.flow(case, plan), plan, lease, known, lambda: progress.tell(begun))
-        work = self._tasks.start(self._performer.seen(job, plan, running), f"compaction {begun.id}")
-        work.add_done_callback(lambda _: self._quotas.end(*job.place))
-        # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
-        await asyncio.wait({work}, timeout=progress.seconds_left)
-        if not work.done():
-            return Compaction((), Outcome.TAKES_TOO_LONG)
-        compaction = work.result()
-        progress.ended(compaction)
-        return compaction
+        compaction = await self.performer.result(progress, self.performer.start(job, plan, running))
+        return compaction or Compaction((), Outcome.TAKES_TOO_LONG)
 
     async def _wait(self, progress: Progress, plan: Plan) -> Compaction:
-        """Waits for the result of somebody else's compaction, not for the lease."""
+        """Wait for the result of somebody else's compaction, not for the lease."""
         began = monotonic()
         try:
             return await self._awaited(progress, plan)
         finally:
-            self._performer.metrics.waited_for_lease(monotonic() - began)
+            self.performer.metrics.observe(LEASE_WAITS, monotonic() - began)
 
     async def _awaited(self, progress: Progress, plan: Plan) -> Compaction:
         place = (*progress.job.place, plan.range, progress.job.conversation.chain.positions)
-        progress.waited = True
+        progress.has_waited = True
         while progress.seconds_left:
             try:
-                if await self._store.lease_ended(*place, progress.seconds_left):
+                if await self.store.lease_ended(*place, progress.seconds_left):
                     return Compaction((), Outcome.AWAITED)
             except StoreUnavailable:
                 if await progress.can_do_without_summary() or not await self.recovers(progress):
@@ -131,7 +109,7 @@ class LeasedCompaction:
     async def _run(
         self, job: Job, flow: Flow, plan: Plan, lease: Lease, known: Collection[str], announce: Callable[[], None]
     ) -> Compaction:
-        """The owned task: from the lease to its release, whoever is still waiting. `known` are the chunks it was
+        """Run from the lease to its release, whoever is still waiting: the owned task. `known` are the chunks it was
         planned with."""
         began = monotonic()
         compaction = Compaction((), Outcome.LEASE_LOST)
@@ -150,32 +128,32 @@ class LeasedCompaction:
             await self._release(lease)
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
-            self._memory.forget(*job.place)
-        self._setbacks.learn(job.undertaking(plan), compaction)
-        self._performer.ended(job, plan, compaction, began)
+            self.performer.memory.forget(*job.place)
+        self.performer.ended(job, plan, job.undertaking(plan), compaction, began)
         return compaction
 
     async def _perform(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Compaction:
         async def keep(chunk: SummaryChunk) -> SummaryChunk | None:
             return next(iter(await self._keep(lease, job, [chunk])), None)
 
-        return await self._performer.perform(flow, job, keep, announce)
+        return await self.performer.perform(flow, job, keep, announce)
 
     async def _keep(self, lease: Lease, job: Job, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
-        """The chunks as stored, none once the lease is lost. What is paid for and cannot be stored is remembered."""
+        """Store the chunks and return them, none once the lease is lost. Those that cannot be stored are remembered."""
         try:
-            stored = await self._store.commit(lease, made) or ()
+            stored = await self.store.commit(lease, made) or ()
         except (StoreUnavailable, asyncio.CancelledError):
-            self._memory.keep(job.tenant, made, stored=False)
+            self.performer.memory.keep(job.tenant, made, stored=False)
             raise
-        self._memory.keep(job.tenant, stored)
+        self.performer.memory.keep(job.tenant, stored)
         return stored
 
     async def _store_late(self, lease: Lease, job: Job, plan: Plan) -> Compaction | None:
-        """What this was to make and was made while the database was away: it is paid for, and was sent already."""
+        """Store chunks that were made while the database was away, in place of these: they are paid for, and were
+        sent."""
         chain = job.conversation.chain
         start = chain.positions[plan.range.from_digest]
-        made = self._memory.take_unstored(job.tenant, job.series, job.conversation.cut_digests)
+        made = self.performer.memory.take_unstored(job.tenant, job.series, job.conversation.cut_digests)
         # It is this conversation's from now on: whose it was may be deleted by now.
         due = [
             replace(chunk, conversation_id=job.conversation_id)
@@ -186,21 +164,21 @@ class LeasedCompaction:
             return None
         if stored := await self._keep(lease, job, due):
             return Compaction(tuple(stored))
-        self._memory.keep(job.tenant, due, stored=False)
+        self.performer.memory.keep(job.tenant, due, stored=False)
         return Compaction((), Outcome.LEASE_LOST)
 
     async def _is_overtaken(self, job: Job, known: Collection[str]) -> bool:
-        """Whether a chunk was stored between our look and our lease: what is to be made may have been made."""
-        found = await self._store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
+        """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
+        found = await self.store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
         return any(chunk.id not in known for chunk in found)
 
     async def _beat(self, lease: Lease) -> None:
-        """Keeps the lease alive. Raises `_LeaseLost` once it is, because the work is then in vain."""
+        """Keep the lease alive. Raises `_LeaseLost` once it is lost, because the work is then in vain."""
         missed = 0
         while missed < MISSED_BEATS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                if not await self._store.renew(lease):
+                if not await self.store.renew(lease):
                     break
                 missed = 0
             except StoreUnavailable:
@@ -209,13 +187,13 @@ class LeasedCompaction:
 
     async def _release(self, lease: Lease) -> None:
         try:
-            await self._store.release(lease)
+            await self.store.release(lease)
         except StoreUnavailable:
             log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
 
     async def _is_revoked(self, lease: Lease) -> bool:
-        """Whether the conversation was deleted: then what the request needs is not to be made again for it."""
+        """True if the conversation was deleted: then a summary for the request is not to be made again for it."""
         try:
-            return await self._store.revoked(lease)
+            return await self.store.revoked(lease)
         except StoreUnavailable:
             return False

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from sys import getsizeof
 from time import monotonic
+
+from msgspec import Struct
 
 from app.core.view.chunks import SummaryChunk
 from app.memory.caches import Cache, Caches
 
 CHUNK_BYTES = 2_000
-"""What a chunk takes beside its texts."""
+"""Bytes of a chunk beside its texts."""
 SECONDS = 900.0
-"""An edit or a deletion elsewhere is not heard of: what is older is not used any more."""
+"""Seconds for which a chunk is used: an edit or a deletion elsewhere is not heard of."""
 
 Place = tuple[str, str, str]
 """Tenant, series and id."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
+class _Remembered(Struct, frozen=True):
     chunk: SummaryChunk
     stored: bool
     until: float
-    """By the clock: then it is used no more."""
+    """End of its use, by the clock."""
 
 
 class ChunkMemory:
-    """What the database has is never asked for while it answers: it knows what was edited and deleted."""
+    """Chunks by place, used only while the database does not answer: it knows what was edited and deleted."""
 
     def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
         self._chunks: Cache[Place, _Remembered] = caches.cache("summaries", _held_bytes)
@@ -40,24 +40,24 @@ class ChunkMemory:
             self._chunks.keep((tenant, chunk.series, chunk.id), _Remembered(chunk, stored, until))
 
     def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
-        """The series' chunks that begin and end in the chain."""
+        """Return the series' chunks that begin and end in the chain."""
         return [held.chunk for held in self._held_in(tenant, series, chain)]
 
     def take_unstored(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
-        """Those of them that could not be stored, the oldest first; they are not remembered any longer."""
+        """Take out chunks of the series that could not be stored, the oldest first."""
         taken = [held.chunk for held in self._held_in(tenant, series, chain) if not held.stored]
         for chunk in taken:
             self._chunks.pop((tenant, series, chunk.id))
         return taken
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """What a conversation made that is to be deleted, or all of the tenant."""
+        """Forget the chunks of a conversation that is to be deleted, or all of the tenant."""
         self._chunks.drop(
             lambda place, held: place[0] == tenant and conversation_id in (None, held.chunk.conversation_id)
         )
 
     def forget_chunks(self, tenant: str, ids: Iterable[str]) -> None:
-        """These and every fold over any of them."""
+        """Forget these chunks and every fold over any of them."""
         gone = set(ids)
         own = (held.chunk for (owner, _, _), held in self._chunks.items() if owner == tenant)
         for chunk in sorted(own, key=lambda chunk: chunk.level):

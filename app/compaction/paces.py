@@ -1,4 +1,4 @@
-"""Paces: how fast conversations came back recently, and how long their summaries take. What this process saw."""
+"""Paces: how fast conversations came back recently, and how long their summaries take, as this process saw it."""
 
 from __future__ import annotations
 
@@ -8,31 +8,29 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
+from msgspec import Struct
+
+from app.compaction.job import Place
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST = 4
-"""Requests that a pace is reckoned from, and summaries."""
+"""Number of requests, and of summaries, that a pace is reckoned from."""
 FIRST_SUMMARY_SECONDS = 20.0
-"""What a summary is expected to take before any was seen."""
+"""Seconds that a summary is expected to take before any was seen."""
 HOUR = 3_600.0
 
 LIKELY_REQUESTS = 3
 """Requests after which a conversation is likely to come back: who asks once may not."""
-Place = tuple[str, str]
-"""Whose conversation, and which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a conversation comes back."""
-
+class Pace(Struct, frozen=True):
     requests: int
-    """Seen in all; one that is repeated counts once."""
+    """Requests seen in all; one that is repeated counts once."""
     seconds: float
-    """From one to the next, recently; infinite after the first."""
+    """Seconds from one request to the next, recently; infinite after the first."""
     tokens_per_hour: float
-    """Forwarded, at that pace."""
+    """Tokens forwarded in an hour at that pace."""
 
 
 NEVER_SEEN = Pace(0, inf, 0.0)
@@ -44,7 +42,7 @@ class _Seen:
     history: int = 0
     """Tokens of the latest history."""
     latest: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LATEST))
-    """When its answers ended, by the clock, and how many tokens were sent."""
+    """(end of the answer by the clock, tokens sent) of the latest requests."""
 
 
 class Paces:
@@ -54,7 +52,7 @@ class Paces:
         self._summaries: BoundedMap[Hashable, deque[float]] = BoundedMap(MOST_REMEMBERED)
 
     def answered(self, place: Place, history: int, forwarded: int) -> None:
-        """A request was: of a history of so many tokens, of which so many were sent."""
+        """Record an answered request with a history of so many tokens, of which `sent` were sent."""
         seen = self._seen.get(place) or _Seen()
         if not seen.requests or history != seen.history:  # A crowd with the same history is one request.
             seen.requests += 1
@@ -74,15 +72,15 @@ class Paces:
         return Pace(seen.requests, hours * HOUR / len(later), tokens / hours if hours else inf)
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """After a deletion of one conversation, or of all."""
+        """Forget one conversation after a deletion, or all of the tenant."""
         self._seen.drop(lambda place, _: place[0] == tenant and conversation_id in (None, place[1]))
 
     def summarised(self, by: Hashable, seconds: float) -> None:
-        """A summary call took so long."""
+        """Record the seconds of a summary call."""
         latest = self._summaries.get(by) or deque(maxlen=LATEST)
         latest.append(seconds)
         self._summaries.keep(by, latest)
 
     def summary_seconds(self, by: Hashable) -> float:
-        """What the next one may take: as long as the longest of the latest."""
+        """Seconds that the next summary may take: as long as the longest of the latest."""
         return max(self._summaries.get(by) or (FIRST_SUMMARY_SECONDS,))

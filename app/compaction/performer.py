@@ -1,17 +1,20 @@
-"""The performer: does what a compaction asks for. Only how a chunk is kept is for its caller to say."""
+"""Performer: does what a compaction asks for. Its caller says only how a chunk is kept."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 import structlog
 
-from app.compaction.job import Job
+from app.compaction.breakers import Setbacks
+from app.compaction.job import CompactionStart, Job
+from app.compaction.memory import ChunkMemory
 from app.compaction.paces import Paces
+from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
 from app.compaction.remedies import remedy_for
 from app.compaction.summariser import PAUSED, Summariser
@@ -35,8 +38,10 @@ from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.usage import Made
 from app.core.view.chunks import SummaryChunk
+from app.memory.lineages import Lineage
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
+from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 
 log = structlog.get_logger("steno.compactor")
@@ -44,43 +49,55 @@ log = structlog.get_logger("steno.compactor")
 SIDE_BY_SIDE = 8
 """Summary calls of one compaction that are under way at once: providers limit how much may be for one key."""
 ATTEMPTS = 2
-"""Times the timeout of one call: what all calls for one summary may take, with retries and other models."""
+"""Time for all calls for one summary, with retries and other models, as a multiple of one call's timeout."""
 
 Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
-"""The chunk as it is kept; None where the right to that was lost."""
+"""Function that keeps a chunk and returns it as kept; None if the right to that was lost."""
 
 
+@dataclass(slots=True)
 class Performer:
-    def __init__(
-        self,
-        summariser: Summariser,
-        work: Work,
-        ledger: Ledger,
-        quotas: Quotas,
-        metrics: Metrics,
-        paces: Paces,
-    ) -> None:
-        self.metrics = metrics
-        self.under_way = UnderWay()
-        self._summariser = summariser
-        self._work = work
-        self._ledger = ledger
-        self._quotas = quotas
-        self._paces = paces
+    """Performs compactions, with everything that those of a process share, whoever stores their chunks."""
 
-    async def seen(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
-        """Runs it in sight of whoever watches the conversation."""
+    summariser: Summariser
+    tasks: OwnedTasks
+    work: Work
+    ledger: Ledger
+    quotas: Quotas
+    metrics: Metrics
+    paces: Paces
+    memory: ChunkMemory
+    setbacks: Setbacks = field(default_factory=Setbacks)
+    under_way: UnderWay = field(default_factory=UnderWay)
+
+    def start(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> asyncio.Task[Compaction]:
+        """Start a compaction that the quotas have begun, in a task the application owns."""
+        task = self.tasks.start(self._seen(job, plan, running), f"compaction {CompactionStart.by(plan).id}")
+        task.add_done_callback(lambda _: self.quotas.end(*job.place))
+        return task
+
+    async def _seen(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
+        """Run a compaction in sight of whoever watches the conversation."""
         with self.under_way.during(job.place, plan.messages, ahead=job.purpose == "background"):
             return await running
 
+    async def result(self, progress: Progress, task: asyncio.Task[Compaction]) -> Compaction | None:
+        """Return the result of the request's own compaction; None if it takes too long."""
+        # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
+        await asyncio.wait({task}, timeout=progress.seconds_left)
+        if not task.done():
+            return None
+        progress.ended(task.result())
+        return task.result()
+
     async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
-        """Drives a flow to its end."""
+        """Drive a flow to its end."""
         answered: list[_Answered] = []
-        """What is not in the ledger yet: the latest answer, until it is known whether it is kept."""
+        """Latest answer that is not in the ledger yet, until it is known whether it is kept."""
 
         def settle() -> None:
             while answered:
-                answered.pop().record(self._ledger)
+                answered.pop().record(self.ledger)
 
         async def perform(effect: Effect) -> Reply:
             match effect:
@@ -99,12 +116,15 @@ class Performer:
                     return kept
 
         try:
-            return await drive_async(flow, perform, lambda step: job.beside(self._work, step))
+            return await drive_async(flow, perform, lambda step: job.beside(self.work, step))
         finally:
             settle()
 
-    def ended(self, job: Job, plan: Plan, compaction: Compaction, began: float, *, stored: bool = True) -> None:
-        """A compaction came to an end: counted and logged. `began` is the monotonic clock's."""
+    def ended(
+        self, job: Job, plan: Plan, undertaking: Lineage, compaction: Compaction, began: float, *, stored: bool = True
+    ) -> None:
+        """Count and log a compaction that came to an end, and learn from it. `began` is the monotonic clock's."""
+        self.setbacks.learn(undertaking, compaction)
         seconds = monotonic() - began
         self.metrics.compacted(job.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
         _log_compaction(job, plan, compaction, seconds, stored=stored)
@@ -123,40 +143,38 @@ class Performer:
     async def _ask(self, asked: Summarise, job: Job, answered: list[_Answered]) -> SummaryAnswer | Failure:
         request, prefix = asked.request, None
         if (view := request.shown) is not None:
-            prefix = await job.beside(self._work, lambda: job.writing.prefix(view))
+            prefix = await job.beside(self.work, lambda: job.writing.prefix(view))
         began = monotonic()
-        deadline = began + self._summariser.timeout_seconds * ATTEMPTS
-        reply = await self._summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
+        deadline = began + self.summariser.timeout_seconds * ATTEMPTS
+        reply = await self.summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
         self.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
         if isinstance(reply, SummaryAnswer):
             seconds = monotonic() - began
-            self._paces.summarised((reply.upstream, reply.model), seconds)
+            self.paces.summarised((reply.upstream, reply.model), seconds)
             answered.append(_Answered(job, reply, asked, seconds))
-            self._quotas.spend(job.tenant, await self._tokens(job, request, reply))
+            self.quotas.spend(job.tenant, await self._tokens(job, request, reply))
         return reply
 
     async def _tokens(self, job: Job, request: SummaryRequest, answer: SummaryAnswer) -> int:
-        """Of the whole call; estimated where the provider does not say."""
+        """Tokens of the whole call; estimated if the provider does not say."""
         spent = answer.usage
         if spent.prompt is None:
             shown = request.instructions + request.transcript + answer.text
-            return await job.beside(self._work, lambda: job.count(shown))
+            return await job.beside(self.work, lambda: job.count(shown))
         return spent.prompt + (spent.completion or 0)
 
 
 @dataclass(slots=True)
 class _Answered:
-    """A call for a summary that was answered."""
-
     job: Job
     answer: SummaryAnswer
     asked: Summarise
     seconds: float
     kept: SummaryChunk | None = None
-    """What came of it: where two replicas made the same summary at once, the stored one."""
+    """Result of the call: if two replicas made the same summary at once, the stored one."""
 
     def record(self, ledger: Ledger) -> None:
-        """Its own tokens only: what it saves is seen in the request that it was made for, and in all later ones."""
+        """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones."""
         job, answer, ratio = self.job, self.answer, self.job.budget.line.ratio
         ledger.record(
             tenant=job.tenant,

@@ -1,4 +1,4 @@
-"""Progress: how far one request has come. All of it that changes on the way is here."""
+"""Progress of one request: all its state that changes on the way."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from app.tasks.threads import Work
 T = TypeVar("T")
 
 RECOVERIES = 3
-"""How often one request waits for a database that does not answer, and tries it anew: the breaker opens after as many
-failures. It is cheaper than a summary that others, who know nothing of it, make as well."""
+"""Maximum number of times that one request waits for a database that does not answer, and tries it anew: the breaker
+opens after as many failures. It is cheaper than a summary that others, who know nothing of it, make as well."""
 
 
 @dataclass(slots=True)
@@ -33,27 +33,25 @@ class Progress:
     work: Work
     on_start: OnStart
     deadline: float
-    """By the monotonic clock, in seconds."""
+    """Time by the monotonic clock, in seconds."""
     case: Case
-    """What is known so far."""
-    goes_on: bool = False
-    """Whether it may be sent without a summary that is due, where it fits well."""
+    may_go_on: bool = False
+    """True if it may be sent without a summary that is due, where it fits well."""
     before: Case | None = None
-    """What was known before the first compaction of its own."""
+    """Case before the first compaction of its own."""
     own: list[Compaction] = field(default_factory=list)
-    """Its own compactions that came to an end in time."""
+    """Compactions of its own that came to an end in time."""
     latest: Compaction | None = None
-    """What the latest attempt came to; None before any was due."""
-    told: bool = False
-    """Whether a compaction was announced to the client: the first one alone is."""
-    waited: bool = False
-    """For somebody else's compaction."""
+    """Result of the latest attempt; None before any was due."""
+    is_announced: bool = False
+    """True once a compaction was announced to the client: the first one alone is."""
+    has_waited: bool = False
+    """True once this request has waited for another request's compaction."""
     start: Case | None = None
-    """What the store said first; None where it did not."""
+    """Case as the store said first; None if it did not answer."""
     attempts: list[Compaction] = field(default_factory=list)
-    """What all attempts came to."""
-    put_off: bool = False
-    """Whether a mask was due that would have cost more than it saves."""
+    mask_is_put_off: bool = False
+    """True if a mask was due that would have cost more than it saves."""
     recoveries: int = 0
 
     @property
@@ -66,7 +64,7 @@ class Progress:
 
     @property
     def why(self) -> Reasons:
-        """Why no compaction brought the view under the trigger."""
+        """Reasons why no compaction brought the view under the trigger."""
         return self.latest.reasons if self.latest else ()
 
     @property
@@ -75,44 +73,44 @@ class Progress:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What was looked at and made."""
-        return tuple(steps_to(self.start, self.case, self.attempts, mask_put_off=self.put_off))
+        """Steps that were looked at and made."""
+        return tuple(steps_to(self.start, self.case, self.attempts, mask_put_off=self.mask_is_put_off))
 
     def read(self, case: Case) -> None:
-        """What the store says."""
+        """Take over a case that the store gave."""
         self.case = case
         if self.start is None:
             self.start = case
 
     def attempted(self, compaction: Compaction) -> None:
-        """What an attempt came to; one without the store says more than that the store is away."""
+        """Record the result of an attempt; one without the store says more than that the store is away."""
         if self.without_store and self.attempts:
             self.attempts.pop()
         self.attempts.append(compaction)
         self.latest = compaction
 
     def begin_anew(self) -> None:
-        """What was found while the database was away is forgotten: it knows better."""
+        """Forget what was found while the database was away: it knows better."""
         self.case, self.latest = self.case.without_memories(), None
 
     def tell(self, compaction: CompactionStart) -> None:
-        if not self.told:
-            self.told = True
+        if not self.is_announced:
+            self.is_announced = True
             self.on_start(compaction)
 
     def ended(self, compaction: Compaction) -> None:
-        """A compaction of its own came to an end."""
+        """Record a compaction of its own that came to an end."""
         self.before = self.before or self.case
         self.own.append(compaction)
         self.case = self.case.with_chunks(compaction.made)
 
     def asks_again(self) -> bool:
-        """Whether a database that did not answer may be waited for once more."""
+        """True if a database that did not answer may be waited for once more."""
         self.recoveries += 1
         return self.recoveries <= RECOVERIES and self.seconds_left > 0
 
     def give_up_asking(self) -> None:
-        """It is there, and would say the same again."""
+        """Ask no more: the database is there, and would say the same again."""
         self.recoveries = RECOVERIES
 
     async def is_settled(self) -> bool:
@@ -131,7 +129,7 @@ class Progress:
         )
 
     async def asked_plan(self, position: int | None) -> Plan | None:
-        """Of everything before the last unit, or before a position, whatever is due."""
+        """Plan summaries of everything before the last unit, or before a position, whatever is due."""
         case, summary, series = self.case, self.job.summary, self.job.series
 
         def plan() -> Plan | None:
@@ -141,12 +139,12 @@ class Progress:
         return await self.beside(plan)
 
     async def asked_path(self, position: int | None) -> Path:
-        """What is stored of that."""
+        """Return the stored chunks up to that position."""
         case = self.case
         return await self.beside(lambda: case.widest_path_to(_asked_cut(case, position)))
 
     async def beside(self, step: Callable[[], T]) -> T:
-        """Works something out; in a worker thread where the history is long."""
+        """Work something out; in a worker thread if the history is long."""
         return await self.job.beside(self.work, step)
 
 
@@ -154,6 +152,6 @@ def _asked_cut(case: Case, position: int | None) -> int:
     return last_cut(case.conversation) if position is None else cut_at(case.conversation, case.chunks, position)
 
 
-async def begin(job: Job, work: Work, on_start: OnStart = nobody, *, goes_on: bool = False) -> Progress:
+async def begin(job: Job, work: Work, on_start: OnStart = nobody, *, may_go_on: bool = False) -> Progress:
     await job.beside(work, lambda: job.conversation.cut_digests)  # From here on the event loop asks for them.
-    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case(), goes_on)
+    return Progress(job, work, on_start, monotonic() + job.wait_seconds, job.case(), may_go_on)

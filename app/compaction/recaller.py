@@ -1,10 +1,12 @@
-"""The recaller: keeps what was read of each conversation, so that a turn reads what is new of it."""
+"""Recaller: keeps what was read of each conversation, so that a turn reads only what is new."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from threading import Lock
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.compaction.job import Job
 from app.core.reasons import Code, Reason
@@ -17,24 +19,23 @@ from app.memory.caches import Cache, Caches
 from app.tasks.threads import Work
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(Struct, frozen=True):
     recollection: Recollection
     size: int = 0
-    """When it was last looked through. Nobody else may count: it may just be read on."""
+    """Size when it was last looked through. Nobody else may count: it may just be read on."""
     lock: Lock = field(default_factory=Lock)
-    """Several requests of one conversation may be looked through at once."""
+    """Lock for several requests of one conversation that are looked through at once."""
 
 
 class Recaller:
     def __init__(self, work: Work, caches: Caches) -> None:
         self._work = work
         self._held: Cache[tuple[tuple[str, str], str], _Held] = caches.cache("recall", lambda _, held: held.size)
-        """By conversation and model: by each, notes have other sizes. What is pushed out is read anew: some seconds of
-        work for a million tokens."""
+        """Indexes by conversation and model: notes have other sizes for each. One that is pushed out is read anew:
+        some seconds of work for a million tokens."""
 
     async def recalled(self, job: Job, decision: Decision) -> Decision:
-        """The decision with what the current message is about, quoted from what its view leaves out."""
+        """Add quotations of what the current message is about, from messages that the decision's view leaves out."""
         policy, view = job.policy.recall, decision.view
         if policy is None or view is None or not job.recalls:
             return decision
@@ -47,7 +48,7 @@ class Recaller:
         return decision if found == view else replace(decision, view=found, actions=found.actions)
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """After a deletion of one conversation, or of all."""
+        """Forget one conversation after a deletion, or all of the tenant."""
         self._held.drop(lambda key, _: key[0][0] == tenant and conversation_id in (None, key[0][1]))
 
 

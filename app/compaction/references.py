@@ -1,4 +1,4 @@
-"""References: what a client is given for a compaction of ours, to send back in its place.
+"""References that a client is given for a compaction of ours, to send back in its place.
 
 Theory: the client keeps a text that it cannot read, and gives it back with its history. It could hold the summary
 itself; it holds the names of the stored chunks, so that what a tenant deletes is gone, and what it carries stays short.
@@ -11,12 +11,12 @@ from __future__ import annotations
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
 
 from app.wire.native import MARK
 
@@ -24,27 +24,24 @@ VERSION = 1
 KEY_ID_BYTES = 4
 NONCE_BYTES = 12
 LONGEST = 100_000
-"""Characters: more than a compaction of any history takes, with forty for each summary."""
+"""Characters of the longest: more than a compaction of any history takes, with forty for each summary."""
 
 
 class BrokenReference(ValueError):
-    """It cannot be opened here; the text says why."""
+    """The reference cannot be opened here; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A compaction of ours."""
-
+class Reference(Struct, frozen=True):
     chunks: tuple[str, ...]
-    """The ids of its summaries, in order."""
+    """Ids of its summaries, in order."""
     place: bytes
-    """Digest of the history that they stand for."""
+    """Digest of the history that the summaries stand for."""
     made_at: int
-    """Unix seconds."""
+    """Time in Unix seconds."""
 
 
 class References:
-    """Seals and opens them."""
+    """Sealer and opener of references."""
 
     def __init__(self, secret: bytes) -> None:
         key = blake2b(secret, digest_size=32, person=b"steno-reference").digest()
@@ -58,7 +55,7 @@ class References:
         return MARK + urlsafe_b64encode(self._key_id + nonce + box).decode().rstrip("=")
 
     def opened(self, sealed: str, tenant: str, format_: str) -> Reference:
-        """Raises `BrokenReference`."""
+        """Open a reference. Raises `BrokenReference`."""
         box = _decoded(sealed)
         key_id, rest = box[:KEY_ID_BYTES], box[KEY_ID_BYTES:]
         if key_id != self._key_id:

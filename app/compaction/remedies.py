@@ -1,4 +1,4 @@
-"""Remedies: what the operator can do about a reason, for the log. None where there is nothing to do."""
+"""Remedies: advice to the operator about a reason, for the log. None where there is nothing to do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FAULT = "This is the provider's own trouble: add summary.fallbacks to be indepe
 
 
 def remedy_for(why: Reasons) -> str | None:
-    """For the first reason about which something can be done."""
+    """Return the remedy for the first reason that has one."""
     return next((remedy for reason in why if (remedy := _remedy(reason)) is not None), None)
 
 

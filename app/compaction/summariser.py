@@ -1,14 +1,16 @@
-"""The summariser's call: streamed, retried once where that may help, then made to the next model of the list."""
+"""Summariser's call: streamed, retried once where that may help, then made to the next model of the list."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.compaction.breakers import ModelBreaker
 from app.compaction.remedies import remedy_for
@@ -30,76 +32,72 @@ from app.wire.surrogates import replaced
 log = structlog.get_logger("steno.summariser")
 
 PAUSED = Reason(Code.SUMMARISER_PAUSED)
-"""Why nobody was asked: none that may be asked has worked recently."""
+"""Reason for a call to nobody: no model that may be asked has worked recently."""
 LONGEST_WAIT_SECONDS = 5.0
-"""A provider that asks for a longer pause is not waited for: the client is waiting too."""
+"""Longest pause asked by a provider that is waited for, in seconds: the client is waiting too."""
 LONGEST_SUMMARY = 250_000
-"""Characters, which are counted; sixty thousand tokens have so many."""
+"""Characters of the longest summary; sixty thousand tokens have so many."""
 RETRY_PAUSE_SECONDS = 0.25
-"""Before a call that failed by accident is repeated."""
+"""Seconds before a call that failed by accident is repeated."""
 TAUGHT_SECONDS = 24 * 3600.0
-"""So long it is remembered how a model wants to be asked."""
+"""Seconds for which it is remembered how a model wants to be asked."""
 
 _Asked = tuple[Upstream, bytes, str]
-"""A model behind an upstream, and the path at which it is asked."""
+"""Model behind an upstream, and the path at which it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One summariser: a model, and how it is reached."""
+    """Way to a summariser: a model, and how it is reached."""
 
     model: str
     upstream: Upstream
     dialect: SummaryDialect
     headers: Headers
-    """Complete for the call: the caller's own, or with the operator's key."""
+    """Headers, complete for the call: the caller's own, or with the operator's key."""
     name: str = ""
-    """What the settings call the upstream."""
+    """Name of the upstream in the settings."""
     host: str = ""
-    """Of the upstream."""
     is_own: bool = False
-    """Whether the conversation itself goes there, too, and in the same format."""
+    """True if the conversation itself goes there, too, and in the same format."""
     continues: bool = True
-    """Whether it is asked in the conversation's format, so that a call may continue the conversation itself."""
+    """True if it is asked in the conversation's format, so that a call may continue the conversation itself."""
     missing: Callable[[], None] = lambda: None
-    """Called where the path of its format turns out not to be there."""
+    """Called if the path of its format turns out not to be there."""
     query: bytes = field(default=b"", repr=False)
-    """The caller's keys that stand in the query and not in a header."""
+    """Query with the caller's keys that stand there and not in a header."""
 
     @property
     def target(self) -> bytes:
-        """Where the call goes, with its keys: for the provider alone, neither for the log nor for a trace."""
+        """Path and query of the call, with its keys: for the provider alone, neither for the log nor for a trace."""
         return self.dialect.target + b"?" + self.query if self.query else self.dialect.target
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """The conversation itself, in place of a transcript: so that the provider's prompt cache is hit."""
+class Prefix(Struct, frozen=True):
+    """The conversation itself, in place of a transcript, so that the provider's prompt cache is hit."""
 
     messages: tuple[bytes, ...]
-    """As they go upstream."""
     declared: Mapping[str, bytes]
-    """Members that have to be the same for that."""
+    """Members that have to be the same for a hit."""
     routing: Mapping[str, bytes] = field(default_factory=dict)
     """Members by which the conversation's own provider finds the machine that has it in its cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Setback:
-    """A call that brought no answer."""
+class _Setback(Struct, frozen=True):
+    """Call that brought no answer."""
 
     failure: Failure
     pause: float | None = None
     """Seconds after which the same call may succeed; None: no use in repeating it."""
     model_fails: bool | None = False
-    """Whether it would fail for anybody, and not for this request or this caller's account; None: who knows."""
+    """True if it would fail for anybody, and not for this request or this caller's account; None: who knows."""
     refusal: bytes = b""
-    """What the provider said of a request that it does not take as it is."""
+    """Provider's words about a request that it does not take as it is."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """One request to one route, and what is left of its chances."""
+    """Request to one route, and the chances that it has left."""
 
     route: Route
     request: SummaryRequest
@@ -108,7 +106,7 @@ class _Call:
     tenant: str
     undertaking: Hashable
     lessons: int
-    """How often it may be refused for a member and asked otherwise: once for each, and for the cap."""
+    """Number of times that it may be refused for a member and asked otherwise: once for each, and for the cap."""
     retries: int = 1
     key: _Asked = field(init=False)
 
@@ -135,26 +133,26 @@ class Summariser:
         clock: Callable[[], float] = monotonic,
         tracer: Tracer | None = None,
     ) -> None:
-        """`parameters` are further members of each call, such as a temperature."""
+        """Add `parameters` to each call, such as a temperature."""
         self._tracer = tracer
         self.timeout_seconds = timeout_seconds
-        """For one call; `ask` may make several."""
+        """Timeout of one call; `ask` may make several."""
         self._reasoning_allowance = reasoning_allowance
         self._parameters = parameters
         self._clock = clock
         self._breaker = ModelBreaker(clock)
         self._repeats = Repeats(clock)
         self._answered = AnsweredTenants()
-        """Whom any model answered: whose sightings may confirm those of others."""
+        """Tenants whom any model answered: their sightings may confirm those of others."""
         among = self._answered.__contains__
         self._caps: Sightings[_Asked, str] = Sightings(TAUGHT_SECONDS, clock, counts=among)
-        """What each model wants its cap to be called."""
+        """Name that each model wants for its cap."""
         self._refused: Sightings[tuple[_Asked, str], bool] = Sightings(TAUGHT_SECONDS, clock, counts=among)
-        """The members that each model does not take."""
+        """Members that each model does not take."""
 
     @property
     def paused(self) -> int:
-        """Models that some tenant does not ask now."""
+        """Number of models that some tenant does not ask now."""
         return self._breaker.open
 
     async def ask(
@@ -166,7 +164,8 @@ class Summariser:
         tenant: str,
         undertaking: Hashable = None,
     ) -> SummaryAnswer | Failure:
-        """One summary for a tenant, from the first route that gives one by the deadline (of the clock, in seconds).
+        """Ask for one summary for a tenant, from the first route that gives one by the deadline (of the clock, in
+        seconds).
 
         Calls of one `undertaking` that fail tell no more of a model than a single one; None for a call by itself.
         Whatever goes wrong is a reply, never an exception. An overflow ends it at once: not another model is what the
@@ -234,7 +233,7 @@ class Summariser:
             )
 
     def _works(self, call: _Call) -> None:
-        """It answers, if only to refuse this request."""
+        """Record that the model answers, if only to refuse this request."""
         self._breaker.answered(call.key, call.tenant)
         if (ended := self._repeats.over((call.key, call.tenant))) is not None:
             log.info(
@@ -246,7 +245,7 @@ class Summariser:
             )
 
     async def _send(self, call: _Call, body: bytes) -> SummaryAnswer | _Setback:
-        """One call. In the trace of the request it is made for, whose headers it carries."""
+        """Make one call, in the trace of the request it is made for, whose headers it carries."""
         headers = call.route.headers
         if self._tracer is None:
             return await self._exchange(call, body, headers)
@@ -289,7 +288,7 @@ class Summariser:
         return setback if _too_large(reader) else reader.answer or setback
 
     def _manners_of(self, call: _Call) -> Manners:
-        """As far as its refusals taught the tenant, or two others."""
+        """Manners of a model, as far as its refusals taught the tenant, or two others."""
         dialect, model = call.route.dialect, call.route.model
         names = (*dialect.optional, *self._parameters)
         without = (name for name in names if self._refused.holding(call.tenant, (call.key, name)))
@@ -329,7 +328,7 @@ def _refused(answering: UpstreamAnswer, body: bytes, prefix: Prefix | None) -> _
 
 
 def _setback(reader: AnswerReader, prefix: Prefix | None) -> _Setback:
-    """Why an answer with status 200 is none."""
+    """Return the reason why an answer with status 200 is none."""
     if reader.error is not None:
         overflow = reader.error_is_first and _is_overflow(200, reader.error, prefix)
         failure = Failure(because(Code.SUMMARISER_ERROR_FRAME), overflow)
@@ -342,17 +341,14 @@ def _setback(reader: AnswerReader, prefix: Prefix | None) -> _Setback:
 
 
 def _is_overflow(status: int, body: object, prefix: Prefix | None) -> bool:
-    """Whether a smaller request may succeed.
-
-    A refusal without a reason counts only where the request may have been that large: a transcript is made to be
-    smaller than half of the window, the conversation itself is not.
-    """
+    """True if a smaller request may succeed. A refusal without a reason counts only where the request may have been
+    that large: a transcript is made to be smaller than half of the window, the conversation itself is not."""
     found = classify(status, body, first_frame=status == 200)
     return found is not None and found.fixable and (prefix is not None or not found.needs_pressure)
 
 
 def _pause(status: int, headers: Headers) -> float | None:
-    """After which pause the same call may succeed."""
+    """Seconds after which the same call may succeed."""
     if status != 429 and status < 500:
         return None
     said = named_pause(headers, time())

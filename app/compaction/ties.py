@@ -1,8 +1,8 @@
-"""Ties: what is sent is made such that its provider takes the thoughts in it (`core/view/ties`)."""
+"""Ties: a payload is made such that its provider takes the thoughts in it (`core/view/ties`)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.compaction.job import Job
 from app.core.stages.ladder import Decision
@@ -12,11 +12,11 @@ from app.store import Store, StoreUnavailable
 from app.tasks.threads import Work
 
 PRINT_BYTES = 150
-"""What a print takes in a set, and a place beside it."""
+"""Bytes of a print in a set, with a place beside it."""
 
 
 class Ties:
-    """The prints of what was sent: in the store, and in memory as far as this process sent it."""
+    """Prints of sent payloads: in the store, and in memory as far as this process sent them."""
 
     def __init__(self, store: Store, work: Work, caches: Caches) -> None:
         self._store = store
@@ -26,8 +26,8 @@ class Ties:
         )
 
     async def tied(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
-        """The decision with the thoughts that fit. Its print is kept before anything is sent: another process may have
-        the next request. `keep=False` is for a dry run."""
+        """Return the decision with the thoughts that fit. Its print is kept before anything is sent: another process
+        may have the next request. `keep=False` is for a dry run."""
         conversation, view = job.conversation, decision.view
         if not conversation.history.holds_ties and (view is None or not job.ties):
             return decision
@@ -36,7 +36,7 @@ class Ties:
         return await self._decided(job, decision, found, keep=keep)
 
     async def refused(self, job: Job, decision: Decision) -> Decision:
-        """The decision after its provider refused thoughts in it: what comes behind them is sent likewise at once."""
+        """Return the decision after its provider refused thoughts in it: later requests are sent likewise at once."""
         conversation, view = job.conversation, decision.view
         found = await job.beside(self._work, lambda: tie_refused(conversation, view, job.cost, thinks=job.ties))
         return await self._decided(job, decision, found)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
 
-Place = tuple[str, str]
-"""Tenant and conversation."""
+from msgspec import Struct
+
+from app.compaction.job import Place
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Running:
-    """A compaction that has begun."""
-
+class Running(Struct, frozen=True, eq=False):
     messages: int
-    """That it summarises."""
+    """Number of messages that it summarises."""
     ahead: bool
-    """For requests to come: nobody waits for it."""
+    """True if it is made for requests to come: nobody waits for it."""
     began: float
-    """By the clock of `UnderWay`, in seconds."""
+    """Start by the clock of `UnderWay`, in seconds."""
 
 
 class UnderWay:
@@ -32,7 +29,7 @@ class UnderWay:
 
     @contextmanager
     def during(self, place: Place, messages: int, *, ahead: bool) -> Iterator[None]:
-        """From its start to its end, whatever comes of it."""
+        """Show a compaction from its start to its end, whatever comes of it."""
         running = Running(messages, ahead, self.clock())
         self._running.setdefault(place, []).append(running)
         self._wake(place)
@@ -47,12 +44,12 @@ class UnderWay:
             self._wake(place)
 
     def at(self, place: Place) -> tuple[Running, ...]:
-        """The oldest first."""
+        """Return the compactions of a conversation, the oldest first."""
         return tuple(self._running.get(place, ()))
 
     @contextmanager
     def watched(self, place: Place) -> Iterator[asyncio.Event]:
-        """An event that is set whenever one begins or ends there; the watcher clears it."""
+        """Yield an event that is set whenever a compaction begins or ends there; the watcher clears it."""
         event = asyncio.Event()
         self._watching.setdefault(place, []).append(event)
         try:

@@ -1,10 +1,11 @@
-"""Writing: who writes a conversation's summaries, and what they are asked. Worked out when one is due."""
+"""Writing: route and prompts of a conversation's summaries. Worked out when one is due."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
@@ -20,35 +21,34 @@ from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 
 INPUT_SHARE = 0.85
-"""Of what the summariser has room for, what one call may read: the rest is for wrong estimates."""
+"""Share of the summariser's room that one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(Struct, frozen=True):
     rules: AppliedPolicy
     provider: Provider
-    """Where the conversation itself goes."""
+    """Provider of the conversation itself."""
     model: str
     tenant: str
     focus: str
     headers: Headers
-    """The caller's."""
+    """Headers of the caller."""
     query: bytes
-    """The caller's, for its keys."""
+    """Query of the caller, for its keys."""
     providers: Providers
     format: WireFormat
-    """That of the conversation."""
+    """Format of the conversation."""
     estimator: Estimator
     base_model: Callable[[str], str]
-    """The model that a model is counted as."""
+    """Function from a model to the one that it is counted as."""
     prefix: Callable[[View], Prefix]
     """The conversation itself, for a summariser that reads that."""
     inherited_rules: tuple[str, ...] = ()
-    """The user's, from a compaction that the history begins with."""
+    """Rules of the user, from a compaction that the history begins with."""
 
     def settings(self, budget: Budget) -> SummaryBrief:
-        """As the windows are known now."""
+        """Brief of the summaries, as the windows are known now."""
         summary, own = self.rules.summary, self._own
         summariser, provider = summary.model or self.model, self._at(summary.upstream)
         format_ = provider.format_for(self.format, self.tenant)
@@ -78,7 +78,7 @@ class Writing:
         )
 
     def routes(self) -> tuple[Route, ...]:
-        """Whom to ask, the first choice first. An upstream with a key of its own adds that itself."""
+        """Summarisers to ask, the first choice first. An upstream with a key of its own adds that itself."""
         summary, headers = self.rules.summary, for_summary(self.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
         return tuple(self._route(model or self.model, self._at(upstream), headers) for model, upstream in asked)
@@ -99,24 +99,24 @@ class Writing:
         )
 
     def _shown_to(self, provider: Provider, headers: Headers) -> Headers:
-        """What else the caller sends is meant for the conversation's own upstream and for no other, such as a key."""
+        """Headers for this provider: the caller's others, such as a key, are for the conversation's own alone."""
         return headers if provider is self.provider else for_anybody(headers)
 
     @property
     def is_by_own_model(self) -> bool:
-        """Whether the conversation's own model is asked first, whose provider has just read it."""
+        """True if the conversation's own model is asked first, whose provider has just read it."""
         summary = self.rules.summary
         return summary.model in (None, self.model) and self._at(summary.upstream) is self.provider
 
     @property
     def pinned_text(self) -> str:
-        """What the operator puts after pinned messages; empty for nothing."""
+        """Text that the operator puts after pinned messages; empty for nothing."""
         own = self._own
         return own.pinned_text if own and own.pinned_text is not None else self.rules.compaction.pinned_text
 
     @property
     def _own(self) -> PromptSettings | None:
-        """The operator's prompts for this model or this tenant."""
+        """Prompts of the operator for this model or this tenant."""
         return next((entry for entry in self.rules.summary.prompts if entry.is_for(self.model, self.tenant)), None)
 
     def _at(self, upstream: str | None) -> Provider:

@@ -7,9 +7,10 @@ Decisions use these values; their text is made where it leaves Steno.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
+
+from msgspec import Struct
 
 
 class Code(StrEnum):
@@ -229,8 +230,7 @@ PROBLEMS = frozenset(
 """What may be wrong with a payload."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     code: Code
     detail: str = ""
     """What its code alone does not say: a status, sizes, a word of the provider's."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 WIDTH, HEIGHT = 1_000, 100
 """Of the drawing. What it measures on the page is the style sheet's."""
@@ -11,24 +12,21 @@ _FILLED = 0.74
 """Of a bar's place; the rest parts it from the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     kind: str
     """Its class, and in the legend."""
     y: float
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     x: float
     label: str
     """What it says when it is pointed at."""
     pieces: Sequence[Piece]
 
 
-@dataclass(frozen=True, slots=True)
-class Stacked:
+class Stacked(Struct, frozen=True):
     """A bar for each place, made of kinds that stand on each other."""
 
     bars: Sequence[Bar]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from msgspec import Struct
+from msgspec.structs import replace
 
-from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 from app.inspector.curl import curl_of
 from app.inspector.grid import grid_of
@@ -67,8 +67,7 @@ TheConversation = Annotated[StoredConversation, Depends(_conversation)]
 """Of the tenant whose data are shown; anybody else's is not there."""
 
 
-@value
-class Row:
+class Row(Struct, frozen=True):
     """A message in the timeline."""
 
     index: int
@@ -81,8 +80,7 @@ class Row:
     """From the next request on."""
 
 
-@value
-class Paging:
+class Paging(Struct, frozen=True):
     """Which of the messages a page shows."""
 
     first: int

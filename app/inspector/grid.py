@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from app.core.values import value
+from msgspec import Struct
 
 Filling = Literal[
     "instructions", "tools", "summaries", "pinned", "recalled", "masked", "verbatim", "over", "reserve", "free"
@@ -58,8 +58,7 @@ class Share(NamedTuple):
         return LABELS[self.filling]
 
 
-@value
-class Grid:
+class Grid(Struct, frozen=True):
     window: int
     """Tokens."""
     shares: tuple[Share, ...]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from msgspec import Struct
 
 from app.inspector.titles import titles_of
 from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, visit_of
@@ -25,8 +25,7 @@ MOST_MODELS = 12
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """A base URL, and the clients that read it."""
 
     id: str
@@ -35,8 +34,7 @@ class Way:
     base_url: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShownUpstream:
+class ShownUpstream(Struct, frozen=True):
     name: str
     base_url: str
     formats: str
@@ -46,8 +44,7 @@ class ShownUpstream:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShownWindow:
+class ShownWindow(Struct, frozen=True):
     model: str
     upstream: str
     tokens: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from math import isinf
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
+from msgspec import Struct
 
 from app.inspector.charts import Stacked, stacked
 from app.inspector.formats import DOLLARS, short, whole, words
@@ -27,8 +27,7 @@ MOST_CALIBRATIONS = 30
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """A period, as its figures have it."""
 
     answers: DaySums
@@ -67,8 +66,7 @@ class Totals:
         return DOLLARS if in_dollars == self.priced else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """A count since the start, of all tenants together."""
 
     name: str
@@ -106,7 +104,7 @@ def totals_of(days: Iterable[DayUsage]) -> Totals:
 
 def added(sums: Iterable[DaySums]) -> DaySums:
     kept = list(sums)
-    return DaySums(**{name: sum(getattr(each, name) for each in kept) for name in DaySums.__slots__})
+    return DaySums(**{name: sum(getattr(each, name) for each in kept) for name in DaySums.__struct_fields__})
 
 
 def tokens_by_day(usage: UsageDays, days: int) -> Stacked:

@@ -8,11 +8,12 @@ stored nowhere: of these the shape is shown, and that it is no more than that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.summary.prompts import chunk_text
-from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 from app.inspector.said import LONGEST, Formats, Said, said_in
 from app.inspector.timeline import WORDS
@@ -31,8 +32,7 @@ _NOTES = {
 }
 
 
-@value
-class Entry:
+class Entry(Struct, frozen=True):
     """A message of the payload, or a part of it of which only the shape is known."""
 
     kind: str
@@ -51,8 +51,7 @@ class Entry:
         return {"summarized": "summary"}.get(self.kind, WORDS.get(self.kind, self.kind).replace("_", " "))
 
 
-@value
-class Place:
+class Place(Struct, frozen=True):
     """Of an entry: the part that it belongs to, and where it is one of the client's messages, its index."""
 
     part: Mapping[str, Any]

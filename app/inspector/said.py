@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from app.core.history.messages import Kind, Message
-from app.core.values import value
 from app.store import StoredMessage
 from app.wire.format import WireFormat
 from app.wire.members import Unreadable
@@ -26,8 +27,7 @@ WORDS: Mapping[str, str] = {
 }
 
 
-@value
-class Said:
+class Said(Struct, frozen=True):
     kind: str
     """In a word."""
     text: str

@@ -10,12 +10,12 @@ from datetime import datetime
 from math import floor, log10
 from typing import NamedTuple
 
-from app.core.values import value
+from msgspec import Struct
+
 from app.inspector.formats import money, short
 
 
-@value
-class MarkedCompaction:
+class MarkedCompaction(Struct, frozen=True):
     """The summaries that one request led to."""
 
     before: int
@@ -45,8 +45,7 @@ class MarkedCompaction:
         return f"{_counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(parts)}"
 
 
-@value
-class Tooth:
+class Tooth(Struct, frozen=True):
     """A request, as the ledger has it. Tokens are the provider's; None where they were not kept."""
 
     number: int
@@ -89,8 +88,7 @@ class Tooth:
         return said
 
 
-@value
-class Size:
+class Size(Struct, frozen=True):
     """Of a plot, in units of its view box."""
 
     width: int
@@ -124,8 +122,7 @@ Place = Callable[[float], float]
 """From a number to where it is in the plot."""
 
 
-@value
-class Scale:
+class Scale(Struct, frozen=True):
     """Where tokens are in a plot: evenly up to `even`, and above a break, up to `most`, squeezed into a band."""
 
     size: Size
@@ -181,8 +178,7 @@ class Column(NamedTuple):
     tooth: Tooth
 
 
-@value
-class Plot:
+class Plot(Struct, frozen=True):
     size: Size
     sent: str
     """Points of a line, as SVG writes them."""

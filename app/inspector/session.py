@@ -9,12 +9,13 @@ from __future__ import annotations
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from hmac import compare_digest
 from time import time
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.inspector.links import LINK_SECONDS, inspector_key, issued_at
 from app.proxy.tenants import ANONYMOUS
@@ -27,8 +28,7 @@ _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     tenant: str
     """Whose data are shown; empty for an operator who has chosen nobody."""
     operator: bool

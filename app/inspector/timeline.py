@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from app.core.values import value
+from msgspec import Struct
 
 WORDS: Mapping[str, str] = {
     "verbatim": "verbatim",
@@ -41,8 +41,7 @@ class Fate(NamedTuple):
         return WORDS.get(self.kind, self.kind)
 
 
-@value
-class Stretch:
+class Stretch(Struct, frozen=True):
     """Messages in a row with the same fate."""
 
     first: int
@@ -56,8 +55,7 @@ class Stretch:
         return self.last - self.first + 1
 
 
-@value
-class Fates:
+class Fates(Struct, frozen=True):
     """What became of the messages after the leading instructions."""
 
     parts: Sequence[Mapping[str, Any]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from math import ceil
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
@@ -13,6 +12,7 @@ from fastapi import Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
+from msgspec import Struct, field
 
 from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.headers.relayed import value_of
@@ -40,8 +40,7 @@ FORM_SECONDS = 20.0
 log = structlog.get_logger("steno.inspector")
 
 
-@dataclass(frozen=True, slots=True)
-class Inspector:
+class Inspector(Struct, frozen=True):
     """What the pages work with, put together once by `main`."""
 
     services: Services
@@ -135,8 +134,7 @@ class NoSuchPage(Trouble):
         super().__init__(404, "Not found", "There is no such page, or it is not yours.")
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(Struct, frozen=True):
     """A request by somebody who may look."""
 
     inspector: Inspector

@@ -30,10 +30,8 @@ class BoundedMap(Generic[K, V]):
         clock: Callable[[], float] = monotonic,
         pushed_out: Callable[[K, V], object] | None = None,
     ) -> None:
-        """Hold at most `most` entries. With `seconds` an entry holds only so long from when it was kept.
-
-        It takes up its room until it is pushed out. `pushed_out` is given what made room, not what was taken out.
-        """
+        """Hold at most `most` entries, with `seconds` only so long from when they were kept; until then each takes
+        up its room. `pushed_out` is given what made room, not what was taken out."""
         self._most = most
         self._seconds = seconds
         self._clock = clock

@@ -18,8 +18,7 @@ CACHE_BYTES = 128_000_000
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in bytes: its places in a table and in the order of use."""
 MOST_AT_ONCE = 256
-"""Maximum number of entries that go for one that is kept: that takes a millisecond, in which everybody waits. Others
-go with the next."""
+"""Entries that go for one that is kept: that takes a millisecond, in which everybody waits. Others go with the next."""
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -31,7 +30,7 @@ class Caches:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self._most_bytes = most_bytes
         self.lock = RLock()
-        """Held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
+        """Lock held while anything changes: a thread that keeps something in one cache pushes out what is in others."""
         self.held_bytes = 0
         self._all: list[Cache[Any, Any]] = []
         self._ages = count()

@@ -17,8 +17,7 @@ LARGE = 1 << 20
 KEPT = 8 << 20
 """Bytes at the end of an arena that are kept for the next request."""
 ARENAS = 2
-"""Number of arenas: one for the event loop, one for the threads beside it, which take turns at the interpreter
-anyway."""
+"""Arenas: one for the event loop, one for the threads beside it, which take turns at the interpreter anyway."""
 
 
 def keep_small() -> None:

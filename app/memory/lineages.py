@@ -6,16 +6,16 @@ Many histories may have one name: those of an agent and its sub-agents, or all t
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     """Identity of a history that lasts when it has grown or its last turn was edited."""
 
     scope: Hashable

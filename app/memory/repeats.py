@@ -1,5 +1,4 @@
-"""Repeats: an event that happens again and again is logged once, then once a minute with a count, and once when it
-is over."""
+"""Repeats: an event that lasts is logged once, then once a minute with a count, and once when it is over."""
 
 from __future__ import annotations
 

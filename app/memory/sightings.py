@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from operator import eq
 from time import monotonic
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 
@@ -48,8 +49,7 @@ def anybody(_: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Sighting(Generic[V]):
+class _Sighting(Struct, Generic[V], frozen=True):
     value: V
     until: float
     """End of the sighting, by the clock."""
@@ -82,8 +82,7 @@ class Sightings(Generic[K, V]):
         """Tenants who saw each thing, the latest last."""
 
     def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
-        """Record what the tenant saw, in place of what it saw before. `seconds`: how long it holds, if not as long
-        as others."""
+        """Record what the tenant saw, in place of its last sighting. `seconds`: how long it holds, if not as others."""
         self.forget(tenant, what)
         held = self._by_tenant.get(tenant)
         if held is None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import product
 from math import inf, prod
 from typing import Literal, get_args
+
+from msgspec import Struct, field
 
 from app.core.reasons import Code
 from app.core.summary.flow import Outcome
@@ -35,8 +36,7 @@ _ANSWERING = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 _SUMMARY = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, inf)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Family:
+class Family(Struct, frozen=True, eq=False):
     kind: Literal["counter", "gauge", "histogram"]
     name: str
     """Name of the family. A counter is exposed with `_total` after it."""

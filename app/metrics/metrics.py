@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from app.core.reasons import Reasons
 from app.core.summary.flow import Outcome
@@ -16,13 +18,11 @@ from app.metrics.families import (
     COMPACTION_SECONDS,
     COMPACTIONS,
     COST,
-    DATABASE_SECONDS,
     ENDS,
     ESTIMATE_RATIO,
     ESTIMATED,
     FIRST_BYTE,
     FORWARDED,
-    LEASE_WAITS,
     OTHER_4XX,
     OTHER_5XX,
     PAYLOAD_REASONS,
@@ -33,12 +33,9 @@ from app.metrics.families import (
     RESTARTS,
     SAVED,
     SUMMARY_CALLS,
-    THREAD_WAITS,
     TOKENS,
     UPSTREAM_ERRORS,
     UPSTREAM_FIRST_BYTE,
-    VALUES_KEPT,
-    WAITS,
     WORKERS,
     Family,
 )
@@ -151,7 +148,7 @@ class Metrics:
         if cost:
             row[_COST[purpose]] += cost
         if tokens.prompt and forwarded:
-            self._observe(ESTIMATE_RATIO, tokens.prompt / forwarded, _ESTIMATE_RATIO)
+            self.observe(ESTIMATE_RATIO, tokens.prompt / forwarded, _ESTIMATE_RATIO)
 
     def compacted(self, purpose: Purpose, outcome: Outcome, why: Reasons, chunks: int, seconds: float) -> None:
         """Count a compaction that ended, and its new chunks."""
@@ -161,7 +158,7 @@ class Metrics:
         self._row[_CHUNKS["new"]] += chunks
         if outcome is not Outcome.MADE and why:
             self._row[_FAILURES[why[0].code]] += 1
-        self._observe(COMPACTION_SECONDS, seconds, _COMPACTION_SECONDS[of_work])
+        self.observe(COMPACTION_SECONDS, seconds, _COMPACTION_SECONDS[of_work])
 
     def reused(self, chunks: int) -> None:
         """Count chunks of earlier compactions that were used in one payload."""
@@ -172,23 +169,6 @@ class Metrics:
         result = str(why[0].code) if why else ANSWERED
         if (place := _SUMMARY_CALLS.get(result)) is not None:
             self._row[place] += 1
-
-    def summarised(self, values_kept: float) -> None:
-        """Count a summary with exact values beside it; `share` is the part of them that it holds itself."""
-        self._observe(VALUES_KEPT, values_kept)
-
-    def waited(self, seconds: float) -> None:
-        """Count a chat request that waited because a summary was being made."""
-        self._observe(WAITS, seconds)
-
-    def waited_for_lease(self, seconds: float) -> None:
-        self._observe(LEASE_WAITS, seconds)
-
-    def waited_for_thread(self, seconds: float) -> None:
-        self._observe(THREAD_WAITS, seconds)
-
-    def asked_database(self, seconds: float) -> None:
-        self._observe(DATABASE_SECONDS, seconds)
 
     def upstream_error(self, code: str | int) -> None:
         """Count a status from 400 on, or one of our own codes for a provider that is away."""
@@ -205,7 +185,8 @@ class Metrics:
         """Set the value that a gauge of this worker shows from now on."""
         self._row[_places(gauge)[labels]] = number
 
-    def _observe(self, histogram: Family, number: float, place: int | None = None) -> None:
+    def observe(self, histogram: Family, number: float, place: int | None = None) -> None:
+        """Count a number in a histogram, which may begin at a place that is looked up already."""
         place = place_of(histogram) if place is None else place
         self._row[place + bisect_left(histogram.bounds, number)] += 1
         self._row[place + len(histogram.bounds)] += number
@@ -227,3 +208,33 @@ class SupervisorMetrics:
     def ended(self, worker: int) -> None:
         """Clear the id of a process that is gone: it may soon be another one's."""
         self._table.row(worker)[PROCESS] = 0
+
+
+SAMPLE_SECONDS = 5.0
+"""Seconds between two samples: whichever worker Prometheus asks, the others' numbers are no older."""
+
+Gauges = Mapping[tuple[Family, tuple[str, ...]], Callable[[], float]]
+"""Source of each number, by its family and labels. A counter's number is the worker's own, which begins at 0."""
+
+
+class Sampler:
+    def __init__(self, metrics: Metrics, gauges: Gauges) -> None:
+        self._metrics = metrics
+        self._gauges = gauges
+        self._counted: dict[tuple[Family, tuple[str, ...]], float] = {}
+        """Counters' values when they were last looked at."""
+
+    def sample(self) -> None:
+        for (family, labels), look_up in self._gauges.items():
+            number = look_up()
+            if family.kind == "counter":
+                before = self._counted.get((family, labels), 0)
+                self._counted[family, labels] = number
+                self._metrics.grown(family, number - before, *labels)
+            else:
+                self._metrics.measured(family, number, *labels)
+
+    async def run(self) -> NoReturn:
+        while True:
+            self.sample()
+            await asyncio.sleep(SAMPLE_SECONDS)

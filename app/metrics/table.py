@@ -12,8 +12,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 from ctypes import Array, c_double
-from dataclasses import dataclass
 from multiprocessing.sharedctypes import RawArray
+
+from msgspec import Struct
 
 from app.metrics.families import FAMILIES, Family
 
@@ -38,8 +39,7 @@ def place_of(family: Family) -> int:
     return _PLACES[family.name]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     cells: array[float] | Array[c_double]
     workers: int
 
@@ -50,8 +50,7 @@ class Table:
 
     @classmethod
     def of_many(cls, workers: int) -> Table:
-        """Make a table for so many workers and their supervisor, whose row is the last. Made before they are
-        started."""
+        """Make a table for workers, and their supervisor, whose row is the last. Made before they are started."""
         return cls(RawArray(c_double, WIDTH * (workers + 1)), workers)
 
     def row(self, number: int) -> memoryview[float]:

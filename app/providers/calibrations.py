@@ -10,11 +10,11 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from time import monotonic
 
 import structlog
+from msgspec.structs import replace
 
 from app.core.limits.budget import Line
 from app.core.tokens.calibration import (

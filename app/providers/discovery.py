@@ -23,10 +23,11 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.core.limits.budget import MOST_TOKENS, Window
 from app.core.tokens.rules import LONGEST_MODEL
@@ -89,8 +90,7 @@ class ListingRefused(Exception):
         return self.status in (401, 403)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelListing:
+class ModelListing(Struct, frozen=True):
     """What a provider said of its models."""
 
     models: Mapping[str, Window | None]

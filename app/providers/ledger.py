@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time_ns
 
 import structlog
+from msgspec import Struct
 
 from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
@@ -15,6 +15,7 @@ from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whol
 from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
+from app.metrics.families import VALUES_KEPT
 from app.metrics.metrics import Metrics
 from app.store import Store, UsageRecord
 
@@ -28,8 +29,7 @@ CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
 """How long providers usually keep a prompt that nobody asks for again, and what they are paid to keep longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Latest:
+class _Latest(Struct, frozen=True):
     """The latest answered request of a conversation."""
 
     sent: Sent
@@ -148,7 +148,7 @@ class Ledger:
             )
             self._metrics.called(purpose, tokens, record.saved, estimated, forwarded, record.cost)
             if values_kept is not None:
-                self._metrics.summarised(values_kept)
+                self._metrics.observe(VALUES_KEPT, values_kept)
             self._store.record_usage(record)
             if self.heard is not None:
                 self.heard(record)

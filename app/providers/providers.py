@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 from time import monotonic
 
 import structlog
+from msgspec import Struct
 
+from app.core.lazy import lazy
 from app.core.tokens.calibration import Calibration
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import FormatNotSpoken, UnknownUpstream
@@ -62,8 +63,7 @@ class Unspoken:
         return self._seen.holding(tenant, format_) is not None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Provider:
+class Provider(Struct, frozen=True, eq=False, dict=True):
     """One upstream. What is learnt of a model is learnt of it there: another one may serve it with other limits."""
 
     name: str
@@ -79,11 +79,10 @@ class Provider:
     compacting: Sightings[tuple[str, str], bool]
     """By format and model, whether it knew its own compaction when that was asked for."""
 
-    host: str = field(init=False)
-    """Where it is: some hosts put less into a prompt than others."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "host", self.settings.host)
+    @lazy
+    def host(self) -> str:
+        """Where it is: some hosts put less into a prompt than others."""
+        return self.settings.host
 
     def may_speak(self, format_: str, tenant: str) -> bool:
         """As far as is known: the settings say so, and no answer says otherwise."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Steps, Tariff

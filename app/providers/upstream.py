@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx2 as httpx
+from msgspec import Struct
 
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 from app.headers.credentials import for_anybody, without_keys
@@ -62,8 +63,7 @@ class RelayedAnswer(UpstreamAnswer, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class WholeAnswer:
+class WholeAnswer(Struct, frozen=True):
     """A whole answer."""
 
     status: int

@@ -12,8 +12,9 @@ or less than half of what the operator set.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from time import monotonic
+
+from msgspec.structs import replace
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow

@@ -1,1 +1,1 @@
-"""The way of one request: gate, exchange, intake, forwarding, relaying, learning; the passthrough beside it."""
+"""Proxy: a request's way through gate, exchange, intake, forwarding, relaying, learning; the passthrough beside it."""

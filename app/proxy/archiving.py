@@ -1,4 +1,4 @@
-"""Archiving: the messages of a request are kept as they were sent, where the operator wants that."""
+"""Archiving: the messages of a request are kept as they were sent, if the operator wants that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.store import Strand
 
 
 def archive(services: Services, facts: Facts) -> None:
-    """After the answer, and after the request itself was recorded. What was kept before is not kept again.
+    """Archive the messages after the answer, and after the request itself was recorded; not those kept before.
 
     An answer is kept with the next request, which has it in its history: as its client took it, and not as a stream
     that would have to be put together here.
@@ -21,7 +21,7 @@ def archive(services: Services, facts: Facts) -> None:
 
 
 def _strands(facts: Facts, identity: Identity) -> Iterator[Strand]:
-    """The instructions that lead it, and what is after them: a history is the same with others before it."""
+    """Split a history into leading instructions and the rest: the same history may come behind other instructions."""
     job, conversation = facts.job, facts.job.conversation
     leading, costs = conversation.instructions, conversation.costs.messages
     chain = identity.chain(job.tenant, (message.digest for message in leading))

@@ -1,4 +1,4 @@
-"""The few steps of ASGI that the proxy routes share."""
+"""Steps of ASGI that the proxy routes share."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""
 
 SAME_HEAD = "steno.same_head"
-"""Scope key: what the requests with the same head over the same connection share, where the server is ours."""
+"""Scope key: state shared by the requests with the same head over the same connection, where the server is ours."""
 
 
 HANDSHAKE = "steno.handshake"
-"""Scope key: whether the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
+"""Scope key: true if the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
 
 
 class SameHead:
     app: ASGIApp | None = None
-    """What serves them in place of the application, as soon as it is known what they need."""
+    """Application that serves them in place of the whole one, as soon as it is known."""
 
 
 class Leaving(Protocol):
-    """Who can say when a client leaves."""
+    """Server's side that can say when a client leaves."""
 
     def when_left(self, leave: Callable[[], None] | None) -> None:
-        """What is called when the client leaves before its answer has ended; at once if it has left. None: nothing."""
+        """Set the callback for a client that leaves before its answer has ended; called at once if it has left."""
         ...
 
     @property
     def task(self) -> asyncio.Task[Any] | None:
-        """In which the request is served; None where that is not known."""
+        """Task in which the request is served; None if that is not known."""
         ...
 
 
 class Connection(Leaving, Protocol):
-    """What a server can do without being asked through messages."""
+    """Abilities of a server that need no messages."""
 
     def whole_body(self) -> bytes | None:
-        """The body, once, if all of it is here already."""
+        """Return the body, once, if all of it is here already."""
         ...
 
     def hold_head(self) -> None:
-        """The head of the answer waits for what comes next, which is there already: one packet instead of two."""
+        """Hold the answer's head for the piece that comes next, which is there already: one packet instead of two."""
         ...
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the client has yet to take what was written before. An answer waits for that."""
+        """True if the client has yet to take what was written before. An answer waits for that."""
         ...
 
     def go_on(self, piece: bytes, *, ends: bool) -> None:
-        """More of an answer that has begun."""
+        """Send more of an answer that has begun."""
         ...
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
-        """The whole answer at once, in one packet if it is short. `lines`: its headers, which say how long it is."""
+        """Send the whole answer at once, in one packet if it is short. `lines`: its headers, with its length."""
         ...
 
 
@@ -81,16 +81,16 @@ class AbortedAnswer(Exception):
 
 
 def peer_of(scope: Scope) -> str:
-    """The address that the connection came from; empty where the server does not know it."""
+    """Address that the connection came from; empty if the server does not know it."""
     return scope["client"][0] if scope.get("client") else ""
 
 
 def _uncounted(_: int) -> None:
-    """For callers with no sum to keep."""
+    """Count nothing, for callers with no sum to keep."""
 
 
 def body_here(connection: Connection | None, at_most: int, count: Callable[[int], None]) -> bytes | None:
-    """The whole body, if it is here already; `count` is given its size, and may raise. Raises `BodyTooLarge`."""
+    """Return the whole body, if it is here already; `count` is given its size, and may raise. Raises `BodyTooLarge`."""
     body = None if connection is None else connection.whole_body()
     if body is not None:
         _check_size(len(body), at_most)
@@ -105,7 +105,7 @@ async def read_body(
     seconds: float,
     count: Callable[[int], None] = _uncounted,
 ) -> bytes:
-    """The whole body as it comes; `count` is given the bytes of each piece, and may raise.
+    """Return the whole body as it comes; `count` is given the bytes of each piece, and may raise.
 
     Raises `BodyTooLarge` (before the body is sent, where its length is announced), `RequestTimedOut` or
     `ClientDisconnected`.
@@ -148,10 +148,10 @@ async def until_disconnect(
     arrived: asyncio.Event | None = None,
     connection: Leaving | None = None,
 ) -> None:
-    """Does the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
+    """Do the work, unless the client leaves first: then it is cancelled, and with it the call to the provider.
 
-    The connection says who leaves. Without one a task listens to the client; `arrived` is set once the work has
-    taken the whole body: only then may anybody else listen.
+    The connection says who leaves. Without one a task listens to the client; `arrived` is set once the work has taken
+    the whole body: only then may anybody else listen.
     """
     if connection is None:
         connection = _Listening(receive, arrived)
@@ -178,7 +178,7 @@ async def until_disconnect(
 
 
 class _Listening:
-    """A client that is listened to by a task, because its server says nothing unasked."""
+    """Task that listens to a client, because its server says nothing unasked."""
 
     task = None
 
@@ -218,21 +218,21 @@ _DATE = _Date()
 
 
 SIGNATURE = "steno.signature"
-"""Scope key: what Steno adds to the headers of every answer."""
+"""Scope key: headers that Steno adds to every answer."""
 _REQUEST_ID = b"x-context-request-id"
 
 
 class Signature:
-    """What every answer says beside what it is: whose it is, when it was made, and which page may read it."""
+    """Headers of every answer beside its own: the request's id, the date, and which page may read it."""
 
     def __init__(self, request_id: str, shared: Headers, began: Callable[[int], None]) -> None:
-        """`shared` are the headers that let a page read it; `began` is given its status."""
+        """Sign with `shared`, the headers that let a page read the answer; `began` is given its status."""
         self.shared = shared
         self._request_id = request_id.encode()
         self._began = began
 
     def under(self, status: int, headers: Headers) -> Headers:
-        """With the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's
+        """Add the request's id, and `date`, `server` and `x-request-id` where an answer has none: the provider's
         pass."""
         self._began(status)
         names = {name for name, _ in headers}
@@ -246,7 +246,7 @@ class Signature:
         return kept
 
     def lines_of(self, status: int, headers: Headers, names: set[bytes], length: int) -> bytes:
-        """The same as it is written, for a body of this length; `names`: all of the headers'."""
+        """Write the headers as lines, for a body of this length; `names`: all of the headers'."""
         self._began(status)
         lines = b"%bcontent-length: %d\r\n%bx-context-request-id: %b\r\n" % (
             written(_others(headers, names), names),
@@ -263,7 +263,7 @@ class Signature:
         return lines
 
     def on(self, send: Send) -> Send:
-        """The same for who sends messages of its own."""
+        """Sign the messages of an application that sends its own."""
 
         async def signed(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -275,7 +275,7 @@ class Signature:
 
 
 def _others(headers: Headers, names: set[bytes]) -> Headers:
-    """Without the id that another Steno gave it."""
+    """Return the headers without the id that another Steno gave."""
     return headers if _REQUEST_ID not in names else [header for header in headers if header[0] != _REQUEST_ID]
 
 
@@ -290,7 +290,7 @@ class ClientAnswer:
         self.ended = False
 
     def hold_head(self) -> None:
-        """The head, which is not sent yet, goes with what comes next, and that comes at once."""
+        """Hold the head, which is not sent yet, for the piece that comes at once after it."""
         if self._connection is not None:
             self._connection.hold_head()
 
@@ -327,6 +327,6 @@ class ClientAnswer:
         return headers if self._signature is None else self._signature.under(status, headers)
 
     async def error(self, error: StenoError, headers: Headers | None = None, body: bytes | None = None) -> None:
-        """`body`: in the request's own format."""
+        """Send an error. `body`: in the request's own format."""
         body = error.envelope if body is None else body
         await self.whole(error.status, [*error.headers, *(headers or [])], body)

@@ -1,26 +1,24 @@
-"""Asking: a request that asks for its provider's own compaction. The provider answers it where it can, else we do."""
+"""Asking: a request for its provider's own compaction. The provider answers it if it can, else we do."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from time import monotonic
 
 import structlog
+from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason, Reasons, because
 from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable
 from app.headers.relayed import Headers
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
-from app.proxy.bypass import bypassed, unless_told
 from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
-from app.proxy.report import context_headers, editor_of
+from app.proxy.report import bypassed, context_headers, editor_of, unless_told
 from app.wire.format import AnswerEditor, WireRequest
-from app.wire.members import Unreadable
 from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
 from app.wire.paths import path_of
 from app.wire.sse import frames_in
@@ -31,7 +29,7 @@ JSON: Headers = [(b"content-type", b"application/json")]
 
 
 class Asking(Exchange):
-    """One chat request. It may ask for a compaction."""
+    """Chat request that may ask for a compaction."""
 
     __slots__ = ()
 
@@ -55,7 +53,7 @@ class Asking(Exchange):
             await self._serve_compacted(request, facts, asked, native)
 
     async def _facts(self, request: WireRequest, handed_off: Reason) -> Facts | None:
-        """None, too, where it is not known that the provider does what is asked: then that is found out first."""
+        """Return None, too, if it is not known that the provider does what is asked: then that is found out first."""
         if self._asked(request) is None:
             return await super()._facts(request, handed_off)
         caller = self.caller
@@ -67,8 +65,8 @@ class Asking(Exchange):
         return self.services.providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
 
     async def _answered(self, request: WireRequest, provider: Provider, native: NativeCompaction) -> bool:
-        """Whether the provider knew what was asked; then its answer was passed on. What it refuses for another reason
-        is served as what it knows."""
+        """Pass on the provider's answer if it knew what was asked; returns whether it did. What it refuses for
+        another reason is served as what it knows."""
         answering: UpstreamAnswer = await self._forwarding.send(request.untouched, provider, request.model)
         reason, whose = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, request.model, self.caller.tenant)
         try:
@@ -83,52 +81,41 @@ class Asking(Exchange):
                     await self._serve(facts)
                     return True
             self._tell_bypass(reason)
-            self._says(bypassed(reason))
+            self._note_headers(bypassed(reason))
             await self._relay.as_sent(answering, unless_told(self.own_headers, list(answering.headers)))
         finally:
             await answering.close()
         return True
 
     async def _too_long(self, request: WireRequest, reason: Reason) -> Facts | None:
-        """What a refused request is served by, where it does not fit; None, too, where it cannot be read: the refusal
-        is its answer."""
-        try:
-            return await super()._facts(request, reason)
-        except Unreadable:
-            return None
-        except StenoError:
-            raise
-        except Exception:
-            log.exception("a request was not understood", request_id=self.record.request_id)
-            return None
+        """Return the facts by which a refused request is served, if it does not fit; None, too, if it cannot be
+        read: the refusal is its answer."""
+        found = await self._understood(super()._facts(request, reason))
+        return None if isinstance(found, Reason) else found
 
     async def _own_facts(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts | None:
-        """What we do it by. None where the provider answered the request as it came: because we are not to do it, or
-        cannot read what is to be compacted."""
-        caller, body, why = self.caller, self.body, Reason(Code.NATIVE_COMPACTION)
-        try:
-            self.caller = replace(caller, headers=list(native.headers(caller.headers)))
-            if asked.place is Place.LAST:
-                self.body = native.unasked(request)
-                history = (await self._read()).asking(threshold=asked.threshold)
-            else:
-                history = native.closed(request).asking(focus=asked.focus or None)
-            facts = await taken_in(self.services, self.caller, history, self.record.request_id)
-            if facts.job.compaction and facts.job.policy.summarises:
-                return facts
-        except Unreadable as error:
-            why = Reason(error.reason)
-        except StenoError:
-            raise
-        except Exception:
-            log.exception("a request was not understood", request_id=self.record.request_id)
-            why = Reason(Code.INTERNAL_ERROR)
+        """Return the facts by which we do it. None if the provider answered the request as it came: because we are
+        not to do it, or cannot read what is to be compacted."""
+        caller, body = self.caller, self.body
+        found = await self._understood(self._asked_history(request, asked, native))
+        if isinstance(found, Facts) and found.job.compaction and found.job.policy.summarises:
+            return found
         self.caller, self.body = caller, body
-        await self._bypass(why, request.untouched)
+        await self._bypass(found if isinstance(found, Reason) else Reason(Code.NATIVE_COMPACTION), request.untouched)
         return None
 
+    async def _asked_history(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts:
+        """Collect the facts of the history that is to be compacted."""
+        self.caller = replace(self.caller, headers=list(native.headers(self.caller.headers)))
+        if asked.place is Place.LAST:
+            self.body = native.unasked(request)
+            history = (await self._read()).asking(threshold=asked.threshold)
+        else:
+            history = native.closed(request).asking(focus=asked.focus or None)
+        return await taken_in(self.services, self.caller, history, self.record.request_id)
+
     async def _serve_with_last(self, facts: Facts, asked: CompactionAsk, native: NativeCompaction) -> None:
-        """The provider's answer, and behind it a compaction of all, where there is as much as was asked for."""
+        """Serve the provider's answer, and behind it a compaction of all, if there is as much as was asked for."""
         if is_due(facts, asked):
             extension = native.extension(await self._read(), None)
             self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
@@ -137,14 +124,14 @@ class Asking(Exchange):
     async def _serve_compacted(
         self, request: WireRequest, facts: Facts, asked: CompactionAsk, native: NativeCompaction
     ) -> None:
-        """A compaction of all that came: alone, or before the provider's answer to what it says."""
+        """Serve a compaction of all that came: alone, or before the provider's answer to what it says."""
         if not is_due(facts, asked):
             await self._serve_unasked(request, native)
             return
         try:
             await self._serve_due(request, facts, asked, native)
         except StenoError as error:
-            if not self.begun or self.answer.ended:
+            if not self.has_begun or self.answer.ended:
                 raise
             self.record.failed(error)
             await self.answer.end(self.caller.format.error_frame(error))
@@ -172,19 +159,19 @@ class Asking(Exchange):
         await self._serve(await self._take_in(plain))
 
     async def _serve_unasked(self, request: WireRequest, native: NativeCompaction) -> None:
-        """As a request that asks for no compaction."""
+        """Serve it as a request that asks for no compaction."""
         self.body = native.unasked(request)
         await self._serve(await self._take_in(await self._read()))
 
     async def _compacted(self, facts: Facts) -> Done:
-        """Raises what `compacted` raises."""
+        """Compact. Raises what `compacted` raises."""
         began = monotonic()
         done = await compacted(self.services, self.caller, replace(facts, referred=self.referred))
         self.record.decided(done.facts, done.decision, began, waited=True)
         return done
 
     async def _made_behind(self, closed: WireRequest) -> MadeCompaction | None:
-        """None where it fails: the answer it would stand behind is good without."""
+        """Compact behind an answer; None if that fails: the answer is good without."""
         try:
             facts = await taken_in(self.services, self.caller, closed, self.record.request_id)
             return (await self._compacted(facts)).made
@@ -197,7 +184,7 @@ class Asking(Exchange):
     async def _answer_alone(self, request: WireRequest, done: Done, native: NativeCompaction) -> None:
         body = self._written(request, done, native)
         if request.stream:
-            if not self.begun:
+            if not self.has_begun:
                 await self._begin(done.facts, done.decision)
             await self._stream_alone(request, body, done)
         else:
@@ -205,7 +192,7 @@ class Asking(Exchange):
             await self.answer.whole(200, [*JSON, *self.own_headers], self._editor(done).whole(body))
 
     def _written(self, request: WireRequest, done: Done, native: NativeCompaction) -> bytes:
-        """What the client sent counts, with its reference: the summaries in its place are no messages of the user's."""
+        """Return the client's messages, with its reference: the summaries in its place are none of the user's."""
         return native.alone(self.sent or request, done.made, path_of(self.caller.target))
 
     async def _stream_alone(self, request: WireRequest, body: bytes, done: Done) -> None:
@@ -229,7 +216,7 @@ async def _at_once(body: bytes) -> AsyncIterator[bytes]:
 
 
 class AskingAtPath(Asking):
-    """A request to where nothing but a compaction is asked for."""
+    """Request to a path where nothing but a compaction is asked for."""
 
     __slots__ = ()
 
@@ -237,6 +224,6 @@ class AskingAtPath(Asking):
         return request.hands_off or Reason(Code.NATIVE_COMPACTION)
 
     def _asked(self, request: WireRequest) -> CompactionAsk | None:
-        """None where the provider keeps what is to be compacted."""
+        """Return the compaction asked for; None if the provider keeps what is to be compacted."""
         is_ours = self._hands_off(request).code in (Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION)
         return CompactionAsk(Place.ALONE, always=True) if is_ours else None

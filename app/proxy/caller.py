@@ -1,40 +1,46 @@
-"""The caller: who sends a request, and what came with it beside its body."""
+"""Caller: the sender of a request, and everything that came with it beside its body."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import field, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.lazy import lazy
-from app.core.values import unlike
 from app.headers.relayed import CALL_MARKER, Headers, forwarded
 from app.providers.transport.writing import RequestHead
 from app.providers.upstream import Upstream
 from app.wire.format import WireFormat
 
 
-@unlike
-class Caller:
-    """The same for all requests of a connection that have the same head."""
+class Caller(Struct, frozen=True, eq=False, dict=True):
+    """Sender of requests, the same for all of a connection that have the same head."""
 
     tenant: str
     headers: Headers
     format: WireFormat
-    """In which the request is written, as its path says, and its answer."""
+    """Format of the request, as its path says, and of its answer."""
     conversation: str | None = None
-    """The id that the base URL gives the conversation: `/c/{id}/v1`."""
+    """Id that the base URL gives the conversation: `/c/{id}/v1`."""
     upstream: str | None = None
-    """The upstream that the base URL names: `/u/{name}/v1`."""
+    """Name of the upstream in the base URL: `/u/{name}/v1`."""
     target: bytes = b""
-    """The provider's raw path and query."""
+    """Raw path and query for the provider."""
     continues: str | None = None
-    """The conversation whose compaction the history begins with."""
+    """Conversation whose compaction the history begins with."""
     inherited_rules: tuple[str, ...] = ()
-    """The user's standing rules that this compaction quotes, newest first."""
-    kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
-    """What others keep for its next request, each by a key of its own."""
-    _heads: dict[Upstream, RequestHead] = field(default_factory=dict, init=False, repr=False)
+    """Standing rules of the user that this compaction quotes, newest first."""
+
+    @lazy
+    def kept(self) -> dict[Hashable, Any]:
+        """Values that others keep for its next request, each by a key of its own."""
+        return {}
+
+    @lazy
+    def _heads(self) -> dict[Upstream, RequestHead]:
+        return {}
 
     @lazy
     def _first(self) -> Mapping[bytes, bytes]:
@@ -46,7 +52,7 @@ class Caller:
 
     @lazy
     def asks_for_summary(self) -> bool:
-        """Whether it is Steno itself, here or elsewhere, with a call for a summary."""
+        """True if the caller is Steno itself, here or elsewhere, with a call for a summary."""
         return self.header(CALL_MARKER) == "summary"
 
     @lazy
@@ -55,26 +61,26 @@ class Caller:
 
     @lazy
     def plain(self) -> Caller:
-        """The same with a body that is not encoded."""
+        """The same caller with a body that is not encoded."""
         return replace(self, headers=[header for header in self.headers if header[0] != b"content-encoding"])
 
     @lazy
     def window_asked(self) -> int | None:
-        """The window that its headers ask for, where they do."""
+        """Window that its headers ask for; None if they do not."""
         return self.format.window_asked(self.headers)
 
     def head_at(self, upstream: Upstream) -> RequestHead:
-        """That of a chat request there. Raises `UpstreamDisconnected`."""
+        """Head of a chat request at this upstream. Raises `UpstreamDisconnected`."""
         if (head := self._heads.get(upstream)) is None:
             headers = forwarded(self.headers, read_here=True)
             head = self._heads[upstream] = upstream.head(b"POST", self.target, headers)
         return head
 
     def header(self, name: bytes) -> str | None:
-        """The first value of a header."""
+        """First value of a header."""
         value = self._first.get(name)
         return None if value is None else value.decode("latin-1")
 
     def sent_any(self, names: frozenset[bytes]) -> bool:
-        """Whether one of these headers was sent."""
+        """True if one of these headers was sent."""
         return not names.isdisjoint(self._first)

@@ -14,26 +14,26 @@ from app.memory.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
 
 HEAD_BYTES = 250
-"""What a head takes with its digest, and with its share of whose it is."""
+"""Bytes of a head with its digest, and with its share of its owner."""
 
 Heads = tuple[tuple[bytes, int], ...]
-"""What a request leaves behind to be known by (`core/history/recognition`)."""
+"""Digests that a request leaves behind to be known by (`core/history/recognition`)."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Owner:
-    """The conversation that some heads are of."""
+    """Conversation that some heads belong to."""
 
     tenant: str
     conversation_id: str
     recognition: Recognition
-    """What is known of a request by its history alone."""
+    """Recognition of a request by its history alone."""
     tip: int = 0
     """Turns begun by the deepest place that it is known to have reached."""
 
 
 _Held = tuple[_Owner, int]
-"""Whose a head is, and the turns begun there."""
+"""Owner of a head, and the turns begun there."""
 
 
 class Conversations:
@@ -43,17 +43,15 @@ class Conversations:
         self._store = store
         self._identity = identity
         self._heads: Cache[bytes, _Held] = caches.cache("heads", lambda *_: HEAD_BYTES)
-        """By digest, which no two tenants share."""
+        """Owners by digest, which no two tenants share."""
         self._owners: WeakValueDictionary[tuple[str, str], _Owner] = WeakValueDictionary()
-        """For as long as one of their heads is remembered."""
+        """Owners, for as long as one of their heads is remembered."""
 
     async def identify(
         self, tenant: str, named: str | None, conversation: Conversation, heads: Heads | None
     ) -> Recognition:
-        """The conversation of a request, remembered by these heads from here on; None where it is only asked about.
-
-        `named` is the client's own name for it.
-        """
+        """Return the conversation of a request, remembered by these heads from here on; None only asks. `named` is
+        the client's own name for it."""
         owner: _Owner | None = None
         if named is not None:
             found = Recognition(named, by_name=True)
@@ -69,20 +67,20 @@ class Conversations:
         return found
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """After a deletion of one conversation, or of all: the next request with its history starts anew."""
+        """Forget one conversation after a deletion, or all: the next request with its history starts anew."""
         self._heads.drop(
             lambda _, held: held[0].tenant == tenant and conversation_id in (None, held[0].conversation_id)
         )
 
     def _remembered(self, conversation: Conversation) -> _Held | None:
-        """The deepest head this process knows of."""
+        """Return the deepest head this process knows of."""
         for digest in possible_heads(conversation.transcript, conversation.chain):
             if (held := self._heads.get(digest)) is not None:
                 return held
         return None
 
     async def _recognised(self, tenant: str, conversation: Conversation, held: _Held | None) -> Recognition:
-        """A new one, one that the database knows, or a fork."""
+        """Return a new conversation, one that the database knows, or a fork."""
         transcript, chain = conversation.transcript, conversation.chain
         known: list[Head] = []
         if held is not None:

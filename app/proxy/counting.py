@@ -6,19 +6,18 @@ from contextlib import suppress
 from functools import partial
 
 from app.core.reasons import Code, Reason
-from app.proxy.bypass import bypassed, log_bypass, passing
 from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
 from app.proxy.gate import counts_forwarded
 from app.proxy.intake import count
-from app.proxy.report import context_headers
+from app.proxy.report import bypassed, context_headers, passing
 from app.wire.members import Unreadable
 from app.wire.native import MARK
-from app.wire.paths import path_of, uncompacted
+from app.wire.paths import uncompacted
 
 
 class Counting(Exchange):
-    """A request to count, which leaves no trace: compacted with what is stored, or as it came."""
+    """Request to count, which leaves no trace: compacted with what is stored, or as it came."""
 
     __slots__ = ()
     remembers = False
@@ -29,7 +28,7 @@ class Counting(Exchange):
             return
         entry = uncompacted("POST", self.caller.target)
         reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, self.services.formats)
-        log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
+        self._tell_bypass(reason)
         if MARK.encode() in self.body:  # No provider can read a compaction of ours: its summaries are counted.
             with suppress(Unreadable):
                 await self._restored(await self._read())

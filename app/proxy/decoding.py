@@ -1,14 +1,14 @@
-"""Decoding: what its sender compressed, made plain before it is read: a client's body, which goes on as it came where
-it is not changed, and a provider's answer that goes into a stream of ours."""
+"""Decoding: compressed bodies made plain before they are read. A client's body goes on as it came if it is not
+changed; a provider's answer is decoded that goes into a stream of ours."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
-from app.core.values import value
+from msgspec import Struct
+
 from app.errors import BodyTooLarge, UpstreamUnreadable
 from app.headers.relayed import Headers
 from app.providers.upstream import Headers as Received
@@ -20,19 +20,18 @@ from app.wire.encodings import DecodedTooLarge, UndecodableBody, decoded, decode
 MOST_RATIO = 100
 """Bytes that may come of one: ten times what the dullest histories have."""
 SMALL_BYTES = 8 << 20
-"""So many may come of any body: as a plain one it would be served, too."""
+"""Bytes that may come of any body: as a plain one it would be served, too."""
 INLINE_BYTES = 262_144
-"""A body is decoded in the event loop up to here: less than a millisecond's work."""
+"""Bytes of a body up to which it is decoded in the event loop: less than a millisecond's work."""
 STEP_BYTES = 4 << 20
-"""Decoded before they are counted, and others have their turn."""
+"""Bytes decoded before they are counted, and others have their turn."""
 MOST_OF_ANSWER = 256 << 20
 """Bytes that may come of a compressed answer: several times what the longest stream has."""
 ENCODING = b"content-encoding"
 
 
-@value
-class Encoded:
-    """A request as it came, and what was read of it."""
+class Encoded(Struct, frozen=True):
+    """Request as it came, and the caller and body read from it."""
 
     caller: Caller
     body: bytes
@@ -42,7 +41,7 @@ class Encoded:
 async def plain_body(
     body: bytes, headers: Headers, at_most: int, count: Callable[[int], None], work: Work, tenant: str
 ) -> bytes | None:
-    """The body without its encodings; the same where it has none, None where they cannot be undone.
+    """Return the body without its encodings; the same if it has none, None if they cannot be undone.
 
     `count` is given the bytes that come of it, and may raise. Raises `BodyTooLarge`.
     """
@@ -69,7 +68,7 @@ async def plain_body(
 
 
 def _taken(pieces: Iterator[bytes], most: int) -> bytes:
-    """The next pieces together, until they are so many bytes; nothing at the end."""
+    """Take the next pieces together, until they are so many bytes; nothing at the end."""
     taken, size = [], 0
     for piece in pieces:
         taken.append(piece)
@@ -93,14 +92,13 @@ def _encodings(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def plain_answer(answering: UpstreamAnswer) -> UpstreamAnswer:
-    """A provider's answer without the encodings that it was asked not to use."""
+    """Return a provider's answer without the encodings that it was asked not to use."""
     encodings = _encodings(answering.headers)
     return PlainAnswer(answering, encodings) if encodings.strip().lower() not in ("", "identity") else answering
 
 
-@dataclass(frozen=True, slots=True)
-class PlainAnswer:
-    """A compressed answer, decoded as it arrives."""
+class PlainAnswer(Struct, frozen=True):
+    """Compressed answer, decoded as it arrives."""
 
     answering: UpstreamAnswer
     encodings: str
@@ -114,7 +112,7 @@ class PlainAnswer:
         return [header for header in self.answering.headers if header[0] != ENCODING]
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Raises `UpstreamUnreadable`, too."""
+        """Yield decoded pieces. Raises `UpstreamUnreadable`, too."""
         if (by := decoders(self.encodings, MOST_OF_ANSWER)) is None:
             raise UpstreamUnreadable(
                 "The provider's answer is compressed, although it was asked not to be, in a way that Steno cannot undo:"
@@ -138,7 +136,7 @@ class PlainAnswer:
 
 
 async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """A few bytes may stand for very many: after each piece others have their turn."""
+    """Decode in turns: a few bytes may stand for very many, so after each piece others have their turn."""
     for number, piece in enumerate(pieces):
         if number:
             await asyncio.sleep(0)

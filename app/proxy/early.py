@@ -1,4 +1,4 @@
-"""A stream that begins before the provider's answer, because a summary is being made."""
+"""Early streams: those that begin before the provider's answer, because a summary is being made."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
@@ -19,7 +21,6 @@ from app.proxy.asgi import ClientAnswer
 from app.proxy.decoding import plain_answer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation
-from app.proxy.meanwhile import kept_alive
 from app.proxy.report import announcement, context_headers, context_of, editor_of, status_member
 from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
 from app.wire.sse import frames_in
@@ -35,19 +36,19 @@ HEADERS: Headers = [
 
 @dataclass(slots=True)
 class BegunStream:
-    """A stream that its client has the status of: whatever the provider answers becomes a part of it."""
+    """Stream that its client has the status of: whatever the provider answers becomes a part of it."""
 
     answer: ClientAnswer
     facts: Facts
     relays: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
-    """Passes the provider's stream on."""
+    """Function that passes the provider's stream on."""
     reports: bool
-    """Whether the status stands in the chunks."""
+    """True if the status stands in the chunks."""
     events: EarlyFrames | None = None
-    """What was said on it of a compaction."""
+    """Events of a compaction that were sent on it."""
 
     async def relay(self, observed: Observation, answered: UpstreamAnswer) -> None:
-        """Raises the upstream errors where the answer is none."""
+        """Relay an answer. Raises the upstream errors if it is none."""
         answering = plain_answer(answered)
         if answering.status != 200:
             body = bytearray()
@@ -60,7 +61,7 @@ class BegunStream:
         await self.relays(StreamedAnswer(answering, self.facts.format, self.facts.request), editor, observed)
 
     async def end_with(self, error: bytes) -> None:
-        """An error as it stands behind what was sent: it belongs to the same answer."""
+        """Write an error as it stands behind what was sent: it belongs to the same answer."""
         editor = self.facts.format.editor(request=self.facts.request, early=self.events)
         await self.answer.end(b"".join(map(editor.edit, frames_in(error))))
 
@@ -91,13 +92,12 @@ class EarlyStream:
             await stream.end_with(facts.format.error_frame(error))
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
-        """The result of the work; a keep-alive each time nothing was sent for a while."""
+        """Return the result of the work; send a keep-alive each time nothing was sent for a while."""
         return await kept_alive(work, self.keep_alive_seconds, lambda: self.stream.answer.body(events.keep_alive()))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedAnswer:
-    """An answer with status 200 as a stream, in whatever form it came: it is paid for."""
+class StreamedAnswer(Struct, frozen=True):
+    """Answer with status 200 as a stream, in whatever form it came: it is paid for."""
 
     answering: UpstreamAnswer
     format: WireFormat
@@ -118,3 +118,14 @@ class StreamedAnswer:
 
     async def close(self) -> None:
         await self.answering.close()
+
+
+async def kept_alive(work: Awaitable[T], seconds: float, say: Callable[[], Awaitable[object]]) -> T:
+    """Return the result of the work; call `say` each time nothing was said for so many seconds."""
+    working = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({working}, timeout=seconds))[0]:
+            await say()
+        return working.result()
+    finally:
+        working.cancel()

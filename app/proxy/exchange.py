@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
 import structlog
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from app.compaction.job import CompactionStart, Job
+from app.compaction.job import Job
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.errors import StenoError
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
-from app.proxy.admission import Admission
 from app.proxy.archiving import archive
 from app.proxy.asgi import (
     CONNECTION,
@@ -36,22 +36,20 @@ from app.proxy.asgi import (
     read_body,
     until_disconnect,
 )
-from app.proxy.bypass import bypassed, log_bypass, unless_told
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
-from app.proxy.early import HEADERS, BegunStream, EarlyStream
+from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
 from app.proxy.facts import Facts
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import Observation
-from app.proxy.meanwhile import kept_alive
 from app.proxy.milestones import Milestones
 from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
-from app.proxy.report import context_headers, editor_of, seen
+from app.proxy.report import CONTEXT_STATUS, bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.tracing.spans import Tracer
 from app.wire.format import WireRequest
@@ -63,20 +61,40 @@ log = structlog.get_logger("steno.chat")
 T = TypeVar("T")
 
 INTERNAL_ERROR = "internal_error"
-"""The reason where our own code failed; the log has the rest."""
+"""Reason for a failure of our own code; the log has the rest."""
 
 Obtained = tuple[Observation, UpstreamAnswer]
-"""What was sent, and how it was answered."""
+"""Observation of what was sent, and its answer."""
+Serve = Callable[[Caller, RequestRecord, Signature, Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(slots=True, eq=False)
+class Admission:
+    """Serves the requests with a head as the first one was: without the gate, for the same caller."""
+
+    serve: Serve
+    caller: Caller
+    first: RequestRecord
+    shared: Headers
+    """Headers that let a page read the answers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = self.first.again()
+        signature = Signature(record.request_id, self.shared, record.begins)
+        try:
+            await self.serve(self.caller, record, signature, scope, receive, send)
+        finally:
+            record.ends()
 
 
 class ChatEndpoint:
     def __init__(self, services: Services, exchange: type[Exchange] | None = None) -> None:
-        """`exchange`: what is done with a request, if not to answer it."""
+        """Serve with `exchange`, if requests are not simply answered."""
         self._services = services
         self._exchange = exchange or Exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The first request with its head; those after it are let in as it is."""
+        """Serve the first request with its head; those after it are let in as it is."""
         record, signature = scope[REQUEST], scope[SIGNATURE]
         try:
             caller = self._caller(scope)  # Before a body is taken for nobody.
@@ -121,7 +139,7 @@ class ChatEndpoint:
                 await answer.error(error, own_headers, caller.format.error(error))
 
     def _caller(self, scope: Scope) -> Caller:
-        """Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
+        """Read the caller from the head. Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
         headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
         tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
         self._services.providers.check(upstream, format_.name)
@@ -129,7 +147,7 @@ class ChatEndpoint:
 
 
 def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:
-    """With the request's span in place of the client's own: whatever is sent for it continues from there."""
+    """Put the request's span in place of the client's own: whatever is sent for it continues from there."""
     record.span = tracer.begins(caller.target, caller.headers)
     record.span.says("steno.request.id", record.request_id)
     return replace(caller, headers=record.span.parent_of(caller.headers))
@@ -137,10 +155,10 @@ def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:
 
 @dataclass(slots=True)
 class Exchange:
-    """One chat request on its way to the provider and back."""
+    """Chat request on its way to the provider and back."""
 
     remembers: ClassVar[bool] = True
-    """Whether the next request of its conversation is recognised by it."""
+    """True if the next request of its conversation is recognised by it."""
 
     services: Services
     answer: ClientAnswer
@@ -148,54 +166,63 @@ class Exchange:
     record: RequestRecord
     body: bytes
     encoded: Encoded | None = None
-    """As it came, where that was decoded."""
+    """The request as it came, if it was decoded."""
     own_headers: Headers = field(default_factory=list)
-    """What the answer says of the context, also where it is an error of our own."""
+    """Headers about the context, also for an error of our own."""
     referred: tuple[str, ...] = ()
-    """The summaries that its history begins with, in place of a reference."""
+    """Ids of the summaries that its history begins with, in place of a reference."""
     sent: WireRequest | None = None
     """The request as it came, with its reference."""
     left_out: Reasons = ()
-    """Why a compaction was left out that the client asked for beside its answer."""
-    begun: bool = False
-    """Whether its stream has begun without a word of the provider's."""
+    """Reasons why a compaction was left out that the client asked for beside its answer."""
+    has_begun: bool = False
+    """True once its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
         if self.caller.asks_for_summary:
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)), self.body)
             return
+        match await self._understood(self._read_in()):
+            case Reason(code=Code.INTERNAL_ERROR):
+                await self._relay_unread(unread("full", Code.INTERNAL_ERROR), self.body)
+            case Reason() as reason:
+                await self._bypass(reason, self.body)
+            case (_, _, Facts() as facts):
+                await self._serve(facts)
+            case (request, Reason() as handed_off, None):
+                await self._hand_off(request, handed_off)
+
+    async def _understood(self, work: Awaitable[T]) -> T | Reason:
+        """Return the result of work on the request, or the reason why it cannot be understood."""
         try:
-            request = await self._read()
-            request = await self._restored(request)
-            handed_off = self._hands_off(request)
-            facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
+            return await work
         except Unreadable as error:
-            await self._bypass(Reason(error.reason), self.body)
+            return Reason(error.reason)
         except StenoError:
             raise
         except Exception:
             # The client's own bytes may still be good: trouble of ours fails no request that would work without us.
             log.exception("a request was not understood", request_id=self.record.request_id)
-            own = [(b"x-context-status", b"full"), (b"x-context-reason", Code.INTERNAL_ERROR.encode())]
-            await self._relay_unread(own, self.body)
-        else:
-            if facts is not None:
-                await self._serve(facts)
-            elif handed_off is not None:
-                await self._hand_off(request, handed_off)
+            return Reason(Code.INTERNAL_ERROR)
+
+    async def _read_in(self) -> tuple[WireRequest, Reason | None, Facts | None]:
+        request = await self._restored(await self._read())
+        handed_off = self._hands_off(request)
+        facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
+        return request, handed_off, facts
 
     def _hands_off(self, request: WireRequest) -> Reason | None:
-        """Why somebody else is to have it as it is."""
+        """Return the reason why somebody else is to have it as it is."""
         return request.hands_off
 
     async def _facts(self, request: WireRequest, handed_off: Reason) -> Facts | None:
-        """What it is served by, though somebody else is to have it; None where it is handed off."""
+        """Facts for a request whose provider compacts by itself but which no longer fits; None if it is passed on."""
         if not _passes_where_it_fits(handed_off):
             return None
         return await self._as_client_wants(await self._take_in(request))
 
     async def _as_client_wants(self, facts: Facts) -> Facts | None:
-        """A request by which a history is compacted elsewhere: None where it can pass, which has the whole of it.
+        """Return the facts of a request by which a history is compacted elsewhere; None if it can pass whole.
 
         Where it would overflow it is still compacted, or the client could not go on at all. Where it fits, only
         thoughts are left out that its provider would refuse.
@@ -212,7 +239,7 @@ class Exchange:
         await self._bypass(reason, request.untouched)
 
     async def _restored(self, request: WireRequest) -> WireRequest:
-        """With the summaries in place of a compaction of ours."""
+        """Put the summaries in place of a compaction of ours."""
         if (found := await restored(self.services, self.caller, request)) is None:
             return request
         self.caller, self.body, self.sent, self.referred = found.caller, found.body, request, found.chunks
@@ -235,7 +262,7 @@ class Exchange:
         log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
     async def _serve(self, facts: Facts) -> None:
-        milestones = Milestones(reports=facts.events != "off", begun=self.begun)
+        milestones = Milestones(reports=facts.events != "off", begun=self.has_begun)
         try:
             decision = self._at_once(facts)
             if decision is None:
@@ -243,7 +270,7 @@ class Exchange:
             else:
                 observed = self._decided(facts, decision, None, milestones)
                 asking = self._ask(observed, milestones)
-                answering = await (self._kept_alive(facts, asking) if self.begun else asking)
+                answering = await (self._kept_alive(facts, asking) if self.has_begun else asking)
                 if (smaller := observed.recovery()) is None:
                     await self._answer(observed, answering)
                     return
@@ -267,14 +294,15 @@ class Exchange:
             self.services.background.consider(facts.job, measure.rules.compaction.background, decision)
 
     async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
-        """The stream begins with the provider's answer, or with the news that a summary is being made for it."""
+        """Answer with a stream: it begins with the provider's answer, or with the news that a summary is being made."""
         obtaining, beginning = asyncio.ensure_future(work), asyncio.ensure_future(milestones.started())
         try:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
             waiting = asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            await (self._kept_alive(facts, waiting) if self.begun else waiting)
+            await (self._kept_alive(facts, waiting) if self.has_begun else waiting)
             if milestones.is_early:
-                await self._early(facts, milestones, await beginning).serve(obtaining)
+                stream, failed, seconds = self._begun_stream(facts), self.record.failed, self._keep_alive_seconds
+                await EarlyStream(stream, await beginning, milestones.decided, failed, seconds).serve(obtaining)
             else:
                 await self._answer(*await obtaining)
         finally:
@@ -282,28 +310,19 @@ class Exchange:
             beginning.cancel()
             await asyncio.wait({obtaining, beginning})
 
-    def _early(self, facts: Facts, milestones: Milestones, started: CompactionStart) -> EarlyStream:
-        return EarlyStream(
-            stream=self._begun_stream(facts),
-            started=started,
-            decided=milestones.decided,
-            failed=self.record.failed,
-            keep_alive_seconds=self._keep_alive_seconds,
-        )
-
     def _begun_stream(self, facts: Facts) -> BegunStream:
         return BegunStream(self.answer, facts, self._relay.stream, self.services.events.body)
 
     async def _begin(self, facts: Facts, decision: Decision | None = None) -> None:
-        """Begins its stream. From here on whatever goes wrong is told in a frame."""
-        self.begun, self.own_headers = True, context_headers(facts, decision)
+        """Begin its stream. From here on whatever goes wrong is told in a frame."""
+        self.has_begun, self.own_headers = True, context_headers(facts, decision)
         await self.answer.start(200, [*HEADERS, *self.own_headers])
 
     async def _kept_alive(self, facts: Facts, work: Awaitable[T]) -> T:
-        """The result of the work. Its stream begins when that takes a while."""
+        """Return the result of the work. Its stream begins when that takes a while."""
 
         async def say() -> None:
-            if not self.begun:
+            if not self.has_begun:
                 await self._begin(facts)
             await self.answer.body(facts.format.early(facts.request, facts.events, "").keep_alive())
 
@@ -314,11 +333,11 @@ class Exchange:
         return keep_alive_seconds(self.services.events.keep_alive_seconds, self.caller)
 
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
-        """Decides, sends, and once more where the provider refuses the request for its size, or for its shape."""
+        """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.catch_up()
         decision = await self._decide(
-            facts, self.services.compactor.prepare(facts.job, milestones.on_start, goes_on=True)
+            facts, self.services.compactor.prepare(facts.job, milestones.on_start, may_go_on=True)
         )
         observed = self._decided(facts, decision, began, milestones)
         answering = await self._ask(observed, milestones)
@@ -329,7 +348,7 @@ class Exchange:
         return await self._recovered(observed, answering, smaller, milestones)
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
-        """Sends what was decided. What was too short to be counted is counted while the provider works."""
+        """Send what was decided. Text too short to be counted before is counted while the provider works."""
         facts = observed.facts
         counting = count_meanwhile(self.services, facts)
         try:
@@ -355,7 +374,7 @@ class Exchange:
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
     def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
-        """What is to be sent now. `began` is the monotonic clock's; None where it took no time."""
+        """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
         if self.left_out and not decision.why:
             decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
@@ -366,7 +385,7 @@ class Exchange:
     async def _recovered(
         self, observed: Observation, answering: UpstreamAnswer, smaller: Job, milestones: Milestones
     ) -> Obtained:
-        """The answer to a smaller prompt, or the one there is."""
+        """Return the answer to a smaller prompt, or the one there is."""
         facts, latest = observed.facts, observed
         job: Job | None = smaller
         while job is not None and milestones.resent < self.services.overflow_retries:
@@ -388,7 +407,7 @@ class Exchange:
     async def _stepped_down(
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
     ) -> Obtained:
-        """The answer to what stands one step down the ladder, or the refusal there is. `said`: what was refused."""
+        """Return the answer to a payload one step lower, or the refusal there is. `said`: the provider's words."""
         facts, refused = observed.facts, observed.decision
         milestones.reopen()
         began = monotonic()
@@ -403,8 +422,8 @@ class Exchange:
     async def _sent_again(
         self, observed: Observation, latest: Observation, answering: UpstreamAnswer, milestones: Milestones
     ) -> UpstreamAnswer | None:
-        """The answer to what is sent in place of what was refused; None where the refusal stays the answer. What is
-        said of the client's own bytes is for the client in any case."""
+        """Return the answer to what is sent in place of a refused payload; None if the refusal stays the answer. A
+        refusal of the client's own bytes is for the client in any case."""
         milestones.resent += 1
         try:
             again = await self._forwarding.obtain(latest, milestones)
@@ -421,13 +440,13 @@ class Exchange:
         return None
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
-        """The provider's status first, then its bytes."""
+        """Send the provider's status first, then its bytes."""
         facts, decision, own = observed.facts, observed.decision, self.own_headers
-        if self.begun:
+        if self.has_begun:
             await self._begun_stream(facts).relay(observed, answering)
             return
         extended = isinstance(self.answer, ExtendedAnswer)
-        if decision.view is None and not extended and value_of(answering.headers, b"x-context-status"):
+        if decision.view is None and not extended and value_of(answering.headers, CONTEXT_STATUS):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         reports = self.services.events.body
@@ -444,21 +463,20 @@ class Exchange:
             await self._relay.as_sent(answering, own)
 
     async def _relay_unread(self, own: Headers, body: bytes) -> None:
-        """For the provider to judge, or another Steno's own call: nothing more is looked at."""
-        self._says(own)
+        """Relay a body unread, for the provider to judge, or another Steno's own call: nothing more is looked at."""
+        self._note_headers(own)
         answering = await self._forwarding.send(body, await self._provider())
         try:
             await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))
         finally:
             await answering.close()
 
-    def _says(self, own: Headers) -> None:
-        """Of what is not looked at."""
+    def _note_headers(self, own: Headers) -> None:
         self.own_headers = own
-        self.record.metrics.payload(dict(own)[b"x-context-status"].decode())
+        self.record.metrics.payload(dict(own)[CONTEXT_STATUS].decode())
 
     async def _provider(self) -> Provider:
-        """Where a body goes that was not understood: its model may still be readable."""
+        """Find the provider of a body that was not understood: its model may still be readable."""
         model = await model_of(self.services, self.caller, self.body)
         caller = self.caller
         return self.services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
@@ -473,7 +491,7 @@ class Exchange:
 
 
 def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
-    """Keeps what is left of a request that is over: what its calls cost, and what it showed."""
+    """Keep what is left of a request that is over: the cost of its calls, and its context."""
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
@@ -483,6 +501,6 @@ def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:
-    """Whether somebody else is about to compact the history. Behind our summaries a client sees small prompts
-    only: when it turns to that, its history may have outgrown every window."""
+    """True if somebody else is about to compact the history. Behind our summaries a client sees small prompts only:
+    when it turns to that, its history may have outgrown every window."""
     return handed_off.code in (Code.CLIENT_COMPACTION, Code.NATIVE_COMPACTION)

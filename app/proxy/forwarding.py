@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import random
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from time import monotonic, time
 from typing import TypeVar
 
 import structlog
+from msgspec import Struct
 
 from app.core.stages.ladder import Decision
-from app.core.values import value
 from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
@@ -19,27 +22,25 @@ from app.proxy.decoding import Encoded
 from app.proxy.facts import Facts
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
-from app.proxy.patience import Patience
-from app.proxy.peeking import first_error, peek_refusal, read_refusal
+from app.proxy.peeking import first_error, read_refusal
 from app.proxy.record import FIRST_ERROR, RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
-from app.wire.retries import is_repeatable
+from app.wire.retries import is_repeatable, named_pause
 
 log = structlog.get_logger("steno.chat")
 
 A = TypeVar("A", bound=UpstreamAnswer)
 
 
-@value
-class Forwarding:
-    """One request's calls to the provider."""
+class Forwarding(Struct, frozen=True):
+    """Calls of one request to the provider."""
 
     services: Services
     caller: Caller
     record: RequestRecord
     encoded: Encoded | None = None
-    """The request as it came, where its body was decoded: what is not changed goes on so."""
+    """The request as it came, if its body was decoded: it goes on so if it is not changed."""
 
     async def send(
         self,
@@ -50,8 +51,8 @@ class Forwarding:
         *,
         tells: bool = True,
     ) -> RelayedAnswer:
-        """One call, with the client's headers where no others are given. `tells`: a refusal is logged at once. Raises
-        the upstream errors."""
+        """Make one call, with the client's headers if no others are given. `tells`: a refusal is logged at once.
+        Raises the upstream errors."""
         self.record.goes_to(provider, model)
         upstream, caller = provider.upstream, self.caller
         if self.encoded is not None and headers is None and body == self.encoded.plain:
@@ -65,16 +66,14 @@ class Forwarding:
         return answering
 
     def obtain(self, observed: Observation, milestones: Milestones) -> Awaitable[UpstreamAnswer]:
-        """The provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as it would.
-
-        Raises the upstream errors.
-        """
+        """Return the provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as
+        it would. Raises the upstream errors."""
         return self._ask_again(observed, milestones) if milestones.is_committed else self._ask(observed, milestones)
 
     def send_decided(
         self, body: bytes, facts: Facts, decision: Decision, *, tells: bool = True
     ) -> Awaitable[RelayedAnswer]:
-        """One call with what was decided, whose provider is asked to leave out what thoughts do not fit it."""
+        """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it."""
         if decision.view is None or not decision.view.drops:
             return self.send(body, facts.provider, facts.job.model, tells=tells)
         body, headers = facts.format.dropping(body, self.caller.headers)
@@ -99,8 +98,8 @@ class Forwarding:
             await asyncio.sleep(pause)
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
-        """An answer. A refusal is read first; what it is about is left out, where that can be done without a change to
-        the history. What is refused then is as final as anything that was sent twice."""
+        """Return an answer. A refusal is read first; the member that it is about is left out, if that can be done
+        without a change to the history. A second refusal is final."""
         answering = await self._send_observed(observed, milestones)
         if answering.status in REFUSALS:
             refused = await read_refusal(answering)
@@ -116,7 +115,7 @@ class Forwarding:
             return refused
         self._told(answering)
         if answering.status in STATUSES:
-            refused = await peek_refusal(answering)
+            refused = await read_refusal(answering, is_passed_on=True)
             # At another spelling of it, such as with a slash more, a server may miss what it has.
             is_own = self.caller.target.partition(b"?")[0] == observed.facts.format.path
             if is_own and says_no_such_path(refused.status, refused.read):
@@ -128,7 +127,7 @@ class Forwarding:
         return answering
 
     def _told(self, answering: A) -> A:
-        """With a line in the log where it is a refusal."""
+        """Return the answer, with a line in the log if it is a refusal."""
         if answering.status >= FIRST_ERROR:
             self.record.refused(answering)
         return answering
@@ -142,3 +141,36 @@ class Forwarding:
         answering = milestones.own(await self.send_decided(body, facts, decision, tells=False))
         observed.answered(answering.status)
         return answering
+
+
+MOST_REPEATS = 2
+"""Maximum number of repetitions, as in OpenAI's SDKs, whose pauses these are, too."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 8.0
+JITTER = 0.25
+
+
+@dataclass(slots=True)
+class Patience:
+    """Patience with one request. It begins to run out with the first refusal."""
+
+    seconds: float
+    """Seconds that may pass until the last repetition."""
+    repeats: int = 0
+    _deadline: float | None = None
+
+    def pause(self, headers: Iterable[tuple[bytes, bytes]] = ()) -> float | None:
+        """Seconds after which to ask again, as the refusal's headers say; None if that is too late, or too often."""
+        if self._deadline is None:
+            self._deadline = monotonic() + self.seconds
+        pause = named_pause(headers, time()) or self._usual
+        if self.repeats >= MOST_REPEATS or monotonic() + pause > self._deadline:
+            return None
+        self.repeats += 1
+        return pause
+
+    @property
+    def _usual(self) -> float:
+        """Usual pause, spread so that callers who were refused together do not come back together."""
+        pause = min(FIRST_PAUSE_SECONDS * 2.0**self.repeats, LONGEST_PAUSE_SECONDS)
+        return pause * (1 - JITTER * random.random())

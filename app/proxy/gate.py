@@ -42,13 +42,13 @@ UPSTREAM = "steno.upstream"
 FORMAT = "steno.format"
 """Scope key: the wire format of a request whose history is compacted."""
 PROVIDER_PATHS = (b"/v1/", b"/openai/")
-"""Where the provider's paths begin: OpenAI's, and Azure's own, which pass un-compacted."""
+"""Beginnings of the provider's paths: OpenAI's, and Azure's own, which pass un-compacted."""
 COUNT = b"x-context-count"
-"""Header: what a request to count is about."""
+"""Header: the kind of prompt that a request to count is about."""
 FORWARDED = "forwarded"
-"""What would be sent to the provider. Without the header: what came."""
+"""Value of `COUNT` for the prompt that would be sent to the provider. Without the header: the one that came."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
-"""Methods. The first two are answered with the request as it arrived: with the operator's key."""
+"""Methods that are not relayed. The first two are answered with the request as it arrived: with the operator's key."""
 HEADER_COUNT = 100
 """Most headers of a request."""
 HEADER_BYTES = 32_768
@@ -56,14 +56,14 @@ HEADER_BYTES = 32_768
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_DECODINGS = 5
 FORMS = b"/ui/"
-"""Where a body may be a form's: the inspector's forms carry a token that no other page can read."""
+"""Paths whose body may be a form's: the inspector's forms carry a token that no other page can read."""
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""Without such a byte a path has no dot, however it is written."""
+"""Bytes without which a path has no dot, however it is written."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
-"""What a base URL may name before them, each once, in any order."""
+"""Prefixes of a base URL before a provider's path, each once, in any order."""
 _SLASHES = re.compile(rb"//+")
 _LEADING = re.compile(rb"\A//+")
 _DOUBLED = re.compile(rb"\A(/v1)+(?=/v1/)")
@@ -83,13 +83,13 @@ class Gate:
         metrics: Metrics,
         verbose: bool,
     ) -> None:
-        """`verbose`: whether the log has a line for each chat request."""
+        """Guard the application. `verbose`: the log has a line for each chat request."""
         self._own = _with_head(app)
         self._chat = chat
         self._counting = counting
         self._compacting = compacting
         self._routes = {self._own: "own", chat: "chat", compacting: "chat"}
-        """As the metrics have them."""
+        """Routes as the metrics have them."""
         self._passthrough = passthrough
         self._formats = {format_.path: format_ for format_ in formats}
         by_name = {format_.name: format_ for format_ in formats}
@@ -97,7 +97,7 @@ class Gate:
         self._compacted = {
             native.path: format_ for format_ in formats if (native := format_.native) is not None and native.path
         }
-        """Where nothing but a compaction is asked for."""
+        """Paths where nothing but a compaction is asked for."""
         self._read = self._formats.keys() | self._counted.keys() | self._compacted.keys()
         self._instance = instance
         self._door = door
@@ -168,7 +168,7 @@ class Gate:
         return self._passthrough
 
     def _proxied(self, path: bytes) -> tuple[Mapping[str, str | None], bytes | None]:
-        """What the base URL names, by scope key, and the provider's path; None for Steno's own.
+        """Return what the base URL names, by scope key, and the provider's path; None for a path of Steno's own.
 
         A base URL may bring a slash or a `/v1` too many: what is read here is found nevertheless. Raises
         `InvalidRequest` for a conversation's id that is none.
@@ -213,7 +213,7 @@ class Gate:
 
 
 def _split(path: bytes) -> tuple[Mapping[str, bytes | None], bytes]:
-    """What a base URL names, by scope key and as it stands there, and the path behind it."""
+    """Split a path into what a base URL names, by scope key and as it stands there, and the path behind it."""
     found: dict[str, bytes | None] = dict.fromkeys(PREFIXES.values())
     while (key := PREFIXES.get((begun := _LEADING.sub(b"/", path))[:3])) and found[key] is None:
         name, slash, rest = begun[3:].partition(b"/")
@@ -224,7 +224,7 @@ def _split(path: bytes) -> tuple[Mapping[str, bytes | None], bytes]:
 
 
 def _with_head(app: ASGIApp) -> ASGIApp:
-    """HEAD is answered as GET is: the server leaves out the body."""
+    """Answer HEAD as GET: the server leaves out the body."""
 
     async def get_for_head(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
@@ -233,7 +233,7 @@ def _with_head(app: ASGIApp) -> ASGIApp:
 
 
 def counts_forwarded(headers: Headers) -> bool:
-    """Raises `InvalidRequest` for what the header cannot say."""
+    """True if the forwarded prompt is to be counted. Raises `InvalidRequest` for any other value of the header."""
     asked = value_of(headers, COUNT)
     if asked not in (None, FORWARDED):
         raise InvalidRequest(f"x-context-count can be {FORWARDED!r} only; it is {asked!r:.100}.", "x-context-count")
@@ -241,10 +241,8 @@ def counts_forwarded(headers: Headers) -> bool:
 
 
 def leaves_its_place(path: bytes) -> bool:
-    """Whether any server could find a `.` or `..` segment in it, however it is written.
-
-    Some decode twice, take `\\` for `/`, cut off what follows a `;` or a NUL, and read overlong UTF-8.
-    """
+    r"""True if any server could find a `.` or `..` segment in the path, however it is written. Some decode twice,
+    take `\` for `/`, cut off what follows a `;` or a NUL, and read overlong UTF-8."""
     if _SUSPECT.search(path) is None:
         return False
     for _ in range(MOST_DECODINGS):

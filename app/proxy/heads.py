@@ -1,4 +1,4 @@
-"""Heads: a request's line and headers, which a client sends again with each request of a connection. Pure.
+"""Heads: request lines and headers, which a client sends again with each request of a connection. Pure.
 
 A parser that waits for a request reads equal bytes as an equal request. So a head that it has read to the end once is
 read the next time by a comparison, with a gap for the digits of the body's length: they alone differ.
@@ -21,7 +21,7 @@ class KnownHead:
     __slots__ = ("_after", "_before", "_gap", "_headers", "_place", "_scope", "size")
 
     def __init__(self, scope: Mapping[str, Any], place: int, before: bytes, gap: int, after: bytes) -> None:
-        """`place`: of the length, among the headers; `gap`: where its digits end, among the bytes."""
+        """Remember a head. `place`: of the length, among the headers; `gap`: end of its digits, among the bytes."""
         self._scope = scope
         self._headers: Headers = scope["headers"]
         self._place = place
@@ -32,7 +32,7 @@ class KnownHead:
 
     @classmethod
     def of(cls, head: bytes, scope: Mapping[str, Any]) -> KnownHead | None:
-        """`head`: the bytes that were read as this scope. None where they do not announce a body in the usual way."""
+        """Remember the bytes that were read as this scope; None if they do not announce a body in the usual way."""
         places = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
         found = _LENGTH.search(head)
         if found is None or len(places) != 1 or scope["headers"][places[0]][1] != found[1]:
@@ -42,7 +42,7 @@ class KnownHead:
         return cls(own, places[0], head[:start], end, head[end:])
 
     def length_in(self, data: bytes) -> bytes | None:
-        """The digits of the length, where the data begins with this head; as many digits as it had the first time,
+        """Return the digits of the length, if the data begins with this head; as many digits as the first time,
         because all headers together are bounded."""
         if not data.startswith(self._before) or not data.startswith(self._after, self._gap):
             return None
@@ -50,7 +50,7 @@ class KnownHead:
         return digits if digits.isdigit() and digits[0] != _ZERO else None
 
     def scope(self, length: bytes) -> dict[str, Any]:
-        """That of a request with this head and a body of this length."""
+        """Scope of a request with this head and a body of this length."""
         headers = self._headers.copy()
         headers[self._place] = (b"content-length", length)
         # What one request changes of it is no other one's.

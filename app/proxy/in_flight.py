@@ -17,7 +17,7 @@ class BytesInFlight:
 
 
 class Counted:
-    """The bytes of one request, until it is over."""
+    """Bytes of one request, until it is over."""
 
     __slots__ = ("_all", "_own")
 
@@ -26,7 +26,7 @@ class Counted:
         self._own = 0
 
     def __enter__(self) -> Callable[[int], None]:
-        """What is reported of them. Raises `TooManyBytesInFlight`; they are counted anyway."""
+        """Return a function that adds to them. It raises `TooManyBytesInFlight`; the bytes are counted anyway."""
         return self._count
 
     def __exit__(self, *_: object) -> None:

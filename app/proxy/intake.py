@@ -1,37 +1,96 @@
 """Intake: a chat request on its way in, from its bytes to the facts that it is decided by.
 
-Four steps: `read` splits the body; its terms (`proxy/terms`) say where it goes and how large it may be there; `digest`
-makes a conversation of its messages, and `proxy/conversations` finds out which one it is. `take_in` goes through the
-last three.
+Four steps: `read` splits the body; its terms, which hold for all requests of a caller that say the same beside their
+messages, say where it goes and how large it may be there; `digest` makes a conversation of its messages, and
+`proxy/conversations` finds out which one it is. `take_in` goes through the last three.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
+from time import monotonic
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.compaction.job import MANY_MESSAGES, Job
 from app.compaction.summariser import Prefix
 from app.compaction.writing import Writing
 from app.core.history.recognition import heads_of
+from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation, View
 from app.proxy.caller import Caller
 from app.proxy.facts import Facts
-from app.proxy.measuring import Measure
+from app.proxy.measuring import SECONDS, Measure
+from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
-from app.proxy.terms import known_terms, terms_of
 from app.tokens.estimator import Prompt
-from app.wire.format import WireRequest
+from app.wire.format import EventShape, WireRequest
 
 INLINE_BYTES = 32_768
-"""More unread text than this is digested and counted in a worker thread: about a millisecond's work."""
+"""Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
 INLINE_BODY = 1 << 20
-"""More unread bytes of a body than this are read in a worker thread: four milliseconds' work."""
+"""Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
+
+
+class Terms(Struct, frozen=True):
+    measure: Measure
+    named: str | None
+    """Name that the client gave the conversation."""
+    series: str
+    """Series of the summaries that it reads: those made alike, with the same focus."""
+    events: EventShape
+    wait_seconds: float
+    """Seconds that a compaction may hold the request."""
+    compaction: bool
+    """True if the caller and the operator allow a compaction."""
+    recalls: bool
+    """True if the caller allows that quotations are added."""
+
+
+_Kept = tuple[object, int, float, Terms]
+"""Members in common, and the end of the terms: the provider's revision, and by the monotonic clock."""
+
+
+def known_terms(request: WireRequest, caller: Caller) -> Terms | None:
+    """Terms of the caller's latest request, if this one says the same and nothing was learnt since; else None."""
+    kept: _Kept | None = caller.kept.get(Terms)
+    if kept is None:
+        return None
+    alike, revision, until, terms = kept
+    holds = alike is request.alike and revision == terms.measure.provider.revision and monotonic() < until
+    return terms if holds else None
+
+
+async def terms_of(services: Services, request: WireRequest, caller: Caller, *, remember: bool) -> Terms:
+    """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
+    measured = await services.measuring.of(request, caller, remember=remember)
+    rules, events = measured.rules, event_shape(request, caller, services.events.stream)
+    terms = Terms(
+        measure=measured,
+        named=name_of(services.naming, services.repeats, request, caller),
+        series=_series(rules.policy.strategy, request.focus),
+        events=events,
+        wait_seconds=wait_seconds(rules, events, caller),
+        compaction=rules.compaction.enabled and not is_switched_off(request, caller),
+        recalls=not is_recall_off(request, caller),
+    )
+    if request.alike is not None:
+        kept: _Kept = request.alike, measured.provider.revision, monotonic() + SECONDS, terms
+        caller.kept[Terms] = kept
+    return terms
+
+
+def _series(strategy: Strategy, focus: str) -> str:
+    """Series of a request's summaries: those with a focus are of no use with another one, or with none."""
+    digest = blake2b(focus.encode("utf-8", "surrogatepass"), digest_size=8, person=b"steno-focus")
+    return f"{strategy}:{digest.hexdigest()}" if focus else strategy
 
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
-    """Raises `Unreadable` and `InvalidRequest`."""
+    """Read a request. Raises `Unreadable` and `InvalidRequest`."""
     format_, bounds = caller.format, services.bounds
     beginnings = services.readers[format_.name].beginnings
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
@@ -40,7 +99,7 @@ async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
 
 
 async def model_of(services: Services, caller: Caller, body: bytes) -> str:
-    """The model that a body names which cannot be read, as far as that can be known."""
+    """Return the model named in a body that cannot be read, as far as that can be known."""
     reading = partial(caller.format.model_in, body)
     return await services.work.do(caller.tenant, reading) if len(body) > INLINE_BODY else reading()
 
@@ -54,8 +113,8 @@ async def take_in(
     referred: tuple[str, ...] = (),
     remember: bool = True,
 ) -> Facts:
-    """What is to be known of a request. `request_id`: Steno's own, for log and ledger. `referred`: the summaries that
-    its history begins with. `remember=False` is for a dry run, which leaves no trace.
+    """Collect the facts of a request. `request_id`: Steno's own, for log and ledger. `referred`: ids of the summaries
+    that its history begins with. `remember=False` is for a dry run, which leaves no trace.
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
@@ -95,7 +154,7 @@ async def take_in(
 async def digest(
     services: Services, request: WireRequest, caller: Caller, measured: Measure
 ) -> tuple[Conversation, Prompt]:
-    """The conversation, and what it is counted by; what is long is worked out in a thread."""
+    """Return the conversation and its prompt, which counts it; long ones are worked out in a thread."""
     # Of many messages, all of which were read, another thread may still be working out what follows from them.
     raw_messages = request.raw_messages
     is_short = len(raw_messages) <= MANY_MESSAGES and (
@@ -125,7 +184,7 @@ def _converse(
 
 
 async def count(services: Services, tenant: str, conversation: Conversation, prompt: Prompt) -> None:
-    """Counts what was not counted yet; long text in a worker thread."""
+    """Count messages that were not counted yet; long text in a worker thread."""
     if prompt.uncounted > INLINE_BYTES or not prompt.is_ready:
         await services.work.do(tenant, conversation.count)
     else:
@@ -133,7 +192,7 @@ async def count(services: Services, tenant: str, conversation: Conversation, pro
 
 
 def count_meanwhile(services: Services, facts: Facts) -> asyncio.Task[None] | None:
-    """Counts what was not counted yet beside something else: long text in a thread, short text when the loop is free.
+    """Count new messages beside something else: long text in a thread, short text when the loop is free.
 
     A task is to be waited for before the count is needed; short text is counted then, where the loop was never free.
     """

@@ -1,11 +1,12 @@
-"""Learning: what a provider's answer teaches about its model. Off the request's path, and never in its way."""
+"""Learning: lessons of a provider's answer about its model. Off the request's path, and never in its way."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import structlog
+from msgspec.structs import replace
 
 from app.compaction.job import Job
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
@@ -29,7 +30,7 @@ from app.wire.usage import Usage
 log = structlog.get_logger("steno.observe")
 
 MISJUDGED = 4
-"""An estimate is never wrong by more: what a refusal says about a prompt that much smaller is not about it."""
+"""Greatest error of an estimate: what a refusal says about a prompt that much smaller is not about it."""
 
 REFUSALS = frozenset({400, 413, 422, 429})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
@@ -37,29 +38,27 @@ REFUSALS = frozenset({400, 413, 422, 429})
 
 @dataclass(slots=True)
 class AnsweredCall:
-    """A call to the provider that was answered."""
-
     status: int
     usage: Usage | None = None
 
 
 @dataclass(slots=True)
 class Observation:
-    """One request's answer, compared with what was expected of it."""
+    """Answer of one request, compared with what was expected of it."""
 
     services: Services
     facts: Facts
     decision: Decision
     waited_seconds: float | None = None
-    """For a compaction; None where none was being made for it."""
+    """Seconds waited for a compaction; None if none was being made for it."""
     asks_usage: bool = field(init=False)
-    """Whether we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
+    """True if we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
-    """Why the provider refused the request, where that was its size."""
+    """Reason why the provider refused the request, if that was its size."""
     misshapen: str | None = None
-    """What the provider said of how the messages stand that it was sent, where we had changed them."""
+    """Words of the provider about the order of the messages, if we had changed them."""
     _answered: list[AnsweredCall] = field(default_factory=list)
-    """What is not in the ledger yet."""
+    """Calls that are not in the ledger yet."""
 
     def __post_init__(self) -> None:
         # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
@@ -78,36 +77,33 @@ class Observation:
 
     @property
     def could_overflow(self) -> bool:
-        """Whether an early error may be about the prompt's size, and a smaller one could be made."""
+        """True if an early error may be about the prompt's size, and a smaller one could be made."""
         bound, job = self.facts.job.conversation.bound, self.facts.job
         return job.compaction and (bound is None or bound > least_room(job.budget))
 
     @property
     def sent(self) -> int:
-        """Our estimate of what was sent."""
+        """Estimate of what was sent, in our tokens."""
         return self.facts.forwarded(self.decision)
 
     @property
     def reported(self) -> Tokens:
-        """What the latest call took, as far as that was reported and is not in the ledger yet."""
+        """Usage of the latest call, as far as it was reported and is not in the ledger yet."""
         latest = self._answered[-1].usage if self._answered else None
         return latest.tokens if latest else Tokens()
 
     def payload(self) -> bytes:
-        """What is sent."""
         return self.facts.payload(self.decision, ask_usage=self.asks_usage)
 
     def answered(self, status: int) -> None:
-        """A call was answered; what it took may still be reported."""
+        """Record that a call was answered; its usage may still be reported."""
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.facts.provider.windows.accepts(self.facts.job.tenant)
 
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
-        """An answer came, and said that it cost this much. From one that broke off nothing is learnt.
-
-        `streamed`: it came as a stream. A completion in one piece always says what it cost.
-        """
+        """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
+        as a stream. A completion in one piece always reports it."""
         if self._answered:
             self._answered[-1].usage = usage
         if not whole:
@@ -120,10 +116,8 @@ class Observation:
             log.exception("an answer's usage was not learnt from")
 
     def window_full(self, usage: Usage | None, written: int) -> None:
-        """The window cut the answer off, of which so many bytes had come: prompt and answer are all there is room for.
-
-        An overflow, but there is an answer: it is the next request that is made smaller.
-        """
+        """Record that the window cut the answer off, of which so many bytes had come: prompt and answer are all
+        there is room for. An overflow, but there is an answer: it is the next request that is made smaller."""
         try:
             tokens, request = usage.tokens if usage else Tokens(), self.facts.request
             prompt = tokens.prompt or self.facts.job.budget.line.reported(self.sent)
@@ -137,7 +131,7 @@ class Observation:
             log.exception("a full window was not learnt from")
 
     def settle(self) -> None:
-        """Enters into the ledger what was answered. Not before the request is counted."""
+        """Enter answered calls into the ledger. Not before the request is counted."""
         answered, self._answered = self._answered, []
         try:
             for answer in answered:
@@ -146,8 +140,8 @@ class Observation:
             log.exception("an answer was not recorded")
 
     async def mended(self, refusal: PeekedAnswer) -> bool:
-        """The provider did not take the request: whether it may take the same messages, now without what we added, or
-        with thoughts dropped. Remembered."""
+        """True if the provider, which did not take the request, may take the same messages, now without what we
+        added, or with thoughts dropped. Remembered."""
         model, spoken = self.facts.request.model, self.facts.format
         if self.asks_usage and refusal.status in (400, 422) and spoken.refuses_to_tell_usage(refusal.read):
             self.asks_usage = False
@@ -160,8 +154,8 @@ class Observation:
         return False
 
     async def _goes_without(self, refusal: PeekedAnswer) -> bool:
-        """Whether thoughts were refused that are tied to something else, and the request can do without: what was known
-        of them is gone, or another process knows it."""
+        """True if thoughts were refused that are tied to something else, and the request can do without: what was
+        known of them is gone, or another process knows it."""
         view, facts = self.decision.view, self.facts
         if view is not None and view.drops:
             return False
@@ -171,11 +165,11 @@ class Observation:
         return self.decision is not before
 
     def lacks_path(self) -> None:
-        """The provider has no such path: it does not speak the request's format."""
+        """Record that the provider has no such path: it does not speak the request's format."""
         self.facts.provider.lacks(self.facts.format.name, self.facts.job.tenant)
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
-        """`first_frame`: the error came as the first frame of a stream that began with status 200."""
+        """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
             windows, model = self.facts.provider.windows, self.facts.request.model
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
@@ -190,11 +184,8 @@ class Observation:
             log.exception("a refusal was not learnt from")
 
     async def _trusts(self, overflow: Overflow, body: bytes) -> bool:
-        """Whether requests may be measured by what this refusal said.
-
-        Some errors quote the client. Its own words are no limit: a number that may be the request's is not learnt, nor
-        one that does not fit what was sent.
-        """
+        """True if requests may be measured by what this refusal said. Some errors quote the client. Its own words
+        are no limit: a number that may be the request's is not learnt, nor one that does not fit what was sent."""
         if overflow.limit is None:
             return False
         expected = self.facts.job.budget.line.reported(self.sent)
@@ -206,7 +197,7 @@ class Observation:
         return not await self.services.work.do(tenant, lambda: request.echoed_in(error, limit))
 
     def recovery(self) -> Job | None:
-        """The request with the limits to send it once more with, or None where that cannot help."""
+        """Return the job with the limits to send it once more with, or None if that cannot help."""
         job, overflow = self.facts.job, self.overflow
         if overflow is None or not job.compaction:
             return None
@@ -249,7 +240,7 @@ class Observation:
         )
 
     def _remember(self, seen: StreamedUsage) -> None:
-        """How the model's streams tell their usage. What it refused once it is not asked again for a day."""
+        """Remember how the model's streams tell their usage. A model that refused to is not asked again for a day."""
         known, model = self.facts.provider.streamed_usage, (self.facts.format.name, self.facts.request.model)
         tenant = self.facts.job.tenant
         if known.own(tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:

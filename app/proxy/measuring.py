@@ -1,11 +1,11 @@
-"""Measuring: where a request goes, and by what its prompt is measured there. Remembered, as most requests are alike."""
+"""Measuring: the provider of a request, and the limits of its prompt there. Remembered, as most requests are alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 import structlog
+from msgspec import Struct
 
 from app.core.lazy import lazy
 from app.core.limits.ahead import least_remembered
@@ -26,38 +26,36 @@ log = structlog.get_logger("steno.windows")
 
 MOST_REMEMBERED = 4_096
 MOST_GUESSED = 100
-"""Models of which is said that nobody knows their windows: callers can make up any number of names."""
+"""Maximum number of models reported to have an unknown window: callers can make up any number of names."""
 SECONDS = 1.0
-"""So long a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
+"""Seconds for which a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 
 
-@dataclass(frozen=True)
-class Measure:
-    """Where a request goes, and by what its prompt is measured there."""
+class Measure(Struct, frozen=True, dict=True):
+    """Provider of a request, and the limits of its prompt there."""
 
     provider: Provider
     counted_as: str
-    """The model whose rules of counting hold for it."""
+    """Model whose rules of counting hold for it."""
     formula: str
-    """What the estimate is made with."""
     tools: bool
-    """Whether the model is shown tools."""
+    """True if the model is shown tools."""
     window: Window
     asked: int | None
-    """The window that the request's headers ask for, where they do."""
+    """Window that the request's headers ask for; None if they do not."""
     rules: AppliedPolicy
     budget: Budget
     quiet_tokens: int
-    """A history of at most so many is over no threshold of the rules."""
+    """Tokens of a history up to which it is over no threshold of the rules."""
     picture_scale: float
-    """What the tokens of pictures are multiplied with."""
+    """Factor for the tokens of pictures."""
 
     def surely_leaves_alone(self, conversation: Conversation) -> bool:
-        """Whether nothing is to be done about it, as far as that is known before anything is counted."""
+        """True if nothing is to be done about it, as far as that is known before anything is counted."""
         return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
 
     def budget_of(self, conversation: Conversation) -> Budget:
-        """The limits for a conversation that was counted: see `Budget.for_floor`."""
+        """Limits for a conversation that was counted: see `Budget.for_floor`."""
         budget = self.budget
         if conversation.is_within(budget.limit - budget.least_room):
             return budget
@@ -65,12 +63,12 @@ class Measure:
 
     @lazy
     def least_remembered(self) -> int:
-        """Nothing is made ahead for a history that is surely of at most so many tokens."""
+        """Tokens of a history up to which nothing is made ahead for it."""
         return least_remembered(self.budget)
 
     @lazy
     def decided(self) -> Decided:
-        """By what it is decided about a request, for the ledger: all there is to say of one that goes as it came."""
+        """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
         return self.decided_by(self.budget)
 
     def decided_by(self, budget: Budget) -> Decided:
@@ -92,11 +90,11 @@ class Measuring:
         self._estimator = estimator
         self._base_model = base_model
         self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
-        """Each with the provider's revision."""
+        """Measures, each with the provider's revision."""
         self._guessed: set[tuple[str, str]] = set()
 
     async def of(self, request: WireRequest, caller: Caller, *, remember: bool) -> Measure:
-        """Waits a moment for the provider's windows where they are still asked for.
+        """Measure a request. Waits a moment for the provider's windows if they are still asked for.
 
         `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
         for a preset or a trigger that is none.
@@ -115,8 +113,7 @@ class Measuring:
         return measure
 
     def summaries_of(self, model: str, tenant: str, format_: WireFormat) -> tuple[Count, Budget]:
-        """By what a model's summaries are measured where there is no request. Raises `UnknownUpstream` and
-        `FormatNotSpoken`."""
+        """Measure a model's summaries without a request. Raises `UnknownUpstream` and `FormatNotSpoken`."""
         provider = self._providers.of(model, format_.name, tenant)
         counted_as = self._base_model(model)
         formula = self._estimator.formula(counted_as, format_.token_rules)
@@ -149,7 +146,7 @@ class Measuring:
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
 
     def _say_guessed(self, provider: Provider, model: str, window: Window) -> None:
-        """Once of each model."""
+        """Report a guessed window, once for each model."""
         if (provider.name, model) not in self._guessed and len(self._guessed) < MOST_GUESSED:
             self._guessed.add((provider.name, model))
             log.warning(
@@ -162,7 +159,7 @@ class Measuring:
 
 
 def _key(request: WireRequest, caller: Caller) -> Hashable | None:
-    """Requests with the same one are measured alike. None for one that is like hardly any other."""
+    """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
     if "trigger" in request.options or len(request.model) > LONGEST_MODEL:
         return None
     preset = request.options.get("preset") or caller.header(b"x-context-preset")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
+from msgspec import Struct
 
 from app.core.history.recognition import LONGEST_NAME, read_name
 from app.errors import InvalidRequest
@@ -17,23 +17,22 @@ RULE = (
     " in headers and paths it is percent-encoded."
 )
 PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-"""What a header holds as it is: visible ASCII and spaces."""
+"""Characters that a header holds as they are: visible ASCII and spaces."""
 _decode_name = msgspec.json.Decoder(str | None).decode
 IN_PATH = "/c/{id}/v1"
 OWN_HEADERS = (b"x-context-conversation-id", b"x-conversation-id")
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """Where a conversation's name may stand."""
+class Naming(Struct, frozen=True):
+    """Places where a conversation's name may stand."""
 
     headers: tuple[bytes, ...]
-    """The first choice first."""
+    """Headers, the first choice first."""
     headers_set: frozenset[bytes]
     by_cache_key: bool
-    """Also in the body's `prompt_cache_key`."""
+    """True if it may stand in the body's `prompt_cache_key`."""
     by_user: bool
-    """Also in its `user`."""
+    """True if it may stand in the body's `user`."""
 
     @classmethod
     def by(cls, settings: IdentitySettings) -> Naming:
@@ -42,12 +41,12 @@ class Naming:
 
 
 def name_in_header(header: str, value: str) -> str | None:
-    """The name in a header, None if it is empty. Raises `InvalidRequest`, which names the header."""
+    """Read the name in a header, None if it is empty. Raises `InvalidRequest`, which names the header."""
     return _decoded(header, unquote_to_bytes(value.encode("latin-1")))
 
 
 def name_in_path(place: str, segment: bytes) -> str:
-    """The name in a path's segment. Raises `InvalidRequest`, also for an empty one."""
+    """Read the name in a path's segment. Raises `InvalidRequest`, also for an empty one."""
     name = _decoded(place, unquote_to_bytes(segment))
     if name is None:
         raise _refusal(place, "it is empty")
@@ -55,7 +54,7 @@ def name_in_path(place: str, segment: bytes) -> str:
 
 
 def name_in_json(member: str, raw: bytes) -> str | None:
-    """The name in a member of the body, None if it is null or empty. Raises `InvalidRequest`, which names it."""
+    """Read the name in a member of the body, None if it is null or empty. Raises `InvalidRequest`, which names it."""
     try:
         value = decoded(raw, _decode_name)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -64,12 +63,12 @@ def name_in_json(member: str, raw: bytes) -> str | None:
 
 
 def is_plain(name: str) -> bool:
-    """Whether it stands everywhere as it is, as nearly all names do: to quote it, or to escape it, takes longer."""
+    """True if a name can stand anywhere as it is, as nearly all can: to quote it, or to escape it, takes longer."""
     return name.isascii() and name.replace("_", "").isalnum()
 
 
 def encoded_name(name: str) -> bytes:
-    """For a header; `name_in_header` gives it back."""
+    """Encode the name for a header; `name_in_header` gives it back."""
     if is_plain(name):
         return name.encode()
     return quote(name, safe=PLAIN).encode()

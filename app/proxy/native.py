@@ -9,15 +9,16 @@ is summarised where that is due (`compacted`) -> the answer is that alone, or th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from time import time
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.compaction.references import BrokenReference, Reference
 from app.core.reasons import Code, because, joined
 from app.core.stages.ladder import Decision
 from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
-from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view
 from app.errors import CompactionFailed, InvalidReference, NothingToCompact, StorageUnavailable
@@ -25,9 +26,9 @@ from app.headers.relayed import EVENT_STREAM, Headers, media_type
 from app.proxy.archiving import archive
 from app.proxy.asgi import ClientAnswer
 from app.proxy.caller import Caller
+from app.proxy.early import kept_alive
 from app.proxy.facts import Facts
 from app.proxy.intake import count, read, take_in
-from app.proxy.meanwhile import kept_alive
 from app.proxy.report import seen
 from app.proxy.services import Services
 from app.store import StoreUnavailable
@@ -39,24 +40,22 @@ AWAY = "The database that holds this conversation's compaction is away. Try agai
 _REMEDY = "Send it as it came, with the same key, or the messages that it stands for in its place."
 
 
-@value
-class Resolved:
-    """What a reference stands for."""
+class Resolved(Struct, frozen=True):
+    """Contents of a reference."""
 
     text: str
     chunks: tuple[str, ...]
     conversation_id: str
     rules: tuple[str, ...]
-    """The user's, newest first."""
+    """Rules of the user, newest first."""
 
 
-@value
-class Done:
-    """A compaction of a whole history."""
+class Done(Struct, frozen=True):
+    """Compaction of a whole history."""
 
     facts: Facts
     decision: Decision
-    """As if what it stands for had been sent so."""
+    """Decision as if the compaction had been sent in place of the history."""
     made: MadeCompaction
 
     @property
@@ -65,7 +64,8 @@ class Done:
 
 
 async def resolved(services: Services, caller: Caller, referred: Referred) -> Resolved:
-    """Raises `InvalidReference`, and `StorageUnavailable`: without it nobody knows what was said before."""
+    """Open a reference. Raises `InvalidReference`, and `StorageUnavailable`, without which nobody knows what was
+    said."""
     try:
         reference = services.references.opened(referred.text, caller.tenant, caller.format.name)
     except BrokenReference as error:
@@ -83,19 +83,18 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
     return Resolved(text, reference.chunks, chunks[-1].conversation_id, rules)
 
 
-@value
-class Restored:
-    """A request whose history began with a compaction of ours, and has its summaries in that place."""
+class Restored(Struct, frozen=True):
+    """Request whose history began with a compaction of ours, and has its summaries in that place."""
 
     caller: Caller
     body: bytes
     request: WireRequest
     chunks: tuple[str, ...]
-    """The summaries."""
+    """Ids of the summaries."""
 
 
 async def restored(services: Services, caller: Caller, request: WireRequest) -> Restored | None:
-    """None where it has no such. Raises what `resolved` raises, and `read`."""
+    """Restore a request; None if it has no compaction of ours. Raises what `resolved` raises, and `read`."""
     if (native := caller.format.native) is None or request.referred is None:
         return None
     found = await resolved(services, caller, request.referred)
@@ -105,7 +104,7 @@ async def restored(services: Services, caller: Caller, request: WireRequest) -> 
 
 
 def is_due(facts: Facts, ask: CompactionAsk) -> bool:
-    """Whether there is as much as it is asked for. `facts`: counted."""
+    """True if there is as much as the request asks a compaction for. `facts`: counted."""
     if ask.always:
         return True
     tokens, budget = facts.job.conversation.tokens, facts.job.budget
@@ -115,14 +114,14 @@ def is_due(facts: Facts, ask: CompactionAsk) -> bool:
 
 
 async def taken_in(services: Services, caller: Caller, request: WireRequest, request_id: str) -> Facts:
-    """Of a history that is to be compacted as a whole, counted."""
+    """Collect and count the facts of a history that is to be compacted as a whole."""
     facts = await take_in(services, request, caller, request_id)
     await count(services, caller.tenant, facts.job.conversation, facts.job.prompt)
     return facts
 
 
 async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
-    """The whole history in summaries, but for the turn that would begin next. Raises `CompactionFailed`,
+    """Compact the whole history, but for the turn that would begin next. Raises `CompactionFailed`,
     `NothingToCompact` and `StorageUnavailable`."""
     job = facts.job
     try:
@@ -155,7 +154,7 @@ Make = Callable[[WireRequest], Awaitable[MadeCompaction | None]]
 
 
 class ExtendedAnswer(ClientAnswer):
-    """A provider's answer, into which a compaction of ours is put on its last step to the client."""
+    """Provider's answer, into which a compaction of ours is put on its last step to the client."""
 
     def __init__(self, answer: ClientAnswer, extension: AnswerExtension, make: Make, keep_alive_seconds: float) -> None:
         self._answer = answer
@@ -173,7 +172,7 @@ class ExtendedAnswer(ClientAnswer):
         return self._answer.ended
 
     def hold_head(self) -> None:
-        """What comes next may be made only then."""
+        """Hold nothing: the piece that comes next may have to be made first."""
 
     async def start(self, status: int, headers: Headers) -> None:
         self._streams = status == 200 and media_type(headers) == EVENT_STREAM

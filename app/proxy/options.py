@@ -1,4 +1,4 @@
-"""Options: what a request says about its own compaction, in its body, its headers and its base URL."""
+"""Options of a request about its own compaction, in its body, its headers and its base URL."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ log = structlog.get_logger("steno.intake")
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
-"""How long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
+"""Headers that say how long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
 PATIENCE_SHARE = 0.8
-"""Of the timeout a client announces, what a compaction may use."""
+"""Share of the timeout a client announces that a compaction may use."""
 SILENCE_SHARE = 1 / 3
-"""Of that timeout, how long a stream may be silent: one keep-alive may be late."""
+"""Share of that timeout for which a stream may be silent: one keep-alive may be late."""
 LEAST_SILENCE = 1.0
 """Seconds between keep-alives, whatever a client announces."""
 
 
 def rules_of(policies: Policies, at: UpstreamSettings, request: WireRequest, caller: Caller) -> AppliedPolicy:
-    """By which rules it is compacted. Raises `InvalidRequest` for a preset or a trigger that is none."""
+    """Return the rules of its compaction. Raises `InvalidRequest` for a preset or a trigger that is none."""
     options = request.options
     in_body, in_header = options.get("preset"), caller.header(b"x-context-preset")
     preset = read_preset(in_body) if in_body else read_preset(in_header, "x-context-preset")
@@ -38,10 +38,11 @@ def rules_of(policies: Policies, at: UpstreamSettings, request: WireRequest, cal
 
 
 def name_of(naming: Naming, repeats: Repeats, request: WireRequest, caller: Caller) -> str | None:
-    """The conversation's name, from the first place that has one.
+    """Return the conversation's name, from the first place that has one. Raises `InvalidRequest` for one that cannot be
+    used.
 
-    Raises `InvalidRequest` for one that cannot be used. Where it stands in what other tools or the provider decide
-    about, the caller could not mend it: that place names nothing then, and the log says why.
+    Where it stands in what other tools or the provider decide about, the caller could not mend it: that place names
+    nothing then, and the log says why.
     """
     for is_ours, read in _places(naming, request, caller):
         try:
@@ -56,7 +57,7 @@ def name_of(naming: Naming, repeats: Repeats, request: WireRequest, caller: Call
 
 
 def _places(naming: Naming, request: WireRequest, caller: Caller) -> Iterator[tuple[bool, Callable[[], str | None]]]:
-    """Where a name may stand, the first choice first: whether it is meant for Steno there, and how it is read."""
+    """Places for a name, the first choice first: whether it is meant for Steno there, and how it is read."""
     if caller.sent_any(naming.headers_set):
         for header in naming.headers:
             if (value := caller.header(header)) is not None:
@@ -74,12 +75,12 @@ def _places(naming: Naming, request: WireRequest, caller: Caller) -> Iterator[tu
 
 
 def is_switched_off(request: WireRequest, caller: Caller) -> bool:
-    """Whether it is not to be compacted. Raises `InvalidRequest` for a header that says neither."""
+    """True if it is not to be compacted. Raises `InvalidRequest` for a header that says neither."""
     return _is_off(request, caller, "compaction", b"x-context-compaction")
 
 
 def is_recall_off(request: WireRequest, caller: Caller) -> bool:
-    """Whether nothing is to be recalled. Raises `InvalidRequest` for a header that says neither."""
+    """True if nothing is to be recalled. Raises `InvalidRequest` for a header that says neither."""
     return _is_off(request, caller, "recall", b"x-context-recall")
 
 
@@ -92,7 +93,7 @@ def _is_off(request: WireRequest, caller: Caller, option: str, name: bytes) -> b
 
 
 def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
-    """In which shape a stream announces a compaction before the answer; `off`: not at all."""
+    """Shape in which a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
     if not request.stream or request.choices != 1:
         return "off"
@@ -101,19 +102,19 @@ def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> Even
 
 
 def wait_seconds(rules: AppliedPolicy, events: EventShape, caller: Caller) -> float:
-    """How long a compaction may hold the request; without keep-alives less than the client says it will wait."""
+    """Seconds that a compaction may hold the request; without keep-alives less than the client says it will wait."""
     wait = rules.compaction.wait_seconds
     return wait if events != "off" else min(wait, PATIENCE_SHARE * _patience(caller))
 
 
 def keep_alive_seconds(usual: float, caller: Caller) -> float:
-    """How long a stream may be silent before a keep-alive is due: less than usual where the client announces that it
-    waits for less."""
+    """Seconds of silence after which a keep-alive is due: less than usual if the client announces that it waits for
+    less."""
     return min(usual, max(LEAST_SILENCE, SILENCE_SHARE * _patience(caller)))
 
 
 def _patience(caller: Caller) -> float:
-    """The shortest timeout in seconds that the client announces; infinite where it announces none."""
+    """Shortest timeout in seconds that the client announces; infinite if it announces none."""
     if not caller.sent_any(ANNOUNCED_TIMEOUTS):
         return inf
     announced = (announced_seconds(caller.header(name)) for name in ANNOUNCED_TIMEOUTS)
@@ -121,7 +122,7 @@ def _patience(caller: Caller) -> float:
 
 
 def announced_seconds(text: str | None) -> float | None:
-    """A header's number of seconds; None where it holds none."""
+    """Read a header's number of seconds; None if it holds none."""
     try:
         seconds = float(text or "")
     except ValueError:

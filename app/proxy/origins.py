@@ -1,4 +1,4 @@
-"""Origins: which names Steno answers to, and which pages may call it. Pure.
+"""Origins: the names that Steno answers to, and the pages that may call it. Pure.
 
 A browser sends what any page wants it to, from the machine and the network it runs in. Two things give such a page
 away: a page that has its own name resolved to this machine (DNS rebinding) sends that name as the host, and a page of
@@ -33,10 +33,10 @@ NOT_IN_PUBLIC_DNS = (
 """Domains in which nobody can register a name. Whoever answers for one is in the same network already."""
 
 APP_SCHEMES = frozenset({"app", "capacitor", "file", "tauri", "vscode-file", "vscode-webview"})
-"""Of programs that are installed. A page from the web cannot have one: a browser calls a file it shows `null`."""
+"""Schemes of installed programs. A page from the web cannot have one: a browser calls a file it shows `null`."""
 
 SIMPLE_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded"})
-"""What a page can send to any server without being asked who it is, but for uploads."""
+"""Types of bodies that a page can send to any server without being asked who it is, but for uploads."""
 
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<authority>[^/?#@]*)/?", re.IGNORECASE)
@@ -45,10 +45,10 @@ _PORTS = {"http": "80", "https": "443"}
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Who is let in: by the name that was asked for, and by the page that asks."""
+    """Rules of who is let in: by the name that was asked for, and by the page that asks."""
 
     bound: str
-    """Where Steno listens."""
+    """Address where Steno listens."""
     hosts: Sequence[str] = ()
     """Names beside those that are always allowed; `.example.com` is that name and all below it, `*` any."""
     origins: Sequence[str] = ()
@@ -57,7 +57,7 @@ class Door:
     """Names that were found to be allowed: nearly all requests ask for the same few."""
 
     def check_host(self, headers: Headers, target_authority: bytes | None, http_version: str) -> str | None:
-        """The host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
+        """Check the host that was asked for, with its port. Raises `InvalidRequest` or `HostNotAllowed`.
 
         Nobody is asked for where an old client names nobody: a browser always does.
         """
@@ -73,7 +73,7 @@ class Door:
         return self._check_name(sent[0])
 
     def check_origin(self, headers: Headers, host: str | None, *, stored: bool) -> bytes | None:
-        """The page that asks, None where no browser names one. Raises `OriginNotAllowed`.
+        """Check the page that asks, None if no browser names one. Raises `OriginNotAllowed`.
 
         `stored`: it asks for what Steno keeps, of whoever calls without a key, too. Then only Steno's own pages and
         those that are listed are let in: any program of this machine may serve pages, and few are to read that.
@@ -113,7 +113,7 @@ class Door:
         return given
 
     def _check_navigation(self, headers: Headers) -> None:
-        """Only a link that somebody follows asks from another site without naming the page."""
+        """Check a request without a named page: only a link that somebody follows comes so from another site."""
         if value_of(headers, b"sec-fetch-dest") != "document":
             raise OriginNotAllowed(
                 "A page of another site may not have this loaded. If it is yours, let it fetch it, and add its origin"
@@ -122,7 +122,7 @@ class Door:
             )
 
     def _is_listed(self, origin: str, host: str | None) -> bool:
-        """Whether it is one of those in the settings, or of Steno itself."""
+        """True if the page is one of those in the settings, or of Steno itself."""
         if ANY in self.origins or origin.lower() in self.origins:
             return True
         found = _ORIGIN.fullmatch(origin)
@@ -133,7 +133,7 @@ class Door:
 
 
 def _is_of_this_machine(origin: str) -> bool:
-    """Whether it is a page that this machine serves, or a program that is installed on it."""
+    """True if it is a page that this machine serves, or a program that is installed on it."""
     found = _ORIGIN.fullmatch(origin)
     if found is None:
         return False
@@ -144,10 +144,8 @@ def _is_of_this_machine(origin: str) -> bool:
 
 
 def check_type(headers: Headers, *, json_only: bool) -> None:
-    """For a request without a key in its headers: a page may send it without asking first.
-
-    Raises `UnsupportedMediaType` for a body of a kind that needs no asking.
-    """
+    """Check the body's type of a request without a key in its headers: a page may send it without asking first.
+    Raises `UnsupportedMediaType` for a type that needs no asking."""
     if not any(
         name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers
     ):
@@ -165,12 +163,12 @@ def check_type(headers: Headers, *, json_only: bool) -> None:
 
 
 def is_preflight(method: str, headers: Headers) -> bool:
-    """Whether a browser asks what a page may send."""
+    """True if a browser asks what a page may send."""
     return method == "OPTIONS" and value_of(headers, b"access-control-request-method") is not None
 
 
 def preflight_headers(headers: Headers) -> Headers:
-    """The answer for a page that is let in: whatever it wants to send."""
+    """Headers of the answer for a page that is let in: whatever it wants to send."""
     answer: Headers = [(b"access-control-max-age", b"600")]
     for asked, granted in (
         (b"access-control-request-method", b"access-control-allow-methods"),
@@ -182,7 +180,7 @@ def preflight_headers(headers: Headers) -> Headers:
 
 
 def shared_with(origin: bytes) -> Headers:
-    """Lets a page read an answer with all its headers. Never with cookies: there are none."""
+    """Headers that let a page read an answer with all its headers. Never with cookies: there are none."""
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", b"*"),
@@ -191,7 +189,7 @@ def shared_with(origin: bytes) -> Headers:
 
 
 def authority_of(target: bytes) -> bytes | None:
-    """The host in a target that is a whole URL; None for a path."""
+    """Return the host in a target that is a whole URL; None for a path."""
     scheme, found, rest = target.partition(b"://")
     if target.startswith((b"/", b"*")) or not found or not scheme.isalpha():
         return None
@@ -199,12 +197,12 @@ def authority_of(target: bytes) -> bytes | None:
 
 
 def is_private(name: str) -> bool:
-    """Whether public DNS knows no such name, so that nobody can own it and let it lead here."""
+    """True if public DNS knows no such name, so that nobody can own it and let it lead here."""
     return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
 
 
 def is_loopback_name(name: str) -> bool:
-    """This machine, whatever a name server says."""
+    """True if the name means this machine, whatever a name server says."""
     if fits_host(name, (".localhost",)):
         return True
     try:
@@ -214,7 +212,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def fits_host(name: str, allowed: Iterable[str]) -> bool:
-    """Whether one of them is the name, or a domain (`.example.com`) that it is in."""
+    """True if one of them is the name, or a domain (`.example.com`) that it is in."""
     return any(
         entry == ANY or name == entry.lstrip(".") or (entry.startswith(".") and name.endswith(entry))
         for entry in allowed
@@ -222,12 +220,12 @@ def fits_host(name: str, allowed: Iterable[str]) -> bool:
 
 
 def _plain(name: str) -> str:
-    """In lower case, without brackets and the dot of the root."""
+    """Write a name in lower case, without brackets and the dot of the root."""
     return name.lower().removesuffix(".").strip("[]")
 
 
 def _is_whole(name: str) -> bool:
-    """No empty label; an address in brackets is one."""
+    """True if no label is empty; an address in brackets is one."""
     if not name.startswith("["):
         return all(name.removesuffix(".").split("."))
     try:
@@ -237,7 +235,7 @@ def _is_whole(name: str) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """No name to resolve: a name's last label is never a number."""
+    """True if it is no name to resolve: a name's last label is never a number."""
     return ":" in name or name.rpartition(".")[2].isdecimal()
 
 

@@ -1,4 +1,4 @@
-"""Every other `/v1` path and method: relayed as it is, in both directions."""
+"""Passthrough: every other `/v1` path and method, relayed as it is, in both directions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from app.proxy.asgi import (
     peer_of,
     until_disconnect,
 )
-from app.proxy.bypass import bypassed, log_bypass, passing, unless_told
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
 from app.proxy.relaying import relay_raw
+from app.proxy.report import bypassed, log_bypass, passing, unless_told
 from app.proxy.services import Services
 from app.settings import LimitSettings
 from app.wire.paths import format_at, uncompacted
 
 
 class PassthroughEndpoint:
-    """The body is streamed, never held, so an upload costs no memory."""
+    """Endpoint that streams the body and never holds it, so an upload costs no memory."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -81,7 +81,7 @@ class PassthroughEndpoint:
 def _body(
     headers: Headers, receive: Receive, arrived: asyncio.Event, limits: LimitSettings
 ) -> bytes | AsyncIterator[bytes]:
-    """The body as it arrives; no body where the client announced none, or one of no bytes. Raises `BodyTooLarge`."""
+    """Return the body as it arrives; none if the client announced none, or no bytes. Raises `BodyTooLarge`."""
     length = int(value_of(headers, b"content-length") or 0)
     if not length and value_of(headers, b"transfer-encoding") is None:
         arrived.set()
@@ -91,7 +91,7 @@ def _body(
 
 
 async def _arriving(receive: Receive, arrived: asyncio.Event, limits: LimitSettings) -> AsyncIterator[bytes]:
-    """Raises `BodyTooLarge`, `RequestTimedOut` or `ClientDisconnected`: the provider sees the request break off."""
+    """Yield pieces. Raises `BodyTooLarge`, `RequestTimedOut`, `ClientDisconnected`: the provider sees it break off."""
     pieces, size = body_pieces(receive), 0
     while (piece := await _next(pieces, limits.receive_seconds)) is not None:
         size += len(piece)

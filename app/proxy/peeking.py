@@ -1,4 +1,4 @@
-"""Peeking: answers whose beginning is read to see what they are, before they are passed on as they came."""
+"""Peeking: the beginning of an answer is read to see what it is, before it is passed on as it came."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from app.wire.format import AnswerEditor, WireFormat
 from app.wire.sse import FrameSplitter, may_tell_error
 
 FIRST_PIECE_SECONDS = 1.0
-"""How long a stream's beginning is waited for: an error that other providers send with their status. Where streams are
-opened before the prompt is looked at, that is how long the frames that say so may be held back, too."""
+"""Seconds to wait for a stream's beginning: an error that other providers send with their status. Where streams are
+opened before the prompt is looked at, the frames that say so may be held back as long, too."""
 
 
 @dataclass(slots=True)
 class PeekedAnswer:
-    """An answer whose beginning was read to see what it is. It is passed on as it came."""
+    """Answer whose beginning was read to see what it is. It is passed on as it came."""
 
     answering: UpstreamAnswer
     rest: AsyncIterator[bytes]
     read: bytes = b""
     broken: StenoError | None = None
-    """Why it broke off where it was read."""
+    """Reason why it broke off while it was read."""
 
     @property
     def status(self) -> int:
@@ -46,27 +46,22 @@ class PeekedAnswer:
         await self.answering.close()
 
 
-async def read_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
-    """Reads a refusal's body, up to a size no refusal has. Raises the upstream errors."""
-    peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
-    await read_into(body, peeked.rest, LONGEST_REFUSAL)
-    peeked.read = bytes(body)
-    return peeked
-
-
-async def peek_refusal(answering: UpstreamAnswer) -> PeekedAnswer:
-    """Likewise, for whoever has no need of the body: where it breaks off, whoever passes it on meets that."""
+async def read_refusal(answering: UpstreamAnswer, *, is_passed_on: bool = False) -> PeekedAnswer:
+    """Read a refusal's body, up to a size no refusal has. Raises the upstream errors, unless it is passed on: then
+    whoever does that meets them."""
     peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
     try:
         await read_into(body, peeked.rest, LONGEST_REFUSAL)
     except StenoError as error:
+        if not is_passed_on:
+            raise
         peeked.broken = error
     peeked.read = bytes(body)
     return peeked
 
 
 async def first_error(answering: RelayedAnswer, format_: WireFormat) -> bytes:
-    """What `refusal_in` finds in a stream. Raises the upstream errors."""
+    """Return what `refusal_in` finds in a stream. Raises the upstream errors."""
     until = monotonic() + FIRST_PIECE_SECONDS
     editor, splitter, seen = format_.editor(), FrameSplitter(), 0
     beginning = await answering.beginning(FIRST_PIECE_SECONDS)
@@ -81,8 +76,8 @@ async def first_error(answering: RelayedAnswer, format_: WireFormat) -> bytes:
 
 
 def refusal_in(editor: AnswerEditor, frames: Iterable[bytes]) -> bytes:
-    """The error that a stream begins with; empty if it begins with anything else. `editor`: a new one, or one that has
-    seen the frames before."""
+    """Return the error that a stream begins with; empty if it begins with anything else. `editor`: a new one, or one
+    that has seen the frames before."""
     for frame in frames:
         editor.edit(frame)
         if editor.refusal or editor.begun:

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with what it lacks.
+"""HTTP protocol of uvicorn with what it lacks.
 
 Two deadlines, bodies that survive an offer to upgrade, no trailers among the headers, a bound for connections, for
 requests that wait on one, and for what is read before anything comes of it, and refusals that say what is wrong.
@@ -29,27 +29,27 @@ from app.settings import LimitSettings
 from app.tasks.coalescing import CoalescingTransport, Turn
 
 TARGET_BYTES = 65_536
-"""What the request line may take beside the headers."""
+"""Bytes that the request line may take beside the headers."""
 MOST_WAITING = 16
 """Requests that wait on one connection for those before them. Hardly any client sends a second one early."""
 SPARE_CONNECTIONS = 100
-"""Beyond the limit, to hear so; what comes beyond them is closed without a word."""
+"""Connections beyond the limit, to hear so; those beyond them are closed without a word."""
 PIECE_BYTES = 8_192
-"""Fed at once, at most."""
+"""Bytes fed at once, at most."""
 MOST_STEPS = 400
-"""What the parser may find in so many bytes, before others have their turn: a packet can hold 40,000 chunks."""
+"""Events of the parser in so many bytes, before others have their turn: a packet can hold 40,000 chunks."""
 TICK_SECONDS = 0.2
-"""How much longer than it may a connection stays idle at most."""
+"""Seconds that a connection stays idle at most beyond its time."""
 JOINED = 65_536
-"""A body up to this long is written in one piece with its head: the copy costs less than a second piece."""
+"""Bytes of a body up to which it is written in one piece with its head: the copy costs less than a second piece."""
 TELLING_SECONDS = 1.0
-"""For as long such a connection stays open: a client that is still sending would not read the answer otherwise."""
+"""Seconds that a refused connection stays open: a client that is still sending would not read the answer otherwise."""
 
 _CLOSES = b"connection: close\r\n"
 
 
 class HeldFlow(FlowControl):
-    """Reads nothing more from a client as long as what was read is held back, whoever else wants to read on."""
+    """Flow control that reads nothing from a client while what was read is held back, whoever else wants to read on."""
 
     held = False
 
@@ -75,14 +75,14 @@ class HeldFlow(FlowControl):
 
 
 class Idle:
-    """The connections without a request, the one that has had none for longest first, and how long each may stay so.
+    """Connections without a request, the one that has had none for longest first, and how long each may stay so.
 
     One timer for all of them: to set one for each, and take it back, costs more than all else about a connection.
     """
 
     def __init__(self) -> None:
         self._until: dict[StrictProtocol, float] = {}
-        """By the loop's clock."""
+        """End of each one's time, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
@@ -93,14 +93,14 @@ class Idle:
         return next(iter(self._until))
 
     def join(self, connection: StrictProtocol, seconds: float) -> None:
-        """A new one, or one that begins to be: the latest."""
+        """Add a connection that is new, or begins to be idle: the latest."""
         self._until.pop(connection, None)
         self._until[connection] = connection.loop.time() + seconds
         if self._timer is None:
             self._timer = connection.loop.call_later(TICK_SECONDS, self._tick, connection.loop)
 
     def prolong(self, connection: StrictProtocol, seconds: float) -> None:
-        """One that stays in its place."""
+        """Prolong a connection's time in its place."""
         if connection in self._until:
             self._until[connection] = connection.loop.time() + seconds
 
@@ -116,10 +116,8 @@ class Idle:
 
 
 class Cycle(RequestResponseCycle):
-    """A request and its answer (`asgi.Connection`).
-
-    Unlike uvicorn's own it checks a head as a whole, and makes nothing that most requests never ask for.
-    """
+    """Request and its answer (`asgi.Connection`). Unlike uvicorn's own it checks a head as a whole, and makes
+    nothing that most requests never ask for."""
 
     logger = logging.getLogger("uvicorn.error")
     disconnected = False
@@ -133,10 +131,10 @@ class Cycle(RequestResponseCycle):
     _leave: Callable[[], None] | None = None
     _event: asyncio.Event | None = None
     _is_taken = False
-    """The whole body was."""
+    """True once the whole body was taken."""
     _holds_head = False
     _held = b""
-    """The head, which goes with what comes next."""
+    """Head that goes with what comes next."""
     _is_bodiless = False
 
     def __init__(
@@ -156,7 +154,7 @@ class Cycle(RequestResponseCycle):
 
     @property
     def message_event(self) -> asyncio.Event:  # type: ignore[override] # an attribute there
-        """Set while there is something to be received."""
+        """Event set while there is something to be received."""
         if self._event is None:
             self._event = asyncio.Event()
             if not self._is_taken and (self.body or not self.more_body):
@@ -164,7 +162,7 @@ class Cycle(RequestResponseCycle):
         return self._event
 
     def wake(self) -> None:
-        """Something came, or nothing more will."""
+        """Wake whoever receives: something came, or nothing more will."""
         if self._event is not None:
             self._event.set()
 
@@ -230,7 +228,7 @@ class Cycle(RequestResponseCycle):
             self.go_on(message.get("body", b""), ends=not message.get("more_body", False))
 
     def _head(self, status: int, headers: Headers) -> bytes:
-        """Begins the answer with headers whose names are lower case."""
+        """Begin the answer with headers whose names are lower case."""
         lines, closes = written(headers, [name for name, _ in headers]), False
         self.response_started, self.waiting_for_100_continue = True, False
         self._is_bodiless = self.scope["method"] == "HEAD"
@@ -247,7 +245,7 @@ class Cycle(RequestResponseCycle):
         return b"%b%b\r\n" % (STATUS_LINE[status], lines)
 
     def _frame(self, name: bytes, value: bytes) -> bool:
-        """Notes where the body ends, as a header says it. Whether the connection is to end with it."""
+        """Note where the body ends, as a header says it. Returns whether the connection is to end with it."""
         if name == b"content-length" and self.chunked_encoding is None:
             self.expected_content_length, self.chunked_encoding = int(value), False
         elif name == b"transfer-encoding" and value.lower() == b"chunked":
@@ -287,7 +285,7 @@ class Cycle(RequestResponseCycle):
 
 
 class StrictProtocol(HttpToolsProtocol):
-    """Gives up a client that owes a request's headers, or takes nothing of an answer, for too long.
+    """Protocol that gives up a client that owes a request's headers, or takes nothing of an answer, for too long.
 
     No other protocol is spoken here, so a request that offers one is an ordinary request. The parser takes what follows
     its headers for that other protocol: its body would be read as further requests, whoever wrote it.
@@ -296,40 +294,40 @@ class StrictProtocol(HttpToolsProtocol):
     header_seconds: ClassVar[float]
     stall_seconds: ClassVar[float]
     head_bytes: ClassVar[int]
-    """A request line and its headers may take so many, before anything is known of them."""
+    """Bytes that a request line and its headers may take, before anything is known of them."""
     most_connections: ClassVar[int]
     idle: ClassVar[Idle]
     _rests = False
-    """Nothing came since the last answer."""
+    """True if nothing came since the last answer."""
     _telling: asyncio.TimerHandle | None = None
     _stalling: asyncio.TimerHandle | None = None
     _in_head = False
-    """Between the beginning of a request and the end of its headers."""
+    """True between the beginning of a request and the end of its headers."""
     _in_body = False
-    """Between the end of a request's headers and its own end."""
+    """True between the end of a request's headers and its own end."""
     _unfed = b""
-    """What was received, and waits for its turn."""
+    """Bytes that were received, and wait for their turn."""
     _steps = 0
-    """What came of the bytes that were fed last: a request's beginning, its headers, pieces of its body, its end."""
+    """Events of the bytes that were fed last: a request's beginning, its headers, pieces of its body, its end."""
     _unaccounted = 0
-    """Bytes that came since then: of headers, trailers, or what may stand beside a chunk."""
+    """Bytes that came since the last event: of headers, trailers, or what may stand beside a chunk."""
     cycle: Cycle
     _turn: Turn
     _flow: HeldFlow
     _known: KnownHead | None = None
-    """The head that came last, if it came in one piece."""
+    """Head that came last, if it came in one piece."""
     _owed = 0
-    """Bytes of the body that are still to come, where the parser does not see it: its head was recognised."""
+    """Bytes of the body that are still to come, if the parser does not see it: its head was recognised."""
     _offers = False
-    """The headers that were read last offer another protocol."""
+    """True if the headers that were read last offer another protocol."""
     _shakes_hands = False
-    """And that is a WebSocket, which only a GET can begin."""
+    """True if the offer is a WebSocket, which only a GET can begin."""
     _served: Cycle | None = None
-    """The request that is being answered, or was answered last."""
+    """Request that is being answered, or was answered last."""
     _refusal: StenoError | None = None
-    """Why nothing more is read. It is answered in its turn."""
+    """Reason why nothing more is read. It is answered in its turn."""
     _closing = False
-    """Nothing more is read, and nothing more is said."""
+    """True once nothing more is read, and nothing more is said."""
 
     def data_received(self, data: bytes) -> None:
         self._turn.arrivals += 1
@@ -352,7 +350,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._feed_in_pieces()
 
     def _begin_again(self, head: KnownHead, length: bytes, data: bytes) -> None:
-        """Begins the request whose head was recognised at the beginning of the data. The parser does not see it."""
+        """Begin the request whose head was recognised at the beginning of the data. The parser does not see it."""
         self.idle.leave(self)
         cycle = self.cycle = Cycle(
             head.scope(length), self.transport, self.flow, self.on_response_complete, keep_alive=True
@@ -369,7 +367,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._feed_in_pieces()
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Feeds a head by itself, if it is here, to recognise it the next time. What is behind it."""
+        """Feed a head by itself, if it is here, to recognise it the next time. Returns the bytes behind it."""
         end = data.find(END_OF_HEAD, 0, PIECE_BYTES) + len(END_OF_HEAD)
         if end < len(END_OF_HEAD):
             return data
@@ -380,7 +378,7 @@ class StrictProtocol(HttpToolsProtocol):
         return data[end:]
 
     def _feed_owed(self, data: bytes) -> bytes:
-        """Takes the body from it. What is behind that."""
+        """Take the body from the data. Returns the bytes behind it."""
         body = data[: self._owed]
         self._owed -= len(body)
         self.on_body(body)
@@ -389,7 +387,8 @@ class StrictProtocol(HttpToolsProtocol):
         return data[len(body) :]
 
     def _feed_in_pieces(self) -> None:
-        """As long as little comes of them. What much comes of, such as tiny chunks, goes on in the next turn."""
+        """Feed pieces while little comes of them. Those that become much, such as tiny chunks, wait for the next
+        turn."""
         unfed, self._unfed = self._unfed, b""
         for start in range(0, len(unfed), PIECE_BYTES):
             if self._refusal is not None or self._closing or self.transport.is_closing():
@@ -432,7 +431,7 @@ class StrictProtocol(HttpToolsProtocol):
                 return
 
     def _head_without_offer(self) -> bytes:
-        """The request's head as it would be without the offer; what follows is then framed as for any other request."""
+        """Build the request's head without the offer; what follows is then framed as for any other request."""
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
             kept = value
@@ -508,7 +507,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._begin_cycle()
 
     def _begin_cycle(self) -> None:
-        """In place of uvicorn's, which makes a cycle of its own."""
+        """Begin a request, in place of uvicorn's method, which makes a cycle of its own."""
         version, scope = self.parser.get_http_version(), cast("dict[str, Any]", self.scope)
         target = httptools.parse_url(self.url)
         path = target.path.decode("ascii")
@@ -534,7 +533,7 @@ class StrictProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, self.app))
 
     def on_response_complete(self) -> None:
-        """In place of uvicorn's, which sets a timer for each connection that waits for a request."""
+        """Go on after an answer. uvicorn's method would set a timer for each connection that waits for a request."""
         self.server_state.total_requests += 1
         if self._served is not None:  # The request and its scope would hold each other until the collector comes by.
             self._served.scope.pop(CONNECTION, None)  # type: ignore[misc] # ours, beside ASGI's
@@ -553,7 +552,7 @@ class StrictProtocol(HttpToolsProtocol):
             self.idle.join(self, self.timeout_keep_alive)
 
     def send_400_response(self, msg: str) -> None:
-        """Called where the parser's error is handled, which says more than uvicorn's message."""
+        """Refuse bytes that the parser cannot read, which says more than uvicorn's message."""
         if isinstance(ours := getattr(sys.exception(), "__context__", None), StenoError):
             self._refuse(ours)
             return
@@ -561,7 +560,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
     def _start(self, cycle: Cycle) -> None:
-        """In place of uvicorn's, which keeps the task to itself."""
+        """Start the task, in place of uvicorn's method, which keeps it to itself."""
         self._served = cycle.scope[CONNECTION] = cycle  # type: ignore[literal-required] # ours, beside ASGI's
         app: Any = cycle.scope[SAME_HEAD].app or self.app  # type: ignore[literal-required]
         cycle.task = self.loop.create_task(cycle.run_asgi(app))
@@ -570,11 +569,10 @@ class StrictProtocol(HttpToolsProtocol):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request is being answered."""
         return self._served is not None and not self._served.response_complete
 
     def _refuse(self, error: StenoError) -> None:
-        """Each request has one answer, and they come in the requests' order: so has the one that cannot be read."""
+        """Refuse a request in its turn: each has one answer, in their order, also the one that cannot be read."""
         if self._in_body and self.pipeline:
             self.pipeline.popleft()  # It was to be served after the others, and has no end now.
         elif self._in_body and self.cycle.response_started:
@@ -613,13 +611,13 @@ class StrictProtocol(HttpToolsProtocol):
             self._served.left()
 
     def left(self) -> None:
-        """The connection is closed, or as good as that: it counts no more."""
+        """Count the connection no more: it is closed, or as good as that."""
         self.idle.leave(self)
         self.connections.discard(self)
 
 
 def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
-    """The protocol with the deadlines and bounds of these settings."""
+    """Make the protocol with the deadlines and bounds of these settings."""
 
     bounds = {
         "header_seconds": limits.receive_seconds,

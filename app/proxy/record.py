@@ -1,10 +1,11 @@
-"""A request's record in the log: what was decided, what its provider refused, what Steno refused (docs/logs.md).
+"""Record of a request in the log: what was decided, what its provider refused, what Steno refused (docs/logs.md).
 
 Names, numbers and codes; never a message's text, never a key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import monotonic
 
 import structlog
@@ -23,12 +24,12 @@ from app.errors import (
 )
 from app.headers.relayed import value_of
 from app.memory.repeats import Repeats
+from app.metrics.families import WAITS
 from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
 from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
-from app.proxy.remedies import remedy_for_error, remedy_for_status
 from app.tracing.spans import Span
 
 log = structlog.get_logger("steno.requests")
@@ -38,34 +39,36 @@ REQUEST = "steno.request"
 LONGEST_PATH = 300
 FIRST_ERROR = 400
 _NO_FAILURE = (
-    *((), because(Code.COMPACTION_OFF), because(Code.SUMMARY_IN_BACKGROUND)),
+    (),
+    because(Code.COMPACTION_OFF),
+    because(Code.SUMMARY_IN_BACKGROUND),
     because(Code.PUT_OFF_FOR_COST),
 )
-"""Somebody asked for it, or it is on its way, or it waits until it pays."""
+"""Reasons that are no failure: somebody asked for it, or it is on its way, or it waits until it pays."""
 _ABOUT_PROVIDER = (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected)
 _OF_PROVIDER = (*_ABOUT_PROVIDER, UpstreamUnreadable)
 
 
 class RequestRecord:
     route = "refused"
-    """Where the gate sent it, as the metrics have it."""
+    """Route that the gate chose, as the metrics have it."""
     status = 0
-    """Of its answer; 0 before that has begun."""
+    """Status of its answer; 0 before that has begun."""
     sent = 0.0
-    """When the provider was sent it last, by the monotonic clock."""
+    """Time when the provider was sent it last, by the monotonic clock."""
     upstream: str | None = None
     model: str | None = None
     span: Span | None = None
-    """Its trace, where traces are wanted."""
+    """Span of its trace; None if no traces are wanted."""
     has_waited = False
-    """For a summary: it is counted once."""
+    """True once it has waited for a summary: it is counted once."""
 
     def __init__(
         self, request_id: str, method: str, path: str, repeats: Repeats, metrics: Metrics, verbose: bool = False
     ) -> None:
-        """`repeats`: of the providers; `verbose`: there is a line for what needed no decision, too."""
+        """Begin a record. `repeats`: of the providers; `verbose`: there is a line for what needed no decision, too."""
         self.request_id = request_id
-        """Steno's own, in log, ledger, REST and `x-context-request-id`; where the provider has none, in
+        """Id that Steno gave it, in log, ledger, REST and `x-context-request-id`; if the provider has none, in
         `x-request-id`."""
         self.method = method
         self.path = path
@@ -73,10 +76,10 @@ class RequestRecord:
         self.metrics = metrics
         self.verbose = verbose
         self.arrived = monotonic()
-        """When its head came."""
+        """Time when its head came."""
 
     def again(self) -> RequestRecord:
-        """That of another request, which has the same head and comes now."""
+        """Begin the record of another request, which has the same head and comes now."""
         record = RequestRecord(
             new_request_id(), self.method, self.path, self.repeats, self.metrics, verbose=self.verbose
         )
@@ -84,18 +87,18 @@ class RequestRecord:
         return record
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
-        """It is about to be sent there."""
+        """Note that it is about to be sent to a provider."""
         self.upstream, self.model, self.sent = provider.name, model and model[:LONGEST_MODEL], monotonic()
         if self.span is not None:
             self.span.names(self.model or "unknown", provider.host)
 
     def begins(self, status: int) -> None:
-        """The client is sent a status."""
+        """Note that the client is sent a status."""
         self.status = status
         self.metrics.begun(self.route, status, monotonic() - self.arrived)
 
     def ends(self) -> None:
-        """Nothing more is sent to the client."""
+        """Note that nothing more is sent to the client."""
         if self.status:
             self.metrics.ended(self.route, monotonic() - self.arrived)
         if self.span is not None:
@@ -103,14 +106,13 @@ class RequestRecord:
             self.span.ends()
 
     def decided(self, facts: Facts, decision: Decision, began: float | None, *, waited: bool) -> None:
-        """A payload was changed, or left as it is although something was due. `began` is the monotonic clock's,
-        None where it took no time; `waited`: a summary was being made meanwhile."""
+        """Log a payload that was changed, or left as it is although something was due."""
         self.metrics.payload(decision.status)
         if self.span is not None:
             _describe(self.span, facts, decision)
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
-            self.metrics.waited(monotonic() - began)
+            self.metrics.observe(WAITS, monotonic() - began)
         if decision.view is None and not decision.why:
             if self.verbose:
                 log.debug(
@@ -146,7 +148,7 @@ class RequestRecord:
         )
 
     def answered(self, answering: UpstreamAnswer, *, tells: bool = True) -> None:
-        """The provider's status is there. `tells`: where it is a refusal, that is for the log at once."""
+        """Note the provider's status. `tells`: if it is a refusal, that is for the log at once."""
         self.metrics.upstream_began(monotonic() - self.sent)
         if (ended := self.repeats.over(self.upstream)) is not None:
             log.info("provider answers again", upstream=self.upstream, times=ended[0], seconds=ended[1])
@@ -159,7 +161,7 @@ class RequestRecord:
                 self.refused(answering)
 
     def refused(self, answering: UpstreamAnswer) -> None:
-        """The provider refused the request, and it was not simply sent once more without what it refused."""
+        """Log a refusal of the provider, unless the request was simply sent once more without what it refused."""
         log.warning(
             "provider refused",
             request_id=self.request_id,
@@ -171,8 +173,8 @@ class RequestRecord:
         )
 
     def failed(self, error: StenoError) -> None:
-        """The client gets an error of ours. A provider that is away, and WebSockets that clients try, are logged once,
-        and then once a minute."""
+        """Log an error of ours that the client gets. A provider that is away, and WebSockets that clients try, are
+        logged once, and then once a minute."""
         if self.span is not None:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
@@ -202,7 +204,7 @@ class RequestRecord:
             )
 
     def cut(self, error: StenoError) -> None:
-        """An answer ended in its middle."""
+        """Log an answer that ended in its middle."""
         if self.span is not None:
             self.span.failed(error.code)
         if isinstance(error, _OF_PROVIDER):
@@ -211,7 +213,7 @@ class RequestRecord:
 
 
 def _describe(span: Span, facts: Facts, decision: Decision) -> None:
-    """What a trace says of a decision: names, numbers and codes, as the log does."""
+    """Attributes of a trace for a decision: names, numbers and codes, as in the log."""
     before, after = facts.tokens(decision)
     span.says("gen_ai.conversation.id", facts.job.conversation_id)
     span.says("gen_ai.request.stream", facts.request.stream)
@@ -222,3 +224,29 @@ def _describe(span: Span, facts: Facts, decision: Decision) -> None:
     span.says("steno.tokens.before", before)
     span.says("steno.tokens.after", after)
     span.says("steno.window", facts.window.context)
+
+
+_STATUSES: Mapping[int, str] = {
+    400: "The answer that the client got says what the provider did not accept.",
+    401: "Check the key: the client's own, or that of the upstream in the settings.",
+    403: "Check what the key may use: the client's own, or that of the upstream in the settings.",
+    404: "Check the model's name and the upstream's base URL.",
+    413: "The request is larger than the provider accepts.",
+    429: "Raise the rate limit or quota at the provider, or send less.",
+}
+_FAULT = "This is the provider's own trouble; its status page or log says more."
+_AWAY: Mapping[type[StenoError], str] = {
+    UpstreamUnreachable: "Check the upstream's base URL and whether the provider is running; `steno doctor` tries it.",
+    UpstreamTimedOut: "Raise the upstream's first_byte_seconds or between_bytes_seconds if its models need longer.",
+    UpstreamDisconnected: "The provider closed the connection; its log says why.",
+}
+
+
+def remedy_for_status(status: int) -> str | None:
+    """Return the remedy for a provider's refusal."""
+    return _FAULT if status >= 500 else _STATUSES.get(status)
+
+
+def remedy_for_error(error: StenoError) -> str | None:
+    """Return the remedy for a provider that did not answer."""
+    return _AWAY.get(type(error))

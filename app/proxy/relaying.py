@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from app.core.values import value
+from msgspec import Struct
+
 from app.errors import StenoError, UpstreamDisconnected
 from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
 from app.providers.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
@@ -20,7 +21,7 @@ FRAMES_AT_ONCE = 64
 
 
 async def relay_raw(answering: UpstreamAnswer, answer: ClientAnswer, own: Headers, record: RequestRecord) -> None:
-    """Status, headers and bytes as the provider sent them. Raises `AbortedAnswer` where it broke off."""
+    """Relay status, headers and bytes as the provider sent them. Raises `AbortedAnswer` if the answer broke off."""
     # A 304 has the length of a body that does not come; uvicorn would wait for it.
     await answer.start(answering.status, returned(answering.headers, own, body_changed=answering.status == 304))
     try:
@@ -32,8 +33,7 @@ async def relay_raw(answering: UpstreamAnswer, answer: ClientAnswer, own: Header
     await answer.end()
 
 
-@value
-class Relay:
+class Relay(Struct, frozen=True):
     """Passes answers on, and gives an observation what they say of themselves."""
 
     answer: ClientAnswer
@@ -41,13 +41,13 @@ class Relay:
     format: WireFormat
 
     async def start(self, answering: UpstreamAnswer, own: Headers) -> None:
-        """Status and headers of an answer to whose body something is added."""
+        """Send status and headers of an answer to whose body something is added."""
         if last_end(arrived_part(answering)):
             self.answer.hold_head()
         await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
 
     async def as_sent(self, answering: UpstreamAnswer, own: Headers) -> None:
-        """Nothing is added to the body, but a stream that is cut still ends with an error."""
+        """Relay without adding to the body; but a stream that is cut still ends with an error."""
         if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
             await self.start(answering, own)
             await self.stream(answering, self.format.editor())
@@ -55,7 +55,7 @@ class Relay:
             await relay_raw(answering, self.answer, own, self.record)
 
     async def plain(self, answering: UpstreamAnswer, own: Headers, editor: AnswerEditor, observed: Observation) -> None:
-        """With our members, but for an answer too large to be held: it passes as it comes."""
+        """Relay with our members, except an answer too large to be held: it passes as it comes."""
         if (body := arrived_whole(answering)) is None:
             read, chunks = bytearray(), answering.chunks()
             if not await read_into(read, chunks, LARGEST_WHOLE):
@@ -67,20 +67,18 @@ class Relay:
         try:
             await self.answer.whole(answering.status, headers, edited)
         finally:  # The client need not wait for that, and may leave.
-            _learn(editor, observed)
+            _learn(editor, observed, whole=editor.complete, streamed=False)
 
     async def stream(
         self, answering: UpstreamAnswer, editor: AnswerEditor, observed: Observation | None = None
     ) -> None:
-        """Frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
+        """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
         last, broken = await self._frames(answering, splitter, editor)
         rest = last + editor.edit(splitter.flush())
         if observed is not None:
             streamed = media_type(answering.headers) == EVENT_STREAM
-            observed.usage(editor.usage, whole=editor.complete and not editor.failed, streamed=streamed)
-            if editor.window_full:
-                observed.window_full(editor.usage, editor.text_bytes)
+            _learn(editor, observed, whole=editor.complete and not editor.failed, streamed=streamed)
         if editor.complete:
             await self.answer.end(rest)
             return
@@ -94,8 +92,8 @@ class Relay:
     async def _frames(
         self, answering: UpstreamAnswer, splitter: FrameSplitter, editor: AnswerEditor
     ) -> tuple[bytes, StenoError | None]:
-        """Passes the complete frames on, but for the last ones, where it is known of them that they are. Why they
-        broke off, if they did."""
+        """Pass on the complete frames, except the last ones, if it is known of them that they are. Returns the
+        reason why they broke off, if they did."""
         try:
             async for chunk in answering.chunks():
                 frames = splitter.together(chunk)
@@ -122,7 +120,7 @@ class Relay:
         return b"", None
 
 
-def _learn(editor: AnswerEditor, observed: Observation) -> None:
-    observed.usage(editor.usage, whole=editor.complete, streamed=False)
+def _learn(editor: AnswerEditor, observed: Observation, *, whole: bool, streamed: bool) -> None:
+    observed.usage(editor.usage, whole=whole, streamed=streamed)
     if editor.window_full:
         observed.window_full(editor.usage, editor.text_bytes)

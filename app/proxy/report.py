@@ -1,24 +1,35 @@
-"""Reports: what an answer, a stream's events and the store say about what was done to a request's context."""
+"""Reports to an answer, a stream's events and the store about what was done to a request's context.
+
+All `x-context-*` headers of answers are written here; the request's id is a part of `asgi.Signature`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from app.compaction.job import CompactionStart
+from app.core.reasons import Code, Reason
 from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
-from app.headers.relayed import Headers
+from app.headers.relayed import Headers, value_of
+from app.memory.repeats import Repeats
 from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name, is_plain
 from app.store import ConversationSeen
-from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames
+from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames, WireFormat
+from app.wire.paths import Uncompacted
 
+log = structlog.get_logger("steno.bypass")
+
+CONTEXT_STATUS = b"x-context-status"
+_REASON = b"x-context-reason"
 LONGEST_REASON = 1_000
 """Characters of a reason in a header, and in the store."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -27,11 +38,11 @@ _UNTOUCHED = (
     _FULL + b',"context":{"conversation_id":"%b","status":"full","actions":[],"tokens":'
     b'{"estimated":%d,"forwarded":%d,"saved":0,"window":%d},"chunks":[],"reason":null}'
 )
-"""What `context_of` is where nothing was changed, nor due. Most answers say that."""
+"""Result of `context_of` if nothing was changed, nor due. Most answers say that."""
 
 
 def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
-    """The `context` object of an answer."""
+    """Build the `context` object of an answer."""
     before, after = facts.tokens(decision)
     window = facts.window.context
     changed = decision.view.changed if decision.view else {}
@@ -49,18 +60,18 @@ def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
 
 
 def _recalled(facts: Facts, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
-    """How many messages are quoted, and the provider's tokens of all that is brought back; empty where nothing is."""
+    """Count the quoted messages, and the provider's tokens of everything that is brought back; empty if nothing is."""
     quoted = {index for note in notes if isinstance(note, Recalled) for index in note.messages}
     return {"messages": len(quoted), "tokens": facts.recalled(notes)} if notes else {}
 
 
 def status_member(decision: Decision) -> bytes:
-    """What an answer says first, as a JSON member."""
+    """Write the first member of an answer as JSON."""
     return b'"context_status":"%b"' % decision.status.encode()
 
 
 def context_members(facts: Facts, decision: Decision) -> ContextMembers:
-    """What an answer says, soon and in the end."""
+    """Write the members of an answer: the first one, and all of them."""
     name = facts.job.conversation_id
     if decision.view is None and not (decision.actions or decision.why) and is_plain(name):
         before = facts.job.budget.line.reported(facts.job.conversation.tokens)
@@ -70,7 +81,7 @@ def context_members(facts: Facts, decision: Decision) -> ContextMembers:
 
 
 def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
-    """What a `compaction_started` event says."""
+    """Build a `compaction_started` event."""
     tokens = {
         "estimated": facts.job.budget.line.reported(facts.job.conversation.tokens),
         "window": facts.window.context,
@@ -83,12 +94,12 @@ def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
 
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:
-    """The `x-context-*` headers; None while the outcome is open."""
+    """Build the `x-context-*` headers; without a decision while the outcome is open."""
     job = facts.job
     line = job.budget.line
     before = b"%d" % line.reported(job.conversation.tokens)
     headers = [
-        (b"x-context-status", decision.status.encode() if decision else b"pending"),
+        (CONTEXT_STATUS, decision.status.encode() if decision else b"pending"),
         (b"x-context-conversation-id", encoded_name(job.conversation_id)),
         (b"x-context-tokens-before", before),
         (b"x-context-window", b"%d" % facts.measure.window.context),
@@ -101,12 +112,12 @@ def context_headers(facts: Facts, decision: Decision | None) -> Headers:
         headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
     if (reason := decision.reason) is not None:
         # It may quote the request, which may hold line ends.
-        headers.append((b"x-context-reason", _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
+        headers.append((_REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
     return headers
 
 
 def seen(facts: Facts, decision: Decision) -> ConversationSeen:
-    """What is kept of a request: names, sizes and digests, never a message."""
+    """Build the store's record of a request: names, sizes and digests, never a message."""
     job, view = facts.job, decision.view
     messages = job.conversation.transcript.messages
     before, after = facts.tokens(decision)
@@ -131,7 +142,7 @@ def seen(facts: Facts, decision: Decision) -> ConversationSeen:
 
 
 def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
-    """How a payload came about, with numbers and what was tried; None where nothing was due."""
+    """Explain how a payload came about, with numbers and the steps that were tried; None if nothing was due."""
     if decision.view is None and not decision.why:
         return None
     job = facts.job
@@ -143,6 +154,34 @@ def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
 def editor_of(
     facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, reports: bool = True
 ) -> AnswerEditor:
-    """Adds to an answer what was done. `early` are the frames that were sent before the provider's."""
+    """Make an editor that adds to an answer what was done. `early`: the frames sent before the provider's."""
     context = context_members(facts, decision) if reports else UNTOLD
     return facts.format.editor(context, facts.request, early, hides_usage=hides_usage)
+
+
+def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:
+    """Return the reason why a post to this path passes."""
+    if entry.reason is not Code.PATH_NOT_COMPACTED:
+        return Reason(entry.reason)
+    paths = ", ".join(format_.path.decode() for format_ in formats)
+    return Reason(Code.PATH_NOT_COMPACTED, f"only POST {paths} is compacted")
+
+
+def log_bypass(repeats: Repeats, path: str, reason: Reason) -> None:
+    if (count := repeats.again(path)) is not None:
+        log.info("conversations passed un-compacted", path=path, reason=reason.text, times=count)
+
+
+def bypassed(reason: Reason) -> Headers:
+    """Build the headers of a request that passes un-compacted."""
+    return unread("bypassed", reason.text)
+
+
+def unread(status: str, reason: str) -> Headers:
+    """Build the headers of a request that is forwarded unread."""
+    return [(CONTEXT_STATUS, status.encode()), (_REASON, reason.encode())]
+
+
+def unless_told(own: Headers, answered: Headers) -> Headers:
+    """Return no headers if another Steno behind this one said what it did: that may be more."""
+    return [] if value_of(answered, CONTEXT_STATUS) else own

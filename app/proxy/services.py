@@ -1,10 +1,9 @@
-"""What the routes work with, put together once by `main`."""
+"""Services that the routes work with, put together once by `main`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
@@ -12,7 +11,7 @@ from app.compaction.quotas import Quotas
 from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.memory.repeats import Repeats
-from app.metrics.sampling import Sampler
+from app.metrics.metrics import Sampler
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.conversations import Conversations
@@ -29,8 +28,6 @@ from app.tracing.spans import Tracer
 from app.wire.format import BodyBounds, WireFormat
 from app.wire.reader import MessageReader
 
-T = TypeVar("T")
-
 
 @dataclass(slots=True)
 class Services:
@@ -40,13 +37,13 @@ class Services:
     identity: Identity
     formats: tuple[WireFormat, ...]
     readers: Mapping[str, MessageReader]
-    """By the names of their formats."""
+    """Readers by the names of their formats."""
     estimator: Estimator
     compactor: Compactor
     background: Background
     ledger: Ledger
     has_list_prices: bool
-    """Whether calls are charged by the public prices."""
+    """True if calls are charged by the public prices."""
     conversations: Conversations
     tasks: OwnedTasks
     tenants: Tenants
@@ -55,22 +52,21 @@ class Services:
     in_flight: BytesInFlight
     work: Work
     bounds: BodyBounds
-    """Of a chat request that is read."""
+    """Bounds of a chat request that is read."""
     limits: LimitSettings
     naming: Naming
     events: EventSettings
     calibration: CalibrationSettings
     base_model: Callable[[str], str]
-    """The model that a model is counted and sized as."""
+    """Function from a model to the one that it is counted and sized as."""
     overflow_retries: int
     references: References
     keeps_messages: bool
-    """Whether they are archived."""
     sampler: Sampler
     tracer: Tracer | None
-    """None where no traces are wanted."""
+    """Tracer; None if no traces are wanted."""
 
     @property
     def format(self) -> WireFormat:
-        """Of a body that comes to no format's own path."""
+        """Format of a body that comes to no format's own path."""
         return self.formats[0]

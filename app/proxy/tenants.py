@@ -1,8 +1,9 @@
-"""Whose request it is."""
+"""Tenants: whose a request is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from app.core.history.identity import Identity
@@ -13,42 +14,37 @@ from app.headers.proxies import Network, client_of, is_from_this_machine
 ANONYMOUS = "anonymous"
 
 
+@dataclass(slots=True)
 class Tenants:
-    """A tenant is a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
+    """Tenants by a keyed digest of the caller's key: stored everywhere, and it gives the key away nowhere.
 
     A key is the same one in whichever header it is sent: it is the secret that distinguishes callers. Of a request with
     several keys the tenant is whoever holds all of them: one of them alone may be a placeholder that many callers
     send, such as the key an SDK insists on beside the gateway's own.
     """
 
-    def __init__(
-        self,
-        identity: Identity,
-        allow_unauthenticated: bool | Literal["loopback"],
-        trusted_proxies: Sequence[Network] = (),
-    ) -> None:
-        self._identity = identity
-        self._allow_unauthenticated = allow_unauthenticated
-        self._trusted_proxies = trusted_proxies
+    identity: Identity
+    allow_unauthenticated: bool | Literal["loopback"]
+    trusted_proxies: Sequence[Network] = ()
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
-        """Whether the request, which `peer` sent, comes from this machine."""
-        return is_from_this_machine(headers, peer, self._trusted_proxies)
+        """True if the request, which `peer` sent, comes from this machine."""
+        return is_from_this_machine(headers, peer, self.trusted_proxies)
 
     def client(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> str:
-        """The network address that the request came from: the peer's, or what a trusted proxy says; of IPv6 the /64,
-        which one caller has all of. Empty where it is not known."""
-        return client_of(headers, peer, self._trusted_proxies)
+        """Return the network address that the request came from: the peer's, or what a trusted proxy says; of IPv6
+        the /64, which one caller has all of. Empty if it is not known."""
+        return client_of(headers, peer, self.trusted_proxies)
 
     def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
-        """Raises `MissingCredentials` for a request without any, unless it may do without. `peer` sent it."""
+        """Return the tenant of a request sent by `peer`. Raises `MissingCredentials` if it needs a key and has none."""
         headers = list(headers)
         if keys := keys_in(headers, query):
             # No header can hold a NUL; what a query has of them is not the sender's own key.
-            return self._identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
-        if self._allow_unauthenticated is True:
+            return self.identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
+        if self.allow_unauthenticated is True:
             return ANONYMOUS
-        if self._allow_unauthenticated == "loopback":
+        if self.allow_unauthenticated == "loopback":
             if self.is_local(headers, peer):
                 return ANONYMOUS
             raise MissingCredentials(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.core.reasons import Code
 from app.core.view.view import Conversation
@@ -27,8 +28,7 @@ NOT_KEPT = (
 _THROUGH = ("through", "through_turn")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     format: WireFormat
     request: WireRequest
     through: int | None = None

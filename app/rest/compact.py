@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from math import ceil
 from time import monotonic
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
 from app.core.reasons import Code, because

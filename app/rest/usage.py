@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
 from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
@@ -33,8 +33,8 @@ DECIMALS = 9
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cache spared; null without a prompt.")
-_NOTHING_DECIDED = {**dict.fromkeys(field.name for field in fields(Decided)), "actions": ()}
-_NOTHING_MADE = dict.fromkeys(field.name for field in fields(Made))
+_NOTHING_DECIDED = {**dict.fromkeys(Decided.__struct_fields__), "actions": ()}
+_NOTHING_MADE = dict.fromkeys(Made.__struct_fields__)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
 """Counts that are given for messages and summaries together."""
 
@@ -230,13 +230,14 @@ async def read_usage(
 def _record(stored: StoredUsage) -> UsageOut:
     record = stored.record
     members = asdict(record)
-    decided, made = members.pop("decided") or _NOTHING_DECIDED, members.pop("made") or _NOTHING_MADE
+    decided = asdict(record.decided) if record.decided else _NOTHING_DECIDED
+    made = asdict(record.made) if record.made else _NOTHING_MADE
     sizes = {name: members[name] for name in ("estimated", "forwarded", "saved")}
     price = None if record.price_source == "provider" else record.price
     rows = spends(record.tokens, price, record.searches)
     shown = {
         "tokens": {
-            **(sizes | members["tokens"]),
+            **(sizes | asdict(record.tokens)),
             **{name: decided[name] for name in ("window", "limit", "trigger")},
             **{name: made[name] for name in ("replaced", "summary")},
         },

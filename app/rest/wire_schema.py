@@ -7,8 +7,9 @@ describe.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from app.core.stages.ladder import Status
 from app.core.view.view import ACTIONS
@@ -172,8 +173,7 @@ _OF_A_CHAT = tuple(name for name in PARAMETERS if name != "x-context-count")
 _OF_A_COUNT = tuple(name for name in PARAMETERS if name != "x-context-events")
 
 
-@dataclass(frozen=True, slots=True)
-class Proxied:
+class Proxied(Struct, frozen=True):
     """A path that is a provider's, and what Steno adds."""
 
     path: str

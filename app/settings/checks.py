@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from app.settings.old_keys import OLD_KEYS
 from app.settings.places import earlier_database, home, sqlite_url
@@ -24,8 +25,7 @@ CORRECT_URL = "Correct storage.url, DATABASE_URL or STENO_HOME."
 MAKE_ONE = "Make one with `openssl rand -hex 32`"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     state: Literal["ok", "warning", "problem", "fatal"]
     """`problem`: Steno starts, but not all of it works; `fatal`: it does not start."""
     subject: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from app.core.history.blocks import mark_of
@@ -39,8 +39,7 @@ KEPT_FROM = ("rules",)
 """Further settings of `summary` that hold whatever the preset is: users' rules are kept in any case."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedPolicy:
+class AppliedPolicy(Struct, frozen=True):
     """Settings and policy that decide about one request."""
 
     preset: PresetName

@@ -7,8 +7,9 @@ is made from what stands here (`make generate`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 PresetName = Literal[
     "default",
@@ -52,19 +53,18 @@ detail, put what is older and finished into one line each, and move to Done what
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Struct, frozen=True):
     """Bundle of settings, and what it decides beyond them."""
 
     choose_for: str
     """Cases it is made for, for the table of presets."""
     not_for: str
     """Cases in which another one is better."""
-    compaction: Mapping[str, Any] = field(default_factory=dict)
+    compaction: Mapping[str, Any] = {}
     """Settings of the section `compaction`."""
-    summary: Mapping[str, Any] = field(default_factory=dict)
+    summary: Mapping[str, Any] = {}
     """Settings of the section `summary`."""
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Any] = {}
     """Members of core's `Policy` that no setting turns."""
     mask_pressure: float | None = None
     """Share of the limit, taken by messages alone, from which on all is masked; None: as the trigger says."""

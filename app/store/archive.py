@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Message
-from app.core.values import value
 from app.memory.caches import Cache, Caches
 from app.memory.repeats import Repeats
 from app.store.message_rows import MessageRow, message_id
@@ -40,8 +41,7 @@ INDEXED_BYTES = 900_000
 """Of its words: PostgreSQL takes a megabyte."""
 
 
-@value
-class Strand:
+class Strand(Struct, frozen=True):
     """The messages of a request in order, or the instructions that lead it, which have a place of their own."""
 
     tenant: str

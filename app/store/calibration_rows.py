@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Row, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -20,8 +21,7 @@ from app.store.pages import Order, Page, read_page
 from app.store.tables import calibrations
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationKey:
+class CalibrationKey(Struct, frozen=True):
     """What a calibration holds for."""
 
     upstream: str
@@ -45,8 +45,7 @@ class CalibrationKey:
         return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCalibration:
+class StoredCalibration(Struct, frozen=True):
     """A calibration as all replicas know it."""
 
     key: CalibrationKey

@@ -6,9 +6,9 @@ What is not to be used any more is deactivated: the row stays, as a record and s
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, fields, replace
 from typing import Any
 
+from msgspec.structs import asdict, replace
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -45,7 +45,7 @@ def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
     # In a subquery the clock is read once, so that the index finds what is recent; there are messages that thousands of
     # histories end with.
     now = select(now_ms()).scalar_subquery()
-    return select(*(summary_chunks.c[field.name] for field in fields(FirstChunk))).where(
+    return select(*(summary_chunks.c[name] for name in FirstChunk.__struct_fields__)).where(
         summary_chunks.c.tenant == bindparam("tenant"),
         summary_chunks.c.series == bindparam("series"),
         summary_chunks.c.level == 0,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, Select, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.reasons import Code
-from app.core.values import value
 from app.store.clock import moment
 from app.store.errors import UnknownCursor
 from app.store.summary_index import SUMMARIES
@@ -50,8 +49,7 @@ _SHOWN = (
 )
 
 
-@value
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which conversations are listed: those that all of it is true of."""
 
     text: str = ""
@@ -65,8 +63,7 @@ class Wanted:
     """Something could not be done: it has a reason, and none that is as intended."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedConversation:
+class ListedConversation(Struct, frozen=True):
     """A conversation as of its latest request, without the parts of its payload."""
 
     id: str
@@ -92,8 +89,7 @@ class ListedConversation:
         return self.reason is not None and self.reason not in AS_INTENDED
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationList:
+class ConversationList(Struct, frozen=True):
     """Part of a list; `next` as `after` gives the next part, None at the end."""
 
     data: Sequence[ListedConversation]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import (
     ClauseElement,
     ColumnElement,
@@ -23,7 +25,6 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
-from app.core.values import value
 from app.store.batches import Lookup, batches
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
@@ -39,8 +40,7 @@ MOST_HEADS = 256
 """Of one conversation between two flushes: the latest stay."""
 
 
-@value
-class ConversationSeen:
+class ConversationSeen(Struct, frozen=True):
     """What one request showed of its conversation."""
 
     tenant: str
@@ -64,8 +64,7 @@ class ConversationSeen:
     """JSON: what was tried, and why; None where nothing was due."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredConversation:
+class StoredConversation(Struct, frozen=True):
     """What is known of a conversation, from all its requests."""
 
     id: str
@@ -88,8 +87,7 @@ class StoredConversation:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
+class Pulse(Struct, frozen=True):
     """A conversation at this moment."""
 
     compacting: bool

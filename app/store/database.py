@@ -7,7 +7,6 @@ import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from weakref import WeakSet
 
 import asyncpg
+from msgspec import Struct
 from sqlalchemy import Connection, Table, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, ExceptionContext, make_url
@@ -52,8 +52,7 @@ _DEMOTED = "25006"
 _READS_ONLY = "steno_reads_only"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where the database is."""
 
     kind: str

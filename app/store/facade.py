@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import structlog
+from msgspec import Struct
 
 from app.memory.caches import Caches
 from app.store.calls import REST_SECONDS
@@ -32,8 +32,7 @@ REPLACED_REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """What `steno doctor` says about the database."""
 
     place: str

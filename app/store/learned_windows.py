@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from sqlalchemy import case, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,8 +14,7 @@ MOST_OF_TENANT = 100
 """Rows of one tenant at one upstream: whoever makes up names of models fills no table."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedWindow:
+class LearnedWindow(Struct, frozen=True):
     """One that still holds."""
 
     model: str

@@ -16,9 +16,9 @@ an expiry nobody announces to them.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from hashlib import blake2b
 
+from msgspec import Struct
 from sqlalchemy import CTE, ColumnElement, and_, delete, func, literal_column, not_, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -36,8 +36,7 @@ KEPT_MS = 24 * 3_600_000
 """How long a row outlives its lease: longer than anybody may still be making its chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """The right to make one chunk, until another holder's epoch is higher."""
 
     tenant: str
@@ -47,8 +46,7 @@ class Lease:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(Struct, frozen=True):
     """Somebody is making what the caller waits for."""
 
     conversation_id: str

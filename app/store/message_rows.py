@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import CTE, Row, ScalarSelect, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.messages import Kind
-from app.core.values import value
 from app.core.view.chunks import SummaryChunk
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
@@ -29,8 +28,7 @@ _IN_ORDER = ("created_at", "position", "id")
 """A message is never stored before the one it follows, so that this is the order in which they were said."""
 
 
-@value
-class MessageRow:
+class MessageRow(Struct, frozen=True):
     """A message at its place in the history of a conversation."""
 
     tenant: str
@@ -51,8 +49,7 @@ class MessageRow:
     """By which it is found."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(Struct, frozen=True):
     id: str
     conversation_id: str
     previous_id: str | None
@@ -66,8 +63,7 @@ class StoredMessage:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePage:
+class MessagePage(Struct, frozen=True):
     """Part of a conversation's messages."""
 
     page: Page[StoredMessage]
@@ -153,8 +149,7 @@ async def _within_size(
     return list(page.data)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptHistory:
+class KeptHistory(Struct, frozen=True):
     """The history of a conversation's latest request, as far as it is kept."""
 
     format: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from msgspec import Struct
 from sqlalchemy import FromClause, Row, Select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,8 +15,7 @@ T = TypeVar("T")
 Order = Literal["asc", "desc"]
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True):
     """Part of a list; `last_id` as `after` gives the next part."""
 
     data: Sequence[T]

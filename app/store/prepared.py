@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import aiosqlite
+from msgspec import Struct
 from sqlalchemy import JSON, ClauseElement, Column, Table, Text, bindparam, cast, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -54,8 +54,7 @@ class Prepared:
         return await self._written[dialect.name].run(connection, given)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """A statement as SQL."""
 
     sql: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, delete, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -37,8 +37,7 @@ MOST_TENANTS = 500
 """That are listed: those seen last."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenTenant:
+class SeenTenant(Struct, frozen=True):
     """A tenant as it is distinguished from others."""
 
     id: str

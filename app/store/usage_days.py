@@ -8,10 +8,10 @@ taken off again, and a day is deleted once all of it is too old.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Delete,
@@ -54,8 +54,7 @@ _DUE = union(
 did not count all that is counted now and may still go on during a rollout."""
 
 
-@dataclass(frozen=True, slots=True)
-class DaySums:
+class DaySums(Struct, frozen=True):
     """Calls added up. What a provider did not say counts as nothing."""
 
     calls: int = 0
@@ -92,11 +91,10 @@ class DaySums:
     """Of those, the ones that came too large."""
 
 
-SUMS = tuple(field.name for field in fields(DaySums))
+SUMS = DaySums.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True)
-class DayUsage:
+class DayUsage(Struct, frozen=True):
     """One day, purpose and fate of the context."""
 
     day: date
@@ -106,8 +104,7 @@ class DayUsage:
     sums: DaySums
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUsage:
+class ModelUsage(Struct, frozen=True):
     """The answers of one model in a period."""
 
     model: str
@@ -116,8 +113,7 @@ class ModelUsage:
     """Of its answers and of the summaries that it made; None where no cost is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageDays:
+class UsageDays(Struct, frozen=True):
     days: Sequence[DayUsage]
     """In order; those on which nothing was called are not among them."""
     models: Sequence[ModelUsage]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
+from msgspec import Struct
 from sqlalchemy import (
     ClauseElement,
     ColumnElement,
@@ -27,7 +27,6 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
-from app.core.values import value
 from app.store.batches import has_key, written
 from app.store.clock import moment
 from app.store.pages import Order, Page, read_page
@@ -36,8 +35,8 @@ from app.store.tables import clean, usage_days, usage_records
 from app.store.usage_days import DAY_MS, added_to_days, added_up, count_records
 
 _SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
-_REPORTED = tuple(field.name for field in fields(Tokens))
-_RATES = tuple(field.name for field in fields(Price))
+_REPORTED = Tokens.__struct_fields__
+_RATES = Price.__struct_fields__
 # In the order of `_sums`, with whose rows they are united.
 _COUNTS = ("calls", "unreported", "unpriced", "list_priced", "billed", *_SUMS, "too_large", "too_large_tokens")
 _COSTS = ("cost", "saved_cost", "too_large_saved_cost")
@@ -48,8 +47,7 @@ MOST_GROUPS = 400
 Grouping = Literal["day", "model"]
 
 
-@value
-class UsageRecord:
+class UsageRecord(Struct, frozen=True):
     """One call as it was answered."""
 
     tenant: str
@@ -101,16 +99,14 @@ class UsageRecord:
         return self.saved > 0 and decided is not None and (self.estimated or 0) > decided.limit
 
 
-@dataclass(frozen=True, slots=True)
-class StoredUsage:
+class StoredUsage(Struct, frozen=True):
     """A record, and when the database had it."""
 
     record: UsageRecord
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSum:
+class UsageSum(Struct, frozen=True):
     """Calls of one purpose together. What a provider did not say counts as nothing."""
 
     requests: int = 0
@@ -151,16 +147,14 @@ def sum_of(*costs: float | None) -> float | None:
     return sum(known) if known else None
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSums:
+class UsageSums(Struct, frozen=True):
     """Of the calls for answers, and of all others, which are for summaries."""
 
     messages: UsageSum
     summaries: UsageSum
 
 
-@dataclass(frozen=True, slots=True)
-class TurnUsage:
+class TurnUsage(Struct, frozen=True):
     """All calls of one turn, and the first that was answered: later ones hide the effect of a compaction."""
 
     turn: int
@@ -168,8 +162,7 @@ class TurnUsage:
     first: UsageRecord | None
 
 
-@dataclass(frozen=True, slots=True)
-class UsageGroup:
+class UsageGroup(Struct, frozen=True):
     """The calls of one model, or of one day."""
 
     key: str
@@ -177,8 +170,7 @@ class UsageGroup:
     sums: UsageSums
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReport:
+class UsageReport(Struct, frozen=True):
     """A tenant's calls in a period. How many requests they belong to is not counted: that would read them all twice."""
 
     sums: UsageSums
@@ -188,8 +180,7 @@ class UsageReport:
     """Whether there are more groups than these."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsagePage:
+class UsagePage(Struct, frozen=True):
     """A page of a conversation's records, the turns they belong to, and the sums of all its records."""
 
     page: Page[StoredUsage]

@@ -4,9 +4,9 @@ theirs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import (
     ColumnElement,
     Select,
@@ -32,8 +32,7 @@ Indexed = tuple[str, str, Sequence[str]]
 """A tenant, an id and the words that are to find it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WordIndex:
+class WordIndex(Struct, frozen=True):
     of: Table
     """What is found: it has a tenant, an id and when it was stored."""
     words: Table

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
 import structlog
+from msgspec import Struct
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -60,8 +60,7 @@ Write = Callable[[Mapping[K, T]], Awaitable[Exception | None]]
 """Stores all of them in one transaction, or says why the database refused something among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """A transaction that was cut off, perhaps after its last word."""
 
     transaction: int

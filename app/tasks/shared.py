@@ -17,8 +17,7 @@ class SharedWork(Generic[T]):
         self._next: dict[Hashable, asyncio.Task[T]] = {}
 
     async def do(self, what: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a run that began after this call, perhaps another caller's: `what` is equal for the
-        same work."""
+        """Return the result of a run that began after this call, perhaps another caller's: equal `what`, equal work."""
         task = self._next.get(what)
         if task is None:
             task = self._next[what] = asyncio.ensure_future(self._begin(what, work))

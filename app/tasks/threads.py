@@ -6,9 +6,10 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -20,8 +21,7 @@ REST_SECONDS = 1.0
 """Seconds without work after which `afterwards` is done."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
+class _Piece(Struct, frozen=True, eq=False):
     work: Callable[[], Any]
     result: asyncio.Future[Any]
     since: float
@@ -51,8 +51,7 @@ class Work:
         self._resting: asyncio.TimerHandle | None = None
 
     async def do(self, tenant: str, work: Callable[[], T]) -> T:
-        """Return the work's result. A cancelled caller does not wait for it, but work that has begun goes on to its
-        end."""
+        """Return the work's result. A cancelled caller does not wait, but work that has begun goes on to its end."""
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(_Piece(work, result, monotonic()))
         self._begin()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
@@ -14,6 +13,8 @@ from threading import Lock
 from typing import Protocol
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations
@@ -32,7 +33,6 @@ from app.core.tokens.estimate import (
     utf8_length,
 )
 from app.core.tokens.rules import CountingRules, rules_for
-from app.core.values import unlike, value
 from app.core.view.view import Costs
 from app.memory.bounded import BoundedMap
 from app.memory.caches import Cache, Caches
@@ -161,8 +161,7 @@ class Estimator:
         self._remembered.keep(key, tokens)
 
 
-@unlike
-class _Way:
+class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
     """A way of counting: the rules of a format's prompts for a model. There is one of each."""
 
     estimator: Estimator
@@ -171,8 +170,7 @@ class _Way:
     """Its number: what is remembered holds for one."""
 
 
-@value
-class _Counted:
+class _Counted(Struct, frozen=True):
     """What is known of a history, and of a longer one that begins like it."""
 
     way: _Way
@@ -183,8 +181,7 @@ class _Counted:
     """What that costs."""
 
 
-@value
-class _Declaration:
+class _Declaration(Struct, frozen=True):
     """What stands beside the messages, and what it costs: that depends on calls, and on the instructions before it."""
 
     way: _Way
@@ -217,8 +214,7 @@ class _Declaration:
         return tokens
 
 
-@value
-class Prompt:
+class Prompt(Struct, frozen=True):
     """One request's messages and declarations; what was not seen before is counted when that is needed."""
 
     way: _Way

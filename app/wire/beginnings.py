@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from app.core.values import value
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.memory.caches import Cache, Caches
 from app.wire.envelopes import SHORT, Envelopes
 from app.wire.members import LengthenedObject, RawObject, count_marks
@@ -36,8 +37,7 @@ PLACE_BYTES = 16
 Place = tuple[int, bytes]
 
 
-@value
-class Beginning:
+class Beginning(Struct, frozen=True):
     """A body up to the end of the last element of one of its arrays."""
 
     head: bytes

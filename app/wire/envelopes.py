@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from app.core.values import value
+from msgspec import Struct
+
 from app.memory.caches import Cache, Caches
 from app.wire.members import RawObject, ResizedObject, Unreadable, holds_more_values, split_array
 
@@ -24,8 +25,7 @@ ENTRY_BYTES = 4_000
 R = TypeVar("R")
 
 
-@value
-class _Envelope(Generic[R]):
+class _Envelope(Struct, Generic[R], frozen=True):
     head: bytes
     """Up to the array."""
     tail: bytes

@@ -17,13 +17,14 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self
 
+from msgspec import Struct
+
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import CountingRules
-from app.core.values import value
 from app.core.view.view import Conversation, View
 from app.errors import StenoError
 from app.wire.beginnings import Beginnings
@@ -54,8 +55,7 @@ class TooManyMessages(Unreadable):
     reason = Code.TOO_MANY_MESSAGES
 
 
-@value
-class BodyBounds:
+class BodyBounds(Struct, frozen=True):
     """How large a body may be that is read: one that passes them goes to the provider as it is."""
 
     values: int = 200_000
@@ -186,8 +186,7 @@ class WireRequest(Protocol):
         """The request as if it had asked for that, too."""
 
 
-@value
-class Draft:
+class Draft(Struct, frozen=True):
     """A message as a format reads it, without its digest."""
 
     message: Message
@@ -202,8 +201,7 @@ Raises `Unreadable` where it is none.
 """
 
 
-@value
-class ContextMembers:
+class ContextMembers(Struct, frozen=True):
     """What an answer gets about its context: JSON members without their braces, the same in every format."""
 
     status: bytes = b""
@@ -279,8 +277,7 @@ class EarlyFrames(Protocol):
     def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes: ...
 
 
-@value
-class Manners:
+class Manners(Struct, frozen=True):
     """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
 
     cap: str

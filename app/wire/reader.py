@@ -10,10 +10,10 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
+from msgspec import Struct
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message
-from app.core.values import value
 from app.memory.caches import Cache, Caches
 from app.wire.beginnings import Beginnings
 from app.wire.format import Decode
@@ -33,8 +33,7 @@ Place = tuple[int, bytes]
 """By which a history is found: how many messages it has, and the last one."""
 
 
-@value
-class _Known:
+class _Known(Struct, frozen=True):
     """A history that was read."""
 
     length: int

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import UNBILLED, Bill, Tokens
-from app.core.values import value
 from app.wire.members import RawObject
 
 Members = dict[Any, Any]
@@ -42,8 +43,7 @@ MOST_CHARGED = 1_000_000.0
 """US dollars; what is more is no bill of one call."""
 
 
-@value
-class Usage:
+class Usage(Struct, frozen=True):
     """What an answer said of the tokens it cost."""
 
     tokens: Tokens

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
 from app.core.limits.budget import MOST_TOKENS

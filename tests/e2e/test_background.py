@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction.room import BackgroundLimits
+from app.compaction.quotas import BackgroundLimits
 from app.compaction.summariser import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until

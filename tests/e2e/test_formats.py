@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import asdict
 from structlog.testing import capture_logs
 
 from app import main
@@ -35,7 +35,7 @@ SAID = "The customer asked about orders ORD-0001 to ORD-0015, and each was answe
 WIDE = 200_000
 
 
-class KeptElsewhere(ChatRequest):
+class KeptElsewhere(ChatRequest, frozen=True):
     hands_off: ClassVar[Reason] = Reason(Code.SERVER_STATE)  # type: ignore[assignment]
 
 
@@ -53,7 +53,7 @@ class OtherFormat(ChatCompletions):
         request = super().read(body, bounds, beginnings)
         if "thread" not in request.source:
             return request
-        return KeptElsewhere(**{field.name: getattr(request, field.name) for field in fields(ChatRequest)})
+        return KeptElsewhere(**asdict(request))
 
     def window_asked(self, headers: Headers) -> int | None:  # type: ignore[override]
         return WIDE if (b"anthropic-beta", b"wide") in headers else None

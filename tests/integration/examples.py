@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind, Message

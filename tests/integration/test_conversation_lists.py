@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from app.store import ConversationSeen, Sorting, Store, UnknownCursor, Wanted
 from tests.integration.examples import TENANT, OpenStore, chunk, put, seen

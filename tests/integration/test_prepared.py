@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
+from msgspec.structs import asdict, replace
 from sqlalchemy import Table, select
 
 from app.core.tokens.usage import Decided, Made, Price, Tokens
@@ -42,7 +42,7 @@ RECORD = UsageRecord(
 
 def odd(value: Any) -> Any:
     """With a NUL and half a surrogate pair in each of its texts."""
-    texts = {field.name: ODD for field in fields(value) if isinstance(getattr(value, field.name), str)}
+    texts = {name: ODD for name, told in asdict(value).items() if isinstance(told, str)}
     return replace(value, **texts)
 
 

@@ -7,13 +7,13 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 from sqlalchemy import delete, event, select, update
 
 from app.core.tokens.usage import Decided, Tokens
@@ -80,10 +80,7 @@ def rounded(report: UsageReport) -> Any:
     def plain(sums: Any) -> Any:
         return [
             {name: round(value, 9) if isinstance(value, float) else value for name, value in each.items()}
-            for each in (
-                {name: getattr(part, name) for name in part.__dataclass_fields__}
-                for part in (sums.messages, sums.summaries)
-            )
+            for each in (asdict(part) for part in (sums.messages, sums.summaries))
         ]
 
     return plain(report.sums), [(group.key, plain(group.sums)) for group in report.groups], report.has_more

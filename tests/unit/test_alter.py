@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
 from app.core.stages.alter import (

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from app.compaction.background import LOOKED_AT_GROWTH, Background
 from app.compaction.paces import Paces
-from app.compaction.room import BackgroundLimits, BackgroundRoom
+from app.compaction.quotas import BackgroundLimits, BackgroundRoom
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.settings import BackgroundSettings

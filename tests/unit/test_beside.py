@@ -1,10 +1,9 @@
 """What stands beside a summary's text: lists that are merged without a model, up to their room."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.core.stages.policy import Strategy
 from app.core.summary.beside import fitting, fitting_values, kept_share, merged_rules, merged_values

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.core.history.blocks import MARKS, Mark, blocks_in, is_programs, mark_of, without_blocks
 from app.core.history.messages import Kind, Message
@@ -38,7 +38,7 @@ def environment(folder: str) -> str:
 
 def user(*texts: str, kind: Kind = Kind.USER, **members: object) -> Message:
     made = message("user", "|".join(texts), tokens=sum(len(text.split()) for text in texts))
-    return replace(made, kind=kind, texts=texts, **members)  # type: ignore[arg-type]
+    return replace(made, kind=kind, texts=texts, **members)
 
 
 def result(*texts: str, own: Sequence[int] = (), call: str = "a") -> Message:

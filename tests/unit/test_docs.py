@@ -150,6 +150,16 @@ def test_make_targets_in_the_readme_exist(target: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
+def test_make_help_lists_eight_targets_and_help_all_every_one_that_is_described() -> None:
+    described = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    listed = [re.findall(r"^make ([a-z-]+)", _made(target), re.MULTILINE) for target in ("help", "help-all")]
+    assert listed == [[*listed[0][:8], "help-all"], described]
+
+
+def _made(target: str) -> str:
+    return subprocess.run(["make", "-s", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
+
+
 def test_every_header_with_a_credential_is_told_and_every_one_that_may_go_anywhere() -> None:
     keys = (ROOT / "docs" / "upstreams.md").read_text().partition("## Keys")[2].partition("##")[0]
     told = set(re.findall(r"`([a-z_-]+)\*?`", keys))

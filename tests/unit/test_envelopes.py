@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from app.errors import InvalidRequest
 from app.memory.caches import Caches
@@ -39,7 +39,7 @@ def told(request: ChatRequest) -> tuple[object, ...]:
     return (
         {name: (source.raw(name), source.value(name), source.members[name]) for name in source.members},
         source.elements("messages"),
-        [getattr(request, member.name) for member in fields(request) if member.name not in ("source", "alike")],
+        [told for name, told in asdict(request).items() if name not in ("source", "alike")],
         request.untouched,
         request.with_messages([b"{}"], ask_usage=True),
         source.spliced(remove=["messages"], add=b'"x":1'),

@@ -6,13 +6,13 @@ import json
 from base64 import b64encode
 from collections import Counter as Tally
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations, Tool

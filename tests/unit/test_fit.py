@@ -2,7 +2,8 @@
 
 import json
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
 from app.core.stages.alter import CUT_ARGUMENTS

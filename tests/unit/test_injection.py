@@ -6,10 +6,10 @@ a language model may see: any line end, any style of a letter, and nothing of wh
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from unicodedata import category, normalize
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import Media, Message, ToolCall
 from app.core.quoting import LONGEST_WORD, MARKS, fence_of, one_line, quoted, word

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.core.tokens.usage import Decided, Made, Tokens
 from app.inspector.teeth import teeth_of

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from app import __version__
-from app.commands.banner import banner
-from app.commands.lines import Line
+from app.commands.logs import Line
+from app.commands.server import banner
 from app.compaction.remedies import _REMEDIES, remedy_for
 from app.core.reasons import Code, because
-from app.proxy import remedies
+from app.proxy.record import _AWAY, _FAULT, _STATUSES
 from app.settings import Settings, every_setting, load
 
 DECIDED = {
@@ -87,7 +87,7 @@ def test_the_banner_has_an_address_to_paste_for_each_format_and_every_upstream()
 def test_remedies_name_only_settings_that_exist() -> None:
     known = {key for key, _ in every_setting()} | {"summary.upstream"}
     sections = "|".join(Settings.model_fields)
-    texts = [*_REMEDIES.values(), *(str(each) for each in vars(remedies).values() if isinstance(each, str))]
+    texts = [*_REMEDIES.values(), _FAULT, *_STATUSES.values(), *_AWAY.values()]
     named = re.findall(rf"\b((?:{sections})(?:\.[a-z_]+)+)", " ".join(texts))
     assert named
     assert set(named) <= known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory
 from app.memory.caches import Caches

@@ -14,8 +14,7 @@ from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
 from app.metrics.exposition import exposed
 from app.metrics.families import ANSWERED, CACHES, ENDS, FAMILIES, PAUSED, REPORTED, REQUEST_SECONDS, TOKENS, WAITS
-from app.metrics.metrics import Metrics, SupervisorMetrics
-from app.metrics.sampling import Sampler
+from app.metrics.metrics import Metrics, Sampler, SupervisorMetrics
 from app.metrics.table import Table
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
@@ -162,7 +161,7 @@ def test_the_state_of_each_worker_is_its_own_series_and_goes_with_its_process() 
 @pytest.mark.parametrize(("seconds", "bound"), [(0.2, "1"), (1.0, "1"), (1.1, "2.5"), (160.0, "160"), (161.0, "+Inf")])
 def test_a_wait_counts_in_its_bucket_and_in_all_above(seconds: float, bound: str) -> None:
     metrics = Metrics.of_one()
-    metrics.waited(seconds)
+    metrics.observe(WAITS, seconds)
     numbers = told(metrics.table)
     buckets = {series: n for series, n in numbers.items() if series.startswith(f"{WAITS.name}_bucket")}
     first = list(buckets).index(f'{WAITS.name}_bucket{{le="{bound}"}}')

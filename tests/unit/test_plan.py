@@ -1,8 +1,7 @@
 """Planning: what is summarised, where the tail begins, in how many parts."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.limits.trigger import Condition, Trigger
 from app.core.stages.policy import Strategy

@@ -1,8 +1,7 @@
 """What the summariser is shown, and how a summary stands in a payload."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import Media
 from app.core.quoting import fence_of

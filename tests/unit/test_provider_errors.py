@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.proxy.patience import Patience
+from app.proxy.forwarding import Patience
 from app.wire.provider_errors import error_body
 from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.limits.budget import Budget, Line, Shares, Window, budget_for
 from app.core.reasons import Code

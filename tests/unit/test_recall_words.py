@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import History, ToolCall
 from app.core.recall.index import FEW_PASSAGES, MOST_NEAR, Index

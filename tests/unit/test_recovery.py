@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.budget import Budget, Line, Shares, Window, budget_for
+from app.core.limits.budget import ONE_TO_ONE, Budget, Line, Shares, Window, budget_for
 from app.core.limits.overflow import Overflow
 from app.core.limits.recovery import recovery_budget
-
-ONE_TO_ONE = Line()
 
 
 def in_force(line: Line = ONE_TO_ONE) -> Budget:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.stages.repair import GAP, repair, separated

@@ -11,9 +11,9 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.limits.budget import Window, budget_for
 from app.core.summary.brief import SummaryBrief

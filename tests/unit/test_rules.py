@@ -1,8 +1,7 @@
 """Rules: a model's name says how its prompts are counted."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.tokens.pictures import Patches, Tiles
 from app.core.tokens.rules import (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
 from app.core.tokens.usage import UNBILLED, Bill, Charge, Price, Tariff, Tokens, charge

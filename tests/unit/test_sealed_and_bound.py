@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message, ToolCall
 from app.core.stages.alter import alter, results

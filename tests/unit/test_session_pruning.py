@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import Media, Message
 from app.core.stages.session_pruning import SessionPruning, is_quiet, prune_session
@@ -24,7 +23,7 @@ def text(characters: int, word: str = "lorem ") -> str:
 
 
 def used(name: str, result: str, **changes: object) -> list[Message]:
-    return [message("assistant", calls=[name]), replace(message("tool", result, answers=name), **changes)]  # type: ignore[arg-type] # of a dataclass
+    return [message("assistant", calls=[name]), replace(message("tool", result, answers=name), **changes)]
 
 
 def talk_of(*steps: list[Message]) -> Conversation:

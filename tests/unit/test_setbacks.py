@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.compaction.setbacks import Setbacks
+from app.compaction.breakers import Setbacks
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
 from app.memory.lineages import Lineage

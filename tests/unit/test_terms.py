@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.proxy import terms
-from app.proxy.terms import Terms, known_terms
+from app.proxy import intake
+from app.proxy.intake import Terms, known_terms
 
 LIKE, UNLIKE = SimpleNamespace(alike=object()), SimpleNamespace(alike=object())
 
@@ -23,7 +23,7 @@ def known(request: Any, of: Any) -> bool:
 
 
 def test_terms_hold_for_what_says_the_same_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terms, "monotonic", lambda: 9.0)
+    monkeypatch.setattr(intake, "monotonic", lambda: 9.0)
     assert known(LIKE, caller())
     assert not known(UNLIKE, caller())
     assert not known(SimpleNamespace(alike=None), caller())
@@ -31,6 +31,6 @@ def test_terms_hold_for_what_says_the_same_and_for_nothing_else(monkeypatch: pyt
 
 
 def test_terms_end_with_their_second_and_with_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terms, "monotonic", lambda: 9.0)
+    monkeypatch.setattr(intake, "monotonic", lambda: 9.0)
     assert not known(LIKE, caller(revision=0))
     assert not known(LIKE, caller(until=9.0))

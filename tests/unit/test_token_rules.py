@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.tokens.calibration import prior_for, whole_ratio

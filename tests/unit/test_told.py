@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import History, Kind, Message
 from app.core.history.own_words import own_words, told_in

@@ -1,8 +1,7 @@
 """Verify: a payload with any of these faults is not sent."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import ToolCall
 from app.core.reasons import Code

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from app.core.limits.trigger import over
 from app.core.summary.versions import EDITED, addressed, edited, last_compaction, renumbered

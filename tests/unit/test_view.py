@@ -1,8 +1,7 @@
 """Reading: the least view that fits."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from app.core.history.messages import Media, Message
 from app.core.limits.trigger import over

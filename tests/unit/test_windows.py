@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 import respx
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from app.core.limits.budget import Window

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
+from msgspec import Struct
+
 from app.core.history.messages import Kind, Message
-from app.core.values import value
 
 
-@value
-class Mark:
+class Mark(Struct, frozen=True):
     """How a kind of block begins and ends."""
 
     begins: str
@@ -71,8 +71,7 @@ REMINDERS = (
 """What holds for a moment."""
 
 
-@value
-class Block:
+class Block(Struct, frozen=True):
     """What the program put into a message for good, letter by letter."""
 
     mark: Mark

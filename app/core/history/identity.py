@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
+from msgspec import Struct
+
 from app.core.history.messages import History
 from app.core.lazy import lazy
-from app.core.values import unlike, value
 
 DIGEST_BYTES = 16
 
@@ -76,8 +77,7 @@ def _framed(part: bytes) -> bytes:
     return len(part).to_bytes(8, "big") + part
 
 
-@unlike
-class Chain:
+class Chain(Struct, frozen=True, eq=False, dict=True, weakref=True):
     """`digests[i]` stands for the first i messages after the instructions, and for whose they are."""
 
     digests: Sequence[bytes]
@@ -90,8 +90,7 @@ class Chain:
         return self.digests[position]
 
 
-@value
-class _Chained:
+class _Chained(Struct, frozen=True):
     """The chain that is known of a history."""
 
     identity: Identity

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate
 from operator import or_
 from typing import Any, Self
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.history.told import Told, calls_in_text
 from app.core.lazy import lazy
-from app.core.values import value
 
 
 class Kind(Enum):
@@ -33,8 +34,7 @@ class Kind(Enum):
     """Of a role that the format does not know."""
 
 
-@value
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     id: str
     name: str
     arguments: str
@@ -47,8 +47,7 @@ class ToolCall:
     """Its provider knows it by an id of its own, beside the one that its result names."""
 
 
-@value
-class Media:
+class Media(Struct, frozen=True):
     """A part that is not text. Its bytes stay in the raw message."""
 
     kind: str
@@ -70,8 +69,7 @@ class Media:
     """Of a file that is text."""
 
 
-@value
-class Message:
+class Message(Struct, frozen=True, weakref=True):
     """One message, as received: what Steno understands of it, and its own bytes."""
 
     kind: Kind

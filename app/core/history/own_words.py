@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from msgspec import Struct
+
 from app.core.history import passed_on
 from app.core.history.blocks import without_blocks_in
 from app.core.history.messages import Kind, Message
@@ -36,7 +38,6 @@ from app.core.history.passed_on import (
     WRITING_TOOLS,
 )
 from app.core.history.told import Told
-from app.core.values import value
 
 LONGEST_MESSAGE = 16_384
 """Characters. Of what is longer the beginning and the end are read, half of these each: what stands between was hardly
@@ -95,8 +96,7 @@ _CALLED = re.compile(r"\s*\[(?P<tool>\w{2,64})(?: for .*)?\][ \t]*Result:\s*", r
 """A whole part of Cline's or Roo's: the next one is the result."""
 
 
-@value
-class _Read:
+class _Read(Struct, frozen=True):
     """A message's texts as one, with a line end between each two, as far as they are read."""
 
     text: str

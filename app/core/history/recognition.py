@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec import Struct
+
 from app.core.history.identity import Chain, Identity
 from app.core.history.messages import Kind, Transcript
-from app.core.values import value
 
 LONGEST_NAME = 256
 """Characters of a conversation's name."""
@@ -19,8 +20,7 @@ MOST_HEADS = 200
 """How many positions are asked about, from the end; a client that adds more between two requests starts anew."""
 
 
-@value
-class Head:
+class Head(Struct, frozen=True):
     """A place in a history that a conversation is known to have reached."""
 
     digest: bytes
@@ -31,8 +31,7 @@ class Head:
     """Turns begun by the deepest place the conversation is known to have reached."""
 
 
-@value
-class Recognition:
+class Recognition(Struct, frozen=True):
     conversation_id: str
     forked_from: str | None = None
     by_name: bool = False

@@ -20,9 +20,10 @@ had been made when it is used. Planned for now it would leave a larger view, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Transcript
 from app.core.limits.budget import Budget

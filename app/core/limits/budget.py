@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.limits.trigger import Condition, Trigger
 
@@ -24,8 +26,7 @@ HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """What a model accepts, in tokens."""
 
     context: int
@@ -37,8 +38,7 @@ class Window:
     """What is to be known about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One alternative of a trigger as it is set: all that it names must hold. Tokens are the provider's."""
 
     token_ratio: float | None = None
@@ -57,8 +57,7 @@ class Rule:
     messages: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(Struct, frozen=True):
     """The settings of `compaction`; ratios are shares of the limit."""
 
     trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70),)
@@ -77,8 +76,7 @@ class Shares:
     """Share of the window that is never the prompt's. None: what the request reserves, or 5 % where it says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """What a provider counts, as a line over our estimate: offset + ratio x estimate."""
 
     offset: float = 0.0
@@ -93,8 +91,11 @@ class Line:
         return max(0, int((reported - self.offset) / self.ratio))
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+ONE_TO_ONE = Line()
+"""The line of a provider of which nothing was learnt."""
+
+
+class Budget(Struct, frozen=True):
     """Limits for one request in our uncalibrated estimate, so that what is counted need not be converted."""
 
     window: int
@@ -120,7 +121,7 @@ class Budget:
     hold: int = 0
     """While the view has at most this, what is due may be put off. Never after an overflow, nor where a request says
     itself when it is due."""
-    line: Line = Line()
+    line: Line = ONE_TO_ONE
     """How what is estimated is shown: as the provider counts it."""
     caution: float = 1.0
     """Shares of the limit are scaled by this: see `HEURISTIC_CAUTION`."""
@@ -148,7 +149,7 @@ def budget_for(
     window: Window,
     output: int | None,
     shares: Shares,
-    line: Line = Line(),
+    line: Line = ONE_TO_ONE,
     *,
     caution: float = 1.0,
     threshold: int | None = None,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 LEAST_LIMIT = 1_000
 """Tokens; a smaller limit is no window but an entitlement, or not a number of tokens at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
+class Overflow(Struct, frozen=True):
     """A prompt that was refused for its size. Numbers are the provider's own tokens, None where it does not tell."""
 
     kind: Literal["context_window", "request_too_large"]

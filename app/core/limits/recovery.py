@@ -6,7 +6,7 @@ Else 70 % of what was sent is tried.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.core.limits.budget import Budget
 from app.core.limits.overflow import Overflow

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.core.lazy import lazy
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """What a trigger is asked about: how large a view is, in our estimate, and how much of it no summary stands for."""
 
     tokens: int
@@ -20,8 +19,7 @@ class Size:
     """Those among them that a summary would stand for: all before the verbatim tail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """Holds where all of it does."""
 
     tokens: int = 0
@@ -42,8 +40,7 @@ class Condition:
         )
 
 
-@dataclass(frozen=True)
-class Trigger:
+class Trigger(Struct, frozen=True, dict=True):
     """Fires where one of its conditions holds; without any it never does."""
 
     conditions: tuple[Condition, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from app.core.history.messages import Message
-from app.core.values import value
 
 LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
@@ -16,8 +17,7 @@ _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " "
 _LETTERS = re.compile(r"\w")
 
 
-@value
-class Passage:
+class Passage(Struct, frozen=True):
     message: int
     """Counted after the leading instructions."""
     source: int

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class RecallPolicy:
+class RecallPolicy(Struct, frozen=True):
     max_ratio: float = 0.05
     """Share of the limit that the quotations for one message may take."""
     max_tokens: int = 2_048

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from heapq import nlargest
 from re import compile as pattern
 
+from msgspec import Struct
+
 from app.core.history.blocks import without_blocks
 from app.core.history.messages import History, Kind
 from app.core.history.own_words import before_results
 from app.core.recall.index import Index, Weights
-from app.core.values import value
 
 ASKING_FLOOR = 0.30
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
@@ -43,8 +44,7 @@ May = Callable[[int], bool]
 """Whether a passage may be quoted, by its number."""
 
 
-@value
-class Found:
+class Found(Struct, frozen=True):
     passages: Sequence[int]
     """By their numbers, the best first."""
     match: float

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
 from app.core.tokens.estimate import Cost

@@ -7,7 +7,9 @@ once and when it is first asked for, stays true of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.lazy import lazy
 from app.core.limits.budget import Budget
@@ -21,8 +23,7 @@ from app.core.view.reading import Path, build_view, least_view, paths, widest_pa
 from app.core.view.view import Conversation, Pins, View
 
 
-@dataclass(frozen=True, eq=False)
-class Case:
+class Case(Struct, frozen=True, eq=False, dict=True):
     conversation: Conversation
     """With its pins: views over it never change."""
     policy: Policy

@@ -9,10 +9,13 @@ last. Where the summaries themselves leave too little room for that, all of it i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.history.messages import own_message
+from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.stages.case import Case
@@ -33,9 +36,8 @@ Status = Literal["full", "summarized", "trimmed"]
 something was shortened or left out."""
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Decision:
-    """What will be sent, and what was done. It does not change."""
+class Decision(Struct, frozen=True, dict=True):
+    """What will be sent, and what was done."""
 
     view: View | None
     """None: the client's own bytes."""
@@ -44,23 +46,21 @@ class Decision:
     """Why something could not be done."""
     failed: bool = False
     """A compaction that was announced to the client brought no summary."""
-    steps: tuple[Step, ...] = field(default=(), compare=False)
+    steps: tuple[Step, ...] = ()
     """What was tried before, the last one being what is sent. Empty where nothing else was looked at."""
-    budget: Budget | None = field(default=None, compare=False)
+    budget: Budget | None = None
     """By which it was decided, where that is not the request's own."""
-    status: Status = field(init=False)
-    reason: str | None = field(init=False)
-    """As it is reported."""
 
-    def __post_init__(self) -> None:
-        self.status = _status(self.view)
-        self.reason = joined(self.why) if self.why else None
+    @lazy
+    def status(self) -> Status:
+        if self.view is None or not self.view.actions:
+            return "full"
+        return "summarized" if self.view.chunks else "trimmed"
 
-
-def _status(view: View | None) -> Status:
-    if view is None or not view.actions:
-        return "full"
-    return "summarized" if view.chunks else "trimmed"
+    @lazy
+    def reason(self) -> str | None:
+        """What `why` says, as it is reported."""
+        return joined(self.why) if self.why else None
 
 
 UNTOUCHED = Decision(None)

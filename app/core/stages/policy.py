@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from app.core.history.blocks import Mark
 from app.core.limits.budget import Budget
@@ -25,8 +26,7 @@ CUMULATIVE: frozenset[Strategy] = frozenset({"full", "checkpoint", "rolling"})
 SUMMARISING: frozenset[Strategy] = CUMULATIVE | {"additive"}
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     strategy: Strategy = "additive"
     mask: MaskPolicy | None = field(default_factory=MaskPolicy)
     session_pruning: SessionPruning | None = None

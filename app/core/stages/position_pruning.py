@@ -6,7 +6,7 @@ ratios are ages here, from 0 (newest) to 1 (oldest), and `min_prunable_tool_char
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.core.history.messages import Kind, Message
 from app.core.stages.alter import alter, result_size, results, trimmed, with_text
@@ -19,8 +19,7 @@ PLACEHOLDER = "[Old tool result content cleared]"
 """All in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class PositionPruning:
+class PositionPruning(Struct, frozen=True):
     """LibreChat's settings, with its code's defaults."""
 
     keep_last_assistants: int = 3

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, own_message
 from app.core.quoting import word
@@ -19,8 +22,7 @@ MOST_NAMES = 8
 """Tools that a stub names."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(Struct, frozen=True):
     """What a sliding window keeps: the latest turns, or as many of the latest units as fit."""
 
     turns: int | None = None

@@ -7,7 +7,8 @@ messages of the assistant in a row as well: for those a note stands between what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from app.core.history.messages import Message, own_message
 from app.core.stages.alter import append, message_of, standing

@@ -8,8 +8,9 @@ the window here, and `min_prunable_tool_chars` is a sum over all results.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from app.core.history.messages import Kind, Message
 from app.core.stages.alter import alter, message_of, result_size, results, standing, trimmed, with_text
@@ -21,8 +22,7 @@ CHARACTERS_PER_TOKEN = 4
 """OpenClaw's own measure of fill; everything else in Steno uses the estimate."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPruning:
+class SessionPruning(Struct, frozen=True):
     """OpenClaw's settings, with its defaults, of which Steno's turn the mode and the tools. Sizes in characters, ratios
     of the window."""
 

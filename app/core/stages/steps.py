@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import Struct
+
 from app.core.reasons import Reasons
-from app.core.values import value
 
 StepName = Literal[
     "stored", "mask", "summarise", "least", "widest", "fit", "prune", "truncate", "without_summaries", "unchanged"
@@ -15,8 +16,7 @@ or not: the least view, the one with every summary and mask in use, that with it
 left out, with everything truncated; the same of the whole history, without summaries; the history as it came."""
 
 
-@value
-class Step:
+class Step(Struct, frozen=True):
     name: StepName
     outcome: str
     """`fits`, `too_large`; `set`, `put_off`; a compaction's outcome; `sent`, `refused`."""

@@ -7,7 +7,7 @@ well (`fit`), for this request only. Nothing is left out: a request that would n
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.core.stages.case import Case
 from app.core.stages.masking import mask_for_now

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from app.core.stages.policy import CUMULATIVE, Strategy
 from app.core.summary.rules import Patterns
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryBrief:
+class SummaryBrief(Struct, frozen=True):
     """How chunks are made, and what the summariser can read, in tokens."""
 
     model: str

@@ -11,8 +11,9 @@ costs a summary, and the contrary leaves a conversation without.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from app.core.history.messages import Kind, Transcript
 from app.core.view.chunks import FirstChunk
@@ -28,8 +29,7 @@ MOST_COMPARED = 100
 """Summaries, the latest; there are messages that thousands of histories hold at the same place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Succession:
+class Succession(Struct, frozen=True):
     """Two summarised forms of a history that may be earlier ones of this history, the second after the first."""
 
     known_beyond: int

@@ -12,9 +12,10 @@ what came of it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+
+from msgspec import Struct
 
 from app.core.reasons import Code, Reasons, because
 from app.core.summary.gate import SummaryAnswer
@@ -22,16 +23,14 @@ from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
 
 
-@dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Struct, frozen=True):
     """Tell the client that a summary is about to be made. No reply."""
 
     messages: int
     """How many messages it will stand for; 0 if chunks are only folded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summarise:
+class Summarise(Struct, frozen=True):
     """Ask the summariser. Reply: `SummaryAnswer` or `Failure`."""
 
     request: SummaryRequest
@@ -41,15 +40,13 @@ class Summarise:
     """Tokens of what the answer is to stand for."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChunk:
+class StoreChunk(Struct, frozen=True):
     """Keep this chunk. Reply: the chunk as stored, or None if the right to store it was lost."""
 
     chunk: SummaryChunk
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
+class Together(Struct, frozen=True):
     """Work that may be done side by side. Reply: what came of each, in order."""
 
     flows: tuple[Flow, ...]
@@ -87,8 +84,7 @@ _CODES: Mapping[Outcome, Code] = {
 """What is said of an outcome that needs no more words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """No answer could be had, or none that may be kept."""
 
     why: Reasons
@@ -97,8 +93,7 @@ class Failure:
     outcome: Outcome = Outcome.FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """What came of an attempt: the chunks that were made, oldest first, and whether that is all of them."""
 
     made: tuple[SummaryChunk, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import Enum, auto
+
+from msgspec import Struct, field
 
 from app.core.quoting import word
 from app.core.reasons import Code, Reason, Reasons
@@ -45,8 +46,7 @@ class Ending(Enum):
     OTHER = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryAnswer:
+class SummaryAnswer(Struct, frozen=True):
     """What the summariser answered."""
 
     text: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
 from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.exact_values import values_in
 from app.core.limits.budget import Budget
@@ -32,8 +34,7 @@ LEAST_ASKED = 1_000
 """Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """What a chunk is made from."""
 
     quoted: str
@@ -45,8 +46,7 @@ class _Source:
     """What the conversation does not show and the quoted text does."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkMaker:
+class ChunkMaker(Struct, frozen=True):
     conversation: Conversation
     conversation_id: str
     plan: Plan

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
@@ -20,8 +21,7 @@ MINIMUM_GAIN = 0.10
 """A compaction that frees less of the request is no progress: it would be due again a turn later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A due compaction: it extends `base` by one chunk for each of `spans`, and folds where they grow too many.
 
     The chunks are used together: a view that ends with one of them ends with the last that applies to it. Without

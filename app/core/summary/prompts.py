@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+
+from msgspec import Struct
 
 from app.core.history.messages import Kind, Media, Message, called_in
 from app.core.quoting import fence_of, marked, one_line, quoted, word
@@ -50,8 +51,7 @@ LONGEST_FAILURE = 240
 ERROR_OPENER = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryRequest:
+class SummaryRequest(Struct, frozen=True):
     """One call to the summariser, in no provider's format."""
 
     instructions: str

@@ -7,11 +7,10 @@ sentences of bounded length, without regard to case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
+class Language(Struct, frozen=True):
     """Patterns of one language; empty where it has no such form."""
 
     opens: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from app.core.history.messages import Message
 from app.core.history.own_words import own_words
@@ -27,16 +28,14 @@ MOST_RULES = 1_000
 _EASTERN_SIGN = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     text: str
     """Letter by letter."""
     index: int
     """Of its message."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewRules:
+class NewRules(Struct, frozen=True):
     """What the messages of one compaction set, newest first."""
 
     kept: tuple[Rule, ...] = ()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from app.core.history.own_words import GAP
 
@@ -31,8 +32,7 @@ _ABBREVIATIONS = frozenset(
 _SAME_SIGN = {ord("’"): "'", ord("ʼ"): "'", ord("\u00a0"): " ", ord("\u202f"): " "}
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(Struct, frozen=True):
     """One, or a heading with the list under it."""
 
     text: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil
+
+from msgspec import Struct
 
 from app.core.history.messages import Transcript
 from app.core.summary.brief import SummaryBrief
@@ -18,8 +19,7 @@ SMALLEST_PART = 100
 """Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """The messages from `start` up to `stop`, to be summarised as one chunk."""
 
     start: int

@@ -7,8 +7,9 @@ deactivated, and so is every fold that was made of it. What is made anew after a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import blake2b
+
+from msgspec.structs import replace
 
 from app.core.summary import prompts
 from app.core.summary.beside import kept_share

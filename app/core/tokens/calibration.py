@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from math import exp, inf, log, log1p
 from statistics import median_high, median_low
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.limits.budget import MOST_TOKENS, Line
 from app.core.tokens.rules import LONGEST_MODEL, WHOLE
@@ -59,8 +61,7 @@ SCALE_STEP = 0.05
 """How finely, in the logarithm, pictures are scaled: what is remembered of messages is so for each scale."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineBounds:
+class LineBounds(Struct, frozen=True):
     """What kind of line is looked for."""
 
     ratios: tuple[float, float]
@@ -81,8 +82,7 @@ PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, lea
 """A ratio alone: what a picture's tokens by its family's rule are multiplied with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prior:
+class Prior(Struct, frozen=True):
     """What is expected of a model before anything was reported."""
 
     ratio: float
@@ -93,16 +93,14 @@ class Prior:
     bounds: LineBounds = PROMPTS
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One answered request, in tokens: our estimate of its prompt, and what the provider reported."""
 
     estimate: int
     reported: int
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(Struct, frozen=True, dict=True):
     """What is known of one upstream, model and formula, with or without tools."""
 
     prior: Prior

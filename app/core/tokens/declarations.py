@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 Schema = Mapping[str, Any]
 """A JSON schema as received; anything may be missing or of the wrong type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A function the model may call."""
 
     name: str
@@ -19,8 +19,7 @@ class Tool:
     parameters: Schema
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseFormat:
+class ResponseFormat(Struct, frozen=True):
     """A `json_schema` the answer has to follow."""
 
     name: str
@@ -28,8 +27,7 @@ class ResponseFormat:
     schema: Schema
 
 
-@dataclass(frozen=True, slots=True)
-class Declarations:
+class Declarations(Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
     legacy: bool = False
     """Declared as `functions`, the form before tools."""

@@ -28,21 +28,19 @@ is, waiting pays where `requests * freed * again` is less than the costs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from app.core.tokens.usage import Price
 
 
-@dataclass(frozen=True, slots=True)
-class CostGate:
+class CostGate(Struct, frozen=True):
     """Puts off what would cost more than it saves."""
 
     requests: int = 10
     """Of the conversation, the current one too, that are counted on at least, whatever it was like so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """What a token of the prompt costs."""
 
     anew: float
@@ -51,8 +49,7 @@ class Rates:
     """Where the last request had it, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What a change does to the prompts from this one on, in tokens."""
 
     freed: int

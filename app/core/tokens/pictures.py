@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import sqrt
+
+from msgspec import Struct
 
 from app.core.history.messages import Media
 
@@ -19,8 +20,7 @@ TILE = 512
 PATCH = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(Struct, frozen=True):
     """Tokens by squares of 512 pixels, once the picture is fitted into 2048 x 2048 and its short side to 768."""
 
     base: int
@@ -34,8 +34,7 @@ class Tiles:
         return self.base + self.tile * _squares(width, height, TILE)
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """What a picture is scaled down to."""
 
     patches: int
@@ -46,8 +45,7 @@ class Fit:
 LOW = Fit(256, 512)
 
 
-@dataclass(frozen=True, slots=True)
-class Patches:
+class Patches(Struct, frozen=True):
     """Tokens by squares of 32 pixels, once the picture is scaled down to what its `detail` allows."""
 
     hundredths: int
@@ -72,8 +70,7 @@ class Patches:
         return self.high
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
+class Area(Struct, frozen=True):
     """Tokens by pixels, once the picture is scaled down to so many tokens."""
 
     pixels_per_token: float
@@ -83,8 +80,7 @@ class Area:
         return min(self.most, round(width * height / self.pixels_per_token))
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
+class Pages(Struct, frozen=True):
     """What files cost: each page what is written on it, and the same for what it looks like."""
 
     page: int
@@ -103,11 +99,15 @@ class Pages:
         return self.file + media.pages * page + int(media.glyphs / GLYPHS_PER_TOKEN)
 
 
+TEXT_ALONE = Pages(0)
+"""Files that cost what is written in them."""
+
+
 def media_tokens(
     media: Media,
     pictures: Tiles | Patches | Area,
     scale: float = 1.0,
-    files: Pages = Pages(0),
+    files: Pages = TEXT_ALONE,
     count: Callable[[str], int] = len,
 ) -> int:
     """Tokens of one part. `scale`: what those of a picture are multiplied with; `count`: tokens of a text."""

@@ -6,8 +6,10 @@ Measured on prompts whose size the providers reported; other families count like
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.tokens.pictures import Area, Fit, Pages, Patches, Tiles
 
@@ -20,8 +22,7 @@ WHOLE = "whole"
 but a ratio."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encrypted:
+class Encrypted(Struct, frozen=True):
     """What reasoning costs that only its provider can read, by its characters."""
 
     wrapping: int
@@ -32,8 +33,7 @@ class Encrypted:
         return max(0, int((characters - self.wrapping) / self.per_token))
 
 
-@dataclass(frozen=True, slots=True)
-class OneByOne:
+class OneByOne(Struct, frozen=True):
     """A prompt in which every tool, call and result is written by itself, as JSON, behind a preamble of its own."""
 
     preamble: int
@@ -50,8 +50,7 @@ PAGES = Pages(216)
 """A page costs about so much as text and as a picture together, whatever is on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountingRules:
+class CountingRules(Struct, frozen=True):
     """How a family of models counts. There are few distinct values: counts are cached by them."""
 
     pictures: Tiles | Patches | Area

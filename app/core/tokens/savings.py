@@ -18,18 +18,17 @@ Where nothing was taken out, now or before, what was paid is what it would have 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.tokens.usage import Bill, Charge, Tariff, Tokens, charge, cost
-from app.core.values import value
 
 WARM_SHARE = 0.5
 """Of a prompt that its provider read from its cache or wrote to it: from there on the next one finds most of itself
 there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimated:
+class Estimated(Struct, frozen=True):
     """A request in tokens of our estimate."""
 
     came: int
@@ -43,8 +42,7 @@ class Estimated:
         return self.came - self.sent
 
 
-@value
-class Sent:
+class Sent(Struct, frozen=True):
     """An answered request, as the next one of its conversation looks back on it. Tokens are the provider's."""
 
     estimated: Estimated

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
-from app.core.values import value
+from msgspec import Struct, field
 
 Purpose = Literal["message", "summary", "background"]
 """`background`: for a summary, too, but after a request's answer, for those to come."""
@@ -19,8 +18,7 @@ MILLIONTHS = 1_000_000
 """Of the currency unit in one unit, and tokens that a price is for: so a token costs its price in millionths."""
 
 
-@value
-class Tokens:
+class Tokens(Struct, frozen=True):
     """What a provider reported of one call; None where it did not say."""
 
     prompt: int | None = None
@@ -39,8 +37,7 @@ class Tokens:
     """Of the completion, sound."""
 
 
-@value
-class Bill:
+class Bill(Struct, frozen=True):
     """What an answer says of its price, beside its tokens; empty or None where it does not say."""
 
     model: str = ""
@@ -58,8 +55,7 @@ class Bill:
 UNBILLED = Bill()
 
 
-@value
-class Decided:
+class Decided(Struct, frozen=True):
     """What was decided for a request. Tokens are the provider's."""
 
     window: int
@@ -75,8 +71,7 @@ class Decided:
     """How long it waited for a compaction; None where none was being made for it."""
 
 
-@value
-class Made:
+class Made(Struct, frozen=True):
     """What a call for a summary came to. Tokens are the provider's."""
 
     seconds: float
@@ -88,8 +83,7 @@ class Made:
     summary_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """What one call costs: currency units for a million tokens."""
 
     prompt: float
@@ -125,8 +119,7 @@ Steps = tuple[tuple[int, Price], ...]
 """Prices by the size of the prompt: each holds for prompts of more tokens than its number, the first for all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tariff:
+class Tariff(Struct, frozen=True):
     """What a model costs, by what its answers say."""
 
     model: str
@@ -151,8 +144,7 @@ class Tariff:
         return price if factor is None else price.times(factor)
 
 
-@value
-class Charge:
+class Charge(Struct, frozen=True):
     """What a call is booked at."""
 
     cost: float | None = None
@@ -165,8 +157,7 @@ class Charge:
     """Whose price it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spend:
+class Spend(Struct, frozen=True):
     """One row of the ledger. Amount and value are negative, because they leave the account."""
 
     kind: Kind

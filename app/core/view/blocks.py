@@ -7,14 +7,15 @@ Which these are depends on what is left out and on nothing behind it: between tw
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.blocks import MARKS, Block, Mark, blocks_in
 from app.core.history.messages import Message, Transcript, own_message
 from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.tokens.estimate import Cost
-from app.core.values import value
 
 BLOCKS_SHARE = 0.10
 """Of the limit: so much all that is said again may take."""
@@ -34,8 +35,7 @@ def blocks_room(budget: Budget) -> int:
     return int(BLOCKS_SHARE * budget.reported_limit / ratio)
 
 
-@value
-class SaidAgain:
+class SaidAgain(Struct, frozen=True):
     """What a view has to say again."""
 
     blocks: tuple[Block, ...] = ()

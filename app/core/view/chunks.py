@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class SummaryChunk:
+
+class SummaryChunk(Struct, frozen=True):
     """The summary of the messages after `from_digest` through `through_digest` of one chain.
 
     It applies to a request exactly when both digests are in that request's own chain (see `identity`), so an
@@ -64,8 +64,7 @@ class SummaryChunk:
     use."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstChunk:
+class FirstChunk(Struct, frozen=True):
     """A recent chunk that begins at the root: where it ends, by its last message and by the whole history before."""
 
     conversation_id: str
@@ -78,8 +77,7 @@ class FirstChunk:
     """Milliseconds, by the store's clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRange:
+class ChunkRange(Struct, frozen=True):
     """What a chunk in the making will cover: the key of its lease."""
 
     series: str

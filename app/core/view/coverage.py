@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.limits.budget import Line
+from app.core.limits.budget import ONE_TO_ONE, Line
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, View
-
-ONE_TO_ONE = Line()
 
 
 def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE) -> list[dict[str, Any]]:

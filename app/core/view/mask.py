@@ -8,18 +8,19 @@ so the same message has the same bytes in every payload between.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from hashlib import blake2b
 from itertools import accumulate
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message, Transcript
 from app.core.lazy import lazy
 from app.core.tokens.estimate import Cost
 
 
-@dataclass(frozen=True, slots=True)
-class MaskPolicy:
+class MaskPolicy(Struct, frozen=True):
     characters: int = 300
     """What is left of a text: 70 % of it head, 30 % tail."""
     allow: tuple[str, ...] = ()
@@ -55,8 +56,7 @@ def shorten(text: str, longest: int) -> str:
     return f"{text[:head]}\n[... {len(text)} characters in all, shortened ...]\n{text[len(text) - (longest - head) :]}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Boundary:
+class Boundary(Struct, frozen=True, order=True):
     """A place before which answered results are masked."""
 
     position: int
@@ -65,8 +65,7 @@ class Boundary:
     would give way to masks again, and the prefix break."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
+class Mask(Struct, frozen=True):
     """What is left of one message."""
 
     texts: tuple[str, ...]
@@ -139,8 +138,7 @@ def _speaks(message: Message) -> bool:
     return message.kind is Kind.ASSISTANT and any(text.strip() for text in message.texts)
 
 
-@dataclass(frozen=True, slots=True)
-class Masking:
+class Masking(Struct, frozen=True):
     """What masks do to a conversation, and the boundaries there are, ascending."""
 
     masks: Masks

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.limits.trigger import Size, Trigger
 from app.core.view.blocks import NOTHING, SaidAgain
@@ -22,8 +24,7 @@ from app.core.view.mask import Masking, Masks
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(Struct, frozen=True):
     """Chunks that join end to start from the root, and what they cost in a view."""
 
     chunks: tuple[SummaryChunk, ...] = ()
@@ -138,8 +139,7 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
     return [path for found in reached.values() for place, path in found.items() if place.may_end]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reached:
+class _Reached(Struct, frozen=True):
     """What decides how a path may go on, beside its position."""
 
     length: int

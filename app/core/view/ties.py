@@ -17,8 +17,10 @@ provider refused a thought that seemed to fit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from hashlib import blake2b
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
 from app.core.tokens.estimate import Cost
@@ -35,8 +37,7 @@ Prints = Mapping[bytes, frozenset[bytes]]
 of what stood before it when the provider was first asked to drop thoughts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tied:
+class Tied(Struct, frozen=True):
     """A view as its provider takes it."""
 
     view: View | None

@@ -14,24 +14,23 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Literal, TypeGuard
 
+from msgspec import Struct
+
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message, Transcript
 from app.core.lazy import lazy
-from app.core.values import value
 from app.core.view.blocks import Blocks
 from app.core.view.chunks import SummaryChunk
 
 
-@value
-class Verbatim:
+class Verbatim(Struct, frozen=True):
     """The messages from `start` up to `stop`, byte for byte."""
 
     start: int
     stop: int
 
 
-@value
-class Carried:
+class Carried(Struct, frozen=True):
     """A message inside a chunk's range that stays verbatim after the summary."""
 
     index: int
@@ -41,8 +40,7 @@ Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "trun
 """Which stage took something away: see the module of each."""
 
 
-@value
-class Altered:
+class Altered(Struct, frozen=True):
     """A message of which something was left out."""
 
     index: int
@@ -54,8 +52,7 @@ class Altered:
     """The calls that are left, by position, with their arguments; None where they stay as they are."""
 
 
-@value
-class Pruned:
+class Pruned(Struct, frozen=True):
     """The messages from `start` up to `stop` are left out, with nothing in their place. The answer says so."""
 
     start: int
@@ -63,16 +60,14 @@ class Pruned:
     by: Literal["pruned", "repaired"] = "pruned"
 
 
-@value
-class Pinned:
+class Pinned(Struct, frozen=True):
     """A verbatim copy of a pinned message's unit: the messages themselves are among those left out."""
 
     start: int
     stop: int
 
 
-@value
-class Note:
+class Note(Struct, frozen=True):
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
     kind: Literal["stub", "pinned_text", "exact_values", "client_instructions"]
@@ -80,8 +75,7 @@ class Note:
     tokens: int
 
 
-@value
-class Recalled:
+class Recalled(Struct, frozen=True):
     """A message of Steno's own that quotes passages of others which are left out or shortened: see `recall`."""
 
     messages: tuple[int, ...]
@@ -90,16 +84,14 @@ class Recalled:
     tokens: int
 
 
-@value
-class Summary:
+class Summary(Struct, frozen=True):
     chunk: SummaryChunk
 
 
 Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summary
 
 
-@value
-class Pins:
+class Pins(Struct, frozen=True):
     """What stays in every payload, whatever is done to the rest."""
 
     positions: tuple[int, ...] = ()
@@ -108,8 +100,7 @@ class Pins:
     """The operator's own text, after the copies."""
 
 
-@value
-class Costs:
+class Costs(Struct, frozen=True):
     """The uncalibrated estimate of a prompt, by its parts."""
 
     messages: Sequence[int]
@@ -311,8 +302,7 @@ ACTIONS = (
 )
 
 
-@value
-class View:
+class View(Struct, frozen=True):
     """The payload in order, after the instructions, which always come first and whole."""
 
     parts: tuple[Part, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut
 from app.providers.transport.reading import AnswerReading, GarbledAnswer
@@ -29,8 +30,7 @@ _TICK = 0.001
 """The loop's clock has milliseconds: a timer may fire so much early."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """In seconds, each for one phase."""
 
     connect: float

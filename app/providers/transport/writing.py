@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from app.core.values import value
+from msgspec import Struct
+
 from app.errors import UpstreamDisconnected
 
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -16,8 +17,7 @@ _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 """Methods that change nothing, so that a request may be sent twice (RFC 9110, section 9.2)."""
 
 
-@value
-class WrittenHead:
+class WrittenHead(Struct, frozen=True):
     """A request line and headers with the blank line after them."""
 
     head: bytes

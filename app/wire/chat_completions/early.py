@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.wire import sse
 from app.wire.format import EventShape
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkHead:
+class ChunkHead(Struct, frozen=True):
     """What all chunks of one stream have in common."""
 
     id: str
@@ -27,8 +26,7 @@ class ChunkHead:
         return {name: msgspec.json.encode(value) for name, value in values.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionEvents:
+class CompactionEvents(Struct, frozen=True):
     """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id.
 
     A member has one type in all of them and in `context`: LangChain.js merges the chunks of a stream, and throws where

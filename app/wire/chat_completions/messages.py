@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from app.wire import sse
 from app.wire.format import EventShape
@@ -15,8 +15,7 @@ from app.wire.members import RawObject
 PING = sse.event(b'{"type": "ping"}', "ping")
 
 
-@dataclass(frozen=True, slots=True)
-class MessageEvents:
+class MessageEvents(Struct, frozen=True):
     """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id.
 
     All clients take a `ping` anywhere, with further members too; more of them show what stands in a `message_start`.

@@ -8,11 +8,12 @@ gone they wait for the next such place. And a history begins with a user's messa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind
 from app.core.view.view import Altered, Conversation, Pinned, Summary, Verbatim, View
@@ -33,8 +34,7 @@ from app.wire.rendering import placed
 OPENER = "[Earlier messages of this conversation are left out here.]"
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     raw: bytes
     role: str
     index: int | None = None

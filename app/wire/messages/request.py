@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.bodies import declared_in, source_of
 from app.wire.echoes import echoed_in
@@ -59,8 +59,7 @@ LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
 
 
-@value
-class MessagesRequest:
+class MessagesRequest(Struct, frozen=True):
     """A request as far as Steno reads it; the bytes stay the client's."""
 
     choices: ClassVar[int] = 1

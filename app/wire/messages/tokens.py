@@ -6,8 +6,9 @@ Amounts are Claude's own tokens. An estimate is in those of o200k_base, of which
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from app.core.tokens.calibration import claude_version, whole_ratio
 from app.core.tokens.pictures import Area, Pages

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from time import time
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind
 from app.wire.format import Headers, WireRequest
@@ -79,8 +80,7 @@ class ResponsesCompaction:
         return CompactionBehind(_own(request))
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionBehind:
+class CompactionBehind(Struct, frozen=True):
     """An item behind all others. Not where the answer calls tools: what is open cannot be compacted."""
 
     request: ResponsesRequest

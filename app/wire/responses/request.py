@@ -7,15 +7,15 @@ their key. What a provider keeps itself, or is asked to compact itself, is hande
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.values import value
 from app.wire.beginnings import Beginnings
 from app.wire.bodies import declared_in, source_of
 from app.wire.echoes import echoed_in
@@ -44,8 +44,7 @@ CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 """What Codex asks a model with that does not compact by itself."""
 
 
-@value
-class ResponsesRequest:
+class ResponsesRequest(Struct, frozen=True):
     """A request as far as Steno reads it; the bytes stay the client's."""
 
     choices: ClassVar[int] = 1

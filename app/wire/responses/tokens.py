@@ -7,8 +7,9 @@ Measured on prompts whose size the providers reported (docs/estimates.md).
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from app.core.tokens.pictures import Pages
 from app.core.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, rules_for
