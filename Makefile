@@ -41,12 +41,15 @@ HOST =
 SECONDS = 60
 RATE = 100
 
+# Some machines set it: then every process of a test run would compile all tests anew.
+export PYTHONDONTWRITEBYTECODE =
+
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format generate lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
+.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format generate lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -107,9 +110,13 @@ corpus: dev-env ## record what goes over the wire in a thousand cases; options: 
 		$(if $(TREE),--tree '$(TREE)') $(if $(START),--start '$(START)')
 	$(if $(WITH),$(VENV)/python -m lab.benchmarks.corpus compare '$(WITH)' '$(OUT)')
 
-test: dev-env ## all tests; options: PYTEST_ARGS='-k lease'
+test: dev-env ## the tests of a change; options: PYTEST_ARGS='-k lease' SEED=7 (what is sampled, and the order)
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	@$(VENV)/python -m pytest $(PYTEST_ARGS)
+	@$(VENV)/python -m pytest $(if $(SEED),--randomly-seed $(SEED)) $(PYTEST_ARGS)
+
+test-all: dev-env ## all tests, as before a release: in browsers and wheels, long replays, chaos; options: as of `make test`
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	@$(VENV)/python -m pytest --all $(if $(SEED),--randomly-seed $(SEED)) $(PYTEST_ARGS)
 
 properties: dev-env ## the property tests, forty times as long
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/unit -k "properties or members or sse" --timeout 3600 $(PYTEST_ARGS)
@@ -120,7 +127,7 @@ coverage: dev-env ## the unit tests, which have to cover app/core to the last br
 
 schema: dev-env ## what is sent to the REST interface by its schema and beside it: 400 requests a route, no 5xx
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
 
 mutants: dev-env ## change the code in N places and see whether a test fails; options: N=200 SEED=7 ONLY=app/core JOBS=1 MUTANTS_ARGS=--again
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -136,10 +143,10 @@ recordings: dev-env ## record the streams in docs/streams anew, in each format a
 
 presets: dev-env ## every preset over recorded conversations, in every format
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/e2e/presets tests/e2e/test_replay.py -k preset $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/e2e/presets tests/e2e/test_replay.py -k preset $(PYTEST_ARGS)
 
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
-	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest tests/integration/test_lease_model.py $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/integration/test_lease_model.py $(PYTEST_ARGS)
 
 waiters: dev-env ## how soon 200 requests go on once the summary they wait for is made
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -154,9 +161,9 @@ fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time i
 
 faults: dev-env ## every fault of database, provider and summariser, then random ones; options: FAULTS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/faults tests/e2e/test_disconnect_matrix.py tests/e2e/test_faults.py \
+	FAULTS=$(FAULTS) $(VENV)/python -m pytest --all tests/faults tests/e2e/test_disconnect_matrix.py tests/e2e/test_faults.py \
 		tests/e2e/test_processes.py tests/e2e/test_outages.py -k "not random" $(PYTEST_ARGS)
-	FAULTS=$(FAULTS) $(VENV)/python -m pytest tests/e2e/test_faults.py -k random
+	FAULTS=$(FAULTS) $(VENV)/python -m pytest --all tests/e2e/test_faults.py -k random
 
 hostile: dev-env ## hostile bodies, answers, headers and connections beside a victim; options: SHAPES='header *' SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -168,15 +175,15 @@ chaos: dev-env ## kill, pause and cut off four processes and their database; opt
 
 poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	POISONING=1 $(VENV)/python -m pytest tests/e2e/test_poisoning.py $(PYTEST_ARGS)
+	POISONING=1 $(VENV)/python -m pytest --all tests/e2e/test_poisoning.py $(PYTEST_ARGS)
 
 thinking: dev-env ## a thousand histories whose thinking is bound to its prefix, and what is harder; options: HISTORIES=1000
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest tests/e2e/test_messages_thinking.py $(PYTEST_ARGS)
+	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest --all tests/e2e/test_messages_thinking.py $(PYTEST_ARGS)
 
 histories: dev-env ## hostile histories in three formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest \
+	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest --all \
 		tests/e2e/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
 
 rules: dev-env ## a rule that is set early, through five compactions, among what only looks like rules; options: CONVERSATIONS=500 SERVED=40 SEED=0
@@ -191,7 +198,7 @@ clients: dev-env ## clients that are not among our dependencies, installed into 
 	@.clients/venv/bin/pip install -qq --requirement tests/clients/requirements.txt
 	@test -d .clients/older || $(VENV)/python -m venv .clients/older
 	@.clients/older/bin/pip install -qq --requirement tests/clients/requirements-older.txt
-	$(VENV)/python -m pytest tests/e2e/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
+	$(VENV)/python -m pytest --all tests/e2e/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
 
 agents: dev-env ## Claude Code and Codex themselves, through five compactions each, without a network; needs npm, ip and unshare; options: AGENTS="claude codex"
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -205,7 +212,7 @@ soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors g
 
 isolation: dev-env ## several tenants with the same names and each other's ids, on both databases; options: OPERATIONS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest tests/e2e/test_isolation.py -n0 -s
+	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest --all tests/e2e/test_isolation.py -n0 -s
 
 statements: dev-env ## statements and transactions that a request below the trigger costs PostgreSQL; options: RATE=100 SECONDS=20
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -302,7 +309,7 @@ wheel: dev-env ## build dist/steno-*.whl, to install Steno on another machine
 
 installs: dev-env ## each documented way to install Steno, with its packages from the registry, into fresh environments; and try it
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	CLEAN=1 $(VENV)/python -m pytest tests/e2e/test_installs.py -n 0
+	CLEAN=1 $(VENV)/python -m pytest --all tests/e2e/test_installs.py -n 0
 
 image: dev-env ## build the container image without Docker and try it: see scripts/build_image.sh; as root
 	sh scripts/build_image.sh

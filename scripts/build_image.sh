@@ -49,7 +49,7 @@ try_image() { # what it holds and how it runs: tests/e2e/test_image.py
     container=$(buildah from "$image")
     buildah inspect --type image "$image" > "$work/image.json"
     IMAGE_ROOT=$(buildah mount "$container") IMAGE_CONFIG=$work/image.json \
-        .venv/bin/python -m pytest tests/e2e/test_image.py -n 0 -q || { buildah rm "$container"; exit 1; }
+        .venv/bin/python -m pytest --all tests/e2e/test_image.py -n 0 -q || { buildah rm "$container"; exit 1; }
     buildah rm "$container"
 }
 

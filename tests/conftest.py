@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.databases", "tests.payloads", "tests.shortcuts", "tests.unit.providers"]
+pytest_plugins = ["tests.databases", "tests.payloads", "tests.sampling", "tests.shortcuts", "tests.unit.providers"]
 
 # No deadline: how busy the machine is is not what a property is about. `make properties` looks much longer.
 settings.register_profile("quick", max_examples=50, deadline=None)

@@ -57,9 +57,9 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/steno.db"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.sampled(0.1)), "sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Each of the three in turn."""
+    """Each of the three in turn; memory is SQLite as well, and a tenth of its tests are played."""
     return "memory" if request.param == "memory" else str(request.getfixturevalue(f"{request.param}_url"))
 
 

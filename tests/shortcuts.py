@@ -1,11 +1,14 @@
-"""What most tests wait for and none is about, done sooner or once: uvicorn's ticks, certificates, migrations."""
+"""What most tests wait for and none is about, done sooner or once: ticks, certificates, token tables, migrations."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpcore2
 import pytest
@@ -13,6 +16,9 @@ import uvicorn.server
 from sqlalchemy import Connection, event
 
 from app.store import migrations
+from app.tokens import tables, tokenizer
+
+TABLES = Path(__file__).parents[1] / ".tables"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,8 +42,22 @@ def _certificates_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _token_tables_verified_once() -> Iterator[None]:
+    """Every Steno and every simulator would hash the checkout's five megabytes anew."""
+    verify = tables.is_in
+    known = cache(verify)
+
+    def is_in(folder: Path, encoding: str) -> bool:
+        return (known if folder == TABLES else verify)(folder, encoding)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer, "is_in", is_in)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _migrations_by_heart() -> Iterator[None]:
-    """Alembic migrates the first empty database of a kind; each further one is sent the same statements, sooner."""
+    """Alembic migrates the first empty database of a kind; each further one is sent the same statements at once."""
     learned: dict[str, list[str]] = {}
 
     def run(connection: Connection, revision: str) -> None:
@@ -47,16 +67,31 @@ def _migrations_by_heart() -> Iterator[None]:
         elif kind not in learned:
             learned[kind] = _statements_of(run_alembic, connection, revision)
         else:
-            for statement in learned[kind]:
-                connection.exec_driver_sql(statement)
+            _send(connection, learned[kind])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrations, "_run", run)
+        patch.setattr(migrations, "_scripts", cache(migrations._scripts))
         yield
 
 
 run_alembic = migrations._run
 """For tests of the migrations themselves."""
+
+
+def _send(connection: Connection, statements: list[str]) -> None:
+    """In one go, not with a wait for each answer."""
+    raw: Any = connection.connection.dbapi_connection
+    if connection.dialect.name == "postgresql":
+        raw.run_async(lambda driver: driver.execute(";\n".join(statements)))
+        return
+
+    def execute(driver: sqlite3.Connection) -> None:
+        for statement in statements:
+            driver.execute(statement)
+
+    # In the thread of the connection; `executescript` would commit first.
+    raw.run_async(lambda driver: driver._execute(execute, driver._conn))
 
 
 def _statements_of(work: Callable[..., None], connection: Connection, *arguments: object) -> list[str]:

@@ -42,6 +42,8 @@ TRIP, SHORT, FORKED = "support-trip", "short-hello", "team/ops #7 <b>"
 KEY = "sk-somebody-with-a-key"
 OF_KEY = "with-a-key"
 """The conversation of whoever holds it."""
+NAMES = "[data-list] .named code"
+"""Where a page lists the names of conversations."""
 SECRET_WORD = "zirconium"
 """Stands in its summaries alone."""
 

@@ -1,4 +1,4 @@
-"""The inspector as people use it: with a mouse, with the keyboard alone, on a telephone, in both themes."""
+"""The inspector as people use it: with a mouse, on a telephone, in both themes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.browser.axe import findings
 from tests.browser.conftest import (
     FORKED,
     KEY,
+    NAMES,
     OF_KEY,
     PHONE,
     SECRET_WORD,
@@ -20,7 +21,7 @@ from tests.browser.conftest import (
     fits_its_width,
 )
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.release, pytest.mark.asyncio(loop_scope="session")]
 
 PAGES = (
     "/",
@@ -31,7 +32,6 @@ PAGES = (
     "/ui/sign-in",
     "/ui/nothing-here",
 )
-NAMES = "[data-list] .named code"
 LIGHTNESS = "Number(getComputedStyle(document.body).backgroundColor.match(/[\\d.]+/)[0])"
 
 
@@ -68,29 +68,6 @@ async def test_the_theme_is_switched_and_stays(open_page: OpenPage) -> None:
     await expect(switch).to_have_text("Theme: dark")
     await page.goto("/ui/conversations")
     assert await page.evaluate(LIGHTNESS) < 60
-
-
-async def test_the_keyboard_alone_leads_to_a_conversation_and_back(open_page: OpenPage) -> None:
-    page = await open_page("/ui")
-    await page.keyboard.press("Tab")
-    await expect(page.get_by_text("Skip to content")).to_be_focused()
-    await page.keyboard.press("/")
-    await expect(page.locator("#find")).to_be_focused()
-    await page.keyboard.type("trip")
-    await page.keyboard.press("Enter")
-    await page.wait_for_url("**/ui/conversations?q=trip")
-    assert await page.locator(NAMES).all_text_contents() == [TRIP]
-    await page.keyboard.press("g")
-    await page.keyboard.press("c")
-    await page.wait_for_url("**/ui/conversations")
-    rows = page.locator("[data-list] [data-open]")
-    await page.keyboard.press("j")
-    await page.keyboard.press("j")
-    await expect(rows.nth(1)).to_be_focused()
-    await page.keyboard.press("k")
-    await expect(rows.nth(0)).to_be_focused()
-    await page.keyboard.press("Enter")
-    await page.wait_for_url("**/ui/conversations/*")
 
 
 async def test_the_list_is_searched_filtered_and_sorted(open_page: OpenPage) -> None:

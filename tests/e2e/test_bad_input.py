@@ -108,6 +108,7 @@ def _start(server: RunningServer) -> Steno:
     return running.start(server.url, {})
 
 
+@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("preset", PRESET_NAMES)
 def test_odd_histories_end_in_an_answer_or_the_providers_own_error(

@@ -14,6 +14,8 @@ import pytest
 from tests.e2e.commands import ROOT, environment, until
 
 SECONDS, SEED = 15, 7
+pytestmark = pytest.mark.release
+
 PATIENCE = 400.0
 """A busy machine takes its time to start processes: the disturbances alone are timed."""
 

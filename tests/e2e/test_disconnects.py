@@ -343,14 +343,14 @@ def test_many_slow_answers_at_once_do_not_wait_for_each_other(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
     """K1: as many connections as there are requests."""
-    scripted.default = (0.5, answer())
+    scripted.default = (1.0, answer())
     steno = before_scripted()
     began = time.monotonic()
     connections = [socket.create_connection((steno.server.host, steno.server.port), timeout=10) for _ in range(40)]
     for connection in connections:
         connection.sendall(request_bytes(chat()))
     assert {read_answer(connection).status for connection in connections} == {200}
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     for connection in connections:
         connection.close()
     assert scripted.connections == 40

@@ -1,6 +1,7 @@
 """Thinking that is bound to its prefix: whatever is done to a conversation, its provider refuses nothing of it.
 
-A few histories here; `make thinking` plays a thousand, and fifty each of what is harder.
+What one request shows is tested on every change, histories before a release; `make thinking` plays a thousand, and
+fifty each of what is harder.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SIDE_BY_SIDE = 6
 TABLES = Path(__file__).parents[2] / ".tables"
 WIDE = 200_000
 THINKING = {"type": "enabled", "budget_tokens": 1_024}
-STEADY = HISTORIES or 6
+STEADY = HISTORIES or 2
 HARDER = HISTORIES // 20 or 4
 BATCH = 50
 BUSY_TURNS = TURNS if HISTORIES else 5
@@ -97,6 +98,7 @@ def batched(thinkers: Sequence[Thinker]) -> Iterator[Sequence[Thinker]]:
     return (thinkers[start : start + BATCH] for start in range(0, len(thinkers), BATCH))
 
 
+@pytest.mark.release
 def test_no_thought_is_refused_to_a_client_that_goes_back_or_switches_thinking_and_compaction_off(
     simulator: Simulator, steno: StartSteno
 ) -> None:
@@ -108,6 +110,7 @@ def test_no_thought_is_refused_to_a_client_that_goes_back_or_switches_thinking_a
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("model", READINGS)
 @pytest.mark.parametrize("capricious", [False, True], ids=["steady", "capricious"])
 def test_no_thought_is_refused_after_compactions_in_mid_turn_whichever_prompt_it_is_bound_to(
@@ -122,6 +125,7 @@ def test_no_thought_is_refused_after_compactions_in_mid_turn_whichever_prompt_it
     assert sum(thinker.compactions for thinker in thinkers) >= len(thinkers)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("capricious", [False, True], ids=["steady", "capricious"])
 def test_processes_that_serve_a_conversation_in_turns_know_what_the_others_sent(
     simulator: Simulator, steno: StartSteno, postgres_url: str, capricious: bool
@@ -274,6 +278,7 @@ def test_a_client_that_wants_to_be_told_of_thoughts_that_do_not_fit_is_told(
     assert "bound to a different conversation" in answered.json["error"]["message"]
 
 
+@pytest.mark.release
 # Connections that the fault cut in mid-handshake are closed by the collector, at any time.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ ON_NODE = [
 ]
 OF_PYTHON = ["langchain", "langchain stream", "pydantic-ai", "pydantic-ai stream"]
 
-pytestmark = pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")
+pytestmark = [pytest.mark.release, pytest.mark.skipif(not INSTALLED.exists(), reason="make clients installs them")]
 
 
 @pytest.fixture

@@ -35,9 +35,9 @@ from tests.e2e.running import StartSteno, Steno
 from tests.faults.proxy import FaultProxy
 
 RESTARTS = 20 if os.environ.get("FAULTS") else 3
-BOUND_SECONDS = 0.25
+BOUND_SECONDS = 1.0
 """Of one database call; a request makes two before it does without: whose it is, and what is stored of it."""
-BUSY_SECONDS = 2.0
+BUSY_SECONDS = 4.0
 """What a busy machine may add to a request."""
 KEY = b"authorization: Bearer sk-test"
 

@@ -10,6 +10,8 @@ from lab.benchmarks import poc
 from lab.benchmarks.poc import PROBES, TOPICS, Course
 from tests.e2e import running
 
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:

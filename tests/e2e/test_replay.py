@@ -70,7 +70,9 @@ def agents(folder: Path, number: int, length: int) -> list[Recording]:
 # Written for the tests
 
 
-@pytest.mark.parametrize(("window", "fewest", "folds"), [(8_000, 3, 1), (16_000, 1, 0)])
+@pytest.mark.parametrize(
+    ("window", "fewest", "folds"), [(8_000, 3, 1), pytest.param(16_000, 1, 0, marks=pytest.mark.release)]
+)
 def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, folds: int) -> None:
     tally = replayed(agents(tmp_path, 14, 14), window)
     assert not tally.violations
@@ -81,6 +83,7 @@ def test_chained_agents_lose_nothing(tmp_path: Path, window: int, fewest: int, f
     assert tally.tokens_forwarded + tally.summary_tokens < 0.7 * tally.tokens_direct
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("window", "fewest", "recalls", "kept"), [(8_000, 3, False, 0.95), (8_000, 3, True, 0.93), (16_000, 1, True, 0.95)]
 )
@@ -97,6 +100,7 @@ def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int, recal
 # Presets
 
 
+@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize("preset", PRESET_NAMES)
 def test_no_preset_leaves_out_what_it_does_not_name(tmp_path: Path, preset: str) -> None:
     tally = replayed(agents(tmp_path, 10, 10), 6_000, preset)
@@ -129,6 +133,7 @@ def said_in(written: str, recordings: list[Recording]) -> list[Recording]:
     return [converted(recording, FORMATS[written]) for recording in recordings]
 
 
+@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize(("preset", "written"), EACH_IN_ALL if LONG else EACH_IN_ONE)
 def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: str, written: str) -> None:
     tally = replayed(said_in(written, agents(tmp_path, 6, 6)), 5_000, preset)
@@ -142,6 +147,7 @@ def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: st
         assert tally.errors == 0
 
 
+@pytest.mark.release
 def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path) -> None:
     talks = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=20)))
     chat, *others = (replayed(said_in(written, talks), 5_000) for written in ("chat_completions", *OTHER_FORMATS))
@@ -169,6 +175,7 @@ def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path
 # Recorded elsewhere
 
 
+@pytest.mark.release
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
 @pytest.mark.parametrize(
     ("file", "length", "most", "written"),
@@ -186,6 +193,7 @@ def test_real_conversations_lose_nothing(file: str, length: int, most: int, writ
     assert most <= tally.prefix_breaks <= tally.compactions
 
 
+@pytest.mark.release
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
 @pytest.mark.parametrize("preset", PRESET_NAMES if LONG else ("default", "librechat", "openclaw-adaptive"))
 def test_no_preset_loses_anything_of_a_real_conversation_without_saying_so(preset: str) -> None:
@@ -207,6 +215,7 @@ def test_questions_in_other_words_are_many_and_of_several_kinds() -> None:
     assert all((each["category"] == "multi-hop") == (len(each["evidence"]) > 1) for each in asked)
 
 
+@pytest.mark.release
 @pytest.mark.skipif(not REAL_DATA.is_dir(), reason=f"there are no real recordings in {REAL_DATA}")
 def test_questions_in_other_words_share_no_long_word_with_their_evidence() -> None:
     asked = with_questions(read_recordings(REAL_DATA / "locomo.jsonl"), PARAPHRASED)

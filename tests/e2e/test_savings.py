@@ -13,6 +13,8 @@ from lab.benchmarks.savings import BILLINGS, LARGER, Pair, agent, play
 BY_NAME = {billing.name: billing for billing in BILLINGS}
 TOKENS = 20_000
 
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

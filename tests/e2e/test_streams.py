@@ -903,9 +903,8 @@ def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, s
     """A plain request waits less than the client says it will, then goes on without; the summary is kept."""
     simulator.next_summary(delay=4.0)
     served = steno()
-    began = time.monotonic()
     answered = post(served.url, chat(LONG), b"x-stainless-read-timeout: 0.5")
-    assert time.monotonic() - began < 3.5
+    assert [each.finished_at for each in simulator.summaries] == [None]
     assert answered.header("x-context-reason") == "summary_takes_too_long"
     simulator.wait_for(lambda records: any(each.kind == "summary" and each.finished_at for each in records))
     assert post(served.url, chat(LONG)).header("x-context-status") == "summarized"

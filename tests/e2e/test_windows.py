@@ -37,7 +37,7 @@ def window_of(steno: Steno, messages: Any = HELLO, model: str = MODEL) -> int:
 
 def becomes(steno: Steno, window: int) -> bool:
     """Whether the window is so before long: an answer is learnt from after it was given."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while (now := window_of(steno)) != window and time.monotonic() < deadline:
         time.sleep(0.02)
     return now == window
@@ -115,7 +115,7 @@ def test_a_list_that_hangs_delays_no_request_by_more_than_a_second(
         assert answered.header("x-context-window") == "128000"
         return time.monotonic() - began
 
-    assert seconds() < WAIT_SECONDS + 2
+    assert seconds() < WAIT_SECONDS + 10
     assert min(seconds() for _ in range(3)) < WAIT_SECONDS
 
 

@@ -159,7 +159,7 @@ async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStor
 
 async def test_reads_do_not_wait_for_a_writer(open_store: OpenStore, shared_url: str) -> None:
     """A flush of another process holds the write lock; a request's look-up goes on."""
-    store = open_store(shared_url, timeout=0.5)
+    store = open_store(shared_url)
     await store.start()
     async with store._database.writing() as connection:
         await connection.execute(update(conversations).values(messages=1))

@@ -40,6 +40,10 @@ async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
             await asyncio.sleep(0.02)
 
 
+BOUND_SECONDS = 1.0
+"""Of one call, where it matters whether one waits for it: a busy machine does not add as much."""
+
+
 async def seconds_refused(call: Awaitable[object]) -> float:
     began = time.monotonic()
     with pytest.raises(StoreUnavailable):
@@ -50,11 +54,11 @@ async def seconds_refused(call: Awaitable[object]) -> float:
 async def test_unreachable_database_does_not_keep_steno_from_starting(open_store: OpenStore, gate: FaultProxy) -> None:
     """It says why, refuses at once, and is migrated and used as soon as it appears."""
     gate.inject("refuse")
-    store = open_store(gate.url, 0.25)
+    store = open_store(gate.url, BOUND_SECONDS)
     await store.start()
     assert (store.state, store.reason) == ("degraded", "the database cannot be reached (Connection refused)")
     for call in REQUEST_PATH.values():
-        assert await seconds_refused(call(store)) < 0.1
+        assert await seconds_refused(call(store)) < BOUND_SECONDS / 2
     store.record(seen())
     gate.heal()
     assert await store.wait_ready(20)
@@ -81,14 +85,14 @@ async def test_silent_database_holds_no_request_longer_than_the_bound(
     open_store: OpenStore, gate: FaultProxy, name: str
 ) -> None:
     """Neither on a connection that is open nor on one that would have to be made."""
-    store = open_store(gate.url, 0.25)
+    store = open_store(gate.url, BOUND_SECONDS)
     await store.start()
     await REQUEST_PATH[name](store)
     gate.inject("black hole")
     calls = [seconds_refused(REQUEST_PATH[name](store)) for _ in range(2)]
     took = await asyncio.gather(*calls)
-    assert min(took) > 0.2
-    assert max(took) < 0.45
+    assert min(took) > BOUND_SECONDS * 0.9
+    assert max(took) < BOUND_SECONDS * 1.9
 
 
 async def test_error_that_nobody_foresaw_is_not_the_last_try_to_connect() -> None:
@@ -127,14 +131,14 @@ async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
 
 async def test_breaker_spares_requests_the_wait_and_closes_by_itself(open_store: OpenStore, gate: FaultProxy) -> None:
     """Three failures in a row open it; a probe, not a request, finds out that all is well."""
-    store = open_store(gate.url, 0.25)
+    store = open_store(gate.url, BOUND_SECONDS)
     store._guard._open_seconds = 0.5
     await store.start()
     gate.inject("black hole")
     for _ in range(3):
         await seconds_refused(store.heads(TENANT, [digest(1)]))
     assert store.state == "degraded"
-    assert await seconds_refused(store.heads(TENANT, [digest(1)])) < 0.05
+    assert await seconds_refused(store.heads(TENANT, [digest(1)])) < BOUND_SECONDS / 2
     gate.heal()
     await until(lambda: store.state == "ok")
     assert await store.heads(TENANT, [digest(1)]) == []
@@ -404,11 +408,11 @@ async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
     open_store: OpenStore, sqlite_url: str
 ) -> None:
     """SQLite waits up to five seconds for the write lock, in a thread that nobody waits for."""
-    store, other_process = open_store(sqlite_url, 0.25), open_store(sqlite_url)
+    store, other_process = open_store(sqlite_url, BOUND_SECONDS), open_store(sqlite_url)
     await store.start()
     async with other_process._database.writing():
         took = await seconds_refused(store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
-    assert took < 0.45
+    assert took < BOUND_SECONDS * 1.9
     await store._guard.abandoned_calls(10)
     assert isinstance(await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
 
@@ -418,14 +422,14 @@ async def test_crowd_before_connections_that_are_all_in_use_waits_no_longer_than
     open_store: OpenStore, postgres_url: str
 ) -> None:
     """Waiting for one of five connections counts as waiting for the database; afterwards all five are free again."""
-    store = open_store(postgres_url, 0.25)
+    store = open_store(postgres_url, BOUND_SECONDS)
     store._guard._open_seconds = 0.5
     await store.start()
     async with AsyncExitStack() as held:
         for _ in range(SMALL_POOL):
             await held.enter_async_context(store._database.reading())
         took = await asyncio.gather(*(seconds_refused(store.heads(TENANT, [digest(n)])) for n in range(500)))
-    assert max(took) < 1.5
+    assert max(took) < BOUND_SECONDS * 6
     await until(lambda: store.state == "ok")
     await store._guard.abandoned_calls(10)
     assert await store.heads(TENANT, [digest(1)]) == []
