@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -356,21 +357,34 @@ def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno
     until(lambda: len(calls_of(proxy, "summary")) == 1)
 
 
-@pytest.mark.parametrize(
-    "background",
-    [{"enabled": False}, {"tokens_per_hour": 100_000_000}],
-    ids=["off", "too slow"],
-)
-def test_nothing_is_made_ahead_where_the_settings_say_so(
-    steno: StartSteno, simulator: Simulator, background: dict[str, Any]
-) -> None:
-    proxy = steno(compaction={"background": background})
+def test_nothing_is_made_ahead_where_the_settings_say_so(steno: StartSteno, simulator: Simulator) -> None:
+    proxy = steno(compaction={"background": {"enabled": False}})
     grow(proxy)
     ask(proxy, FIRING - 1)
     until(lambda: settled(proxy))
     assert not simulator.summaries
     assert ask(proxy, FIRING)["status"] == "summarized"
     until(lambda: len(calls_of(proxy, "summary")) == 1)
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_hour", "reason"), [(10_000, None), (1_000, "summary_in_background")], ids=["too slow", "fast enough"]
+)
+def test_a_conversation_has_to_come_back_at_the_pace_that_the_settings_say(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch, tokens_per_hour: int, reason: str | None
+) -> None:
+    """It sends one request an hour, of about 5,000 tokens."""
+    proxy = steno(compaction={"background": {"tokens_per_hour": tokens_per_hour}})
+    monkeypatch.setattr(proxy.services.background._paces, "_clock", hours().__next__)
+    grow(proxy)
+    for number in range(SOFT + 1, FIRING):
+        ask(proxy, number)
+    assert ask(proxy, FIRING)["reason"] == reason
+
+
+def hours() -> Iterator[float]:
+    """A clock that is read once an hour."""
+    return (3_600.0 * hour for hour in itertools.count())
 
 
 @pytest.mark.parametrize("options", [{"compaction": False}, {"preset": "rolling"}, {"preset": "sliding-window"}])

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from app.compaction.summariser import Prefix, Route, Summariser
@@ -365,7 +366,7 @@ async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
         async with upstream.completion(CHAT_COMPLETIONS.path, body, headers, 10) as answering:
             assert answering.status == 200
         prefix = Prefix(tuple(history), {"tools": b"[%b]" % json.dumps(tool).encode()})
-        asked = replace(request(), transcript="")
+        asked = structs.replace(request(), transcript="")
         marked = [replace(route, headers=HEADERS) for route in routes]
         answer = await summariser().ask(asked, marked, prefix, monotonic() + PATIENCE, TENANT)
     assert isinstance(answer, SummaryAnswer)
