@@ -49,7 +49,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format generate lock openapi recordings models wheel installs image clean run-env dev-env migrations plans statements
+.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations plans statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -134,12 +134,9 @@ mutants: dev-env ## change the code in N places and see whether a test fails; op
 	$(VENV)/python -m lab.benchmarks.mutants --number '$(or $(N),200)' --seed '$(or $(SEED),7)' --jobs '$(or $(JOBS),1)' \
 		$(if $(ONLY),--only $(ONLY)) $(MUTANTS_ARGS)
 
-openapi: dev-env ## write docs/openapi.json anew, and the examples in it, from docs/rest.md and docs/streams
-	PYTHONPATH=. $(VENV)/python scripts/write_openapi.py
-
-recordings: dev-env ## record the streams in docs/streams anew, in each format and for each shape of events
+examples: dev-env ## record every answer that docs and schema show anew, and write docs/openapi.json
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m tests.e2e.stream_recordings
+	$(VENV)/python -m tests.e2e.examples
 
 presets: dev-env ## every preset over recorded conversations, in every format
 	@$(VENV)/python scripts/fetch_tables.py .tables

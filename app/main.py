@@ -72,8 +72,7 @@ from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
 from app.proxy.tenants import Tenants
 from app.rest.error_handlers import add_error_handlers
-from app.rest.health import health_router
-from app.rest.metrics import metrics_router
+from app.rest.health import health_router, metrics_router
 from app.rest.routes import ROUTERS
 from app.rest.schema import schema_of
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in

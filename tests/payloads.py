@@ -25,11 +25,12 @@ from app.wire.messages.format import MESSAGES
 from app.wire.responses import format as responses_format
 from app.wire.responses import payload as responses_payload
 from app.wire.responses.format import RESPONSES
+from lab.formats.messages import THINKING
 from lab.simulator.chat_completions import judge as chat_completions
 from lab.simulator.messages import judge as messages
 from lab.simulator.messages.binding import prefix_of
 from lab.simulator.messages.binding import seal as seal_thought
-from lab.simulator.messages.blocks import BETAS, THINKING
+from lab.simulator.messages.blocks import BETAS
 from lab.simulator.refusals import Rejection
 from lab.simulator.responses import judge as responses
 from lab.simulator.responses.sealing import seal as seal_item

@@ -1,4 +1,4 @@
-"""What a page of a conversation can do: pin, compact, edit, undo, delete. Each is a form, and what REST does too."""
+"""Actions on a page of a conversation: pin, compact, edit, undo, delete. Each is a form, and what REST does too."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from app.rest import compact, conversations, edits, pins
 from app.store import StoredConversation
 
 LONGEST_FOCUS = 2_000
-"""Characters."""
+"""Characters of what a compaction is asked to look after."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False, prefix="/ui/conversations/{conversation_id}")
 
 
 @router.post("/pins")
 async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
-    """One message, beside those that are pinned already."""
+    """Pin one message, beside those that are pinned already."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     index, wanted = _index(form.get("message", "")), form.get("pinned") != "no"
     held = {pin.position for pin in await services.store.pins(tenant, id_)}
@@ -42,8 +42,8 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
 
 @router.post("/compact")
 async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
-    """As `POST /context/conversations/{id}/compact` without messages, which takes them from the archive. The key is for
-    this one request."""
+    """Compact as `POST /context/conversations/{id}/compact` without messages does, which takes them from the archive.
+    The key is for this one request."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     asked: dict[str, Any] = {}
     if focus := form.get("focus", "").strip()[:LONGEST_FOCUS]:
@@ -76,7 +76,7 @@ async def _compacted(visit: Visit, conversation: StoredConversation, made: Await
 
 @router.post("/summaries/{summary_id}")
 async def change_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
-    """Another text as a new version, or, where the form says so, no use of it any more."""
+    """Give a summary another text as a new version, or deactivate it where the form says so."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     try:
         if "deactivate" in form:
@@ -113,7 +113,7 @@ async def delete_conversation(visit: TheVisit, conversation: TheConversation, _:
 
 
 def _index(number: str) -> int:
-    """Of a message by its number. Raises `NoSuchPage` for what no form of ours holds."""
+    """Index of a message by its number. Raises `NoSuchPage` for what no form of ours holds."""
     if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number)):
         raise NoSuchPage
     return int(number) - 1

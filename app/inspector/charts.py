@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 WIDTH, HEIGHT = 1_000, 100
-"""Of the drawing. What it measures on the page is the style sheet's."""
+"""Size of the drawing in its own units; the style sheet says what it measures on the page."""
 _FILLED = 0.74
-"""Of a bar's place; the rest parts it from the next one."""
+"""Share of a bar's place that it fills; the rest parts it from the next one."""
 
 
 class Piece(Struct, frozen=True):
     kind: str
-    """Its class, and in the legend."""
+    """CSS class of the piece, and its name in the legend."""
     y: float
     height: float
 
@@ -22,26 +22,26 @@ class Piece(Struct, frozen=True):
 class Bar(Struct, frozen=True):
     x: float
     label: str
-    """What it says when it is pointed at."""
+    """Text that is shown when the bar is pointed at."""
     pieces: Sequence[Piece]
 
 
 class Stacked(Struct, frozen=True):
-    """A bar for each place, made of kinds that stand on each other."""
+    """Bars, one a place, made of kinds that stand on each other."""
 
     bars: Sequence[Bar]
     width: float
-    """Of each bar."""
+    """Width of each bar, in the drawing's units."""
     top: float
-    """What the highest bar comes to."""
+    """Amount of the highest bar."""
     kinds: Sequence[str]
-    """Those that are there at all, the lowest first."""
+    """Kinds that occur, the lowest first."""
     first: str
     last: str
 
 
 def stacked(places: Sequence[tuple[str, str, Mapping[str, float]]], kinds: Sequence[str]) -> Stacked:
-    """`places`: each one's name, what it says when it is pointed at, and its amounts by kind."""
+    """Chart of `places`: each one's name, its text when pointed at, and its amounts by kind."""
     top = max((sum(amounts.values()) for *_, amounts in places), default=0.0)
     step = WIDTH / max(len(places), 1)
     bars = [

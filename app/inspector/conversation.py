@@ -29,18 +29,18 @@ from app.proxy.services import Services
 from app.store import StoredConversation, StoredMessage, UsagePage
 
 TEETH = 200
-"""Requests that the sawtooth shows, and what a narrow screen has room for."""
+"""Number of requests that the sawtooth shows, wide and on a narrow screen."""
 NARROW_TEETH = 40
 CALLS = 3 * TEETH
-"""Records of the ledger that are read for them."""
+"""Records of the ledger that are read for the sawtooth."""
 LONGEST_COMMAND = 100_000
 LONGEST_DOWNLOAD = 64_000_000
-"""Characters of a request that is shown as a command on a page, and in a file."""
+"""Characters of a request that is shown as a command, on a page and in a file."""
 OUTPUT = 1_024
-"""Tokens that the answer to that request may have."""
+"""Tokens that the answer to a request shown as a command may have."""
 SUMMARIES = 20
 MESSAGES = 50
-"""On a page of the timeline, and of the payload."""
+"""Messages on a page of the timeline, and of the payload."""
 DONE: Mapping[str, str] = {
     "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
     "compacted": "The summaries are made and stored, for the next request that needs them.",
@@ -49,13 +49,13 @@ DONE: Mapping[str, str] = {
     "undone": "The last compaction is undone: its messages are sent again, or summarised anew when that is due.",
     "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
 }
-"""What an action came to, said after the redirect."""
+"""Sentences that say after the redirect what an action came to, by its name."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 async def _conversation(visit: TheVisit, conversation_id: Annotated[str, Path()]) -> StoredConversation:
-    """The path comes undecoded from the gate."""
+    """Conversation of the path, which comes undecoded from the gate."""
     name = name_in_path("conversation_id", conversation_id.encode("latin-1"))
     conversation = await visit.services.store.conversation(visit.tenant, name)
     if conversation is None:
@@ -64,24 +64,24 @@ async def _conversation(visit: TheVisit, conversation_id: Annotated[str, Path()]
 
 
 TheConversation = Annotated[StoredConversation, Depends(_conversation)]
-"""Of the tenant whose data are shown; anybody else's is not there."""
+"""Conversation of the tenant whose data are shown; anybody else's is not there."""
 
 
 class Row(Struct, frozen=True):
-    """A message in the timeline."""
+    """Message in the timeline."""
 
     index: int
     fate: Fate | None
-    """None for leading instructions."""
+    """Fate of the message; None for leading instructions."""
     said: Said | None
     tokens: int | None
-    """Of the message as it came."""
+    """Tokens of the message as it came."""
     pinned: bool
-    """From the next request on."""
+    """True where the message is pinned from the next request on."""
 
 
 class Paging(Struct, frozen=True):
-    """Which of the messages a page shows."""
+    """Part of the messages that a page shows."""
 
     first: int
     last: int
@@ -97,7 +97,7 @@ class Paging(Struct, frozen=True):
 
 
 def page_at(wanted: int | None, count: int) -> Paging:
-    """The page that holds a message; the latest one if none is wanted."""
+    """Page that holds a message; the latest one if none is wanted."""
     at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
     first = max(0, at) // MESSAGES * MESSAGES
     return Paging(first, min(first + MESSAGES, count) - 1, count)
@@ -134,8 +134,8 @@ async def page_of(
     problem: str | None = None,
     status: int = 200,
 ) -> Response:
-    """The page, with what an action came to: `done` or a `problem`. `through`: the message up to which its form is to
-    compact."""
+    """Page of a conversation, with what an action came to: `done` or a `problem`. `through`: the message up to which
+    its form is to compact."""
     store, tenant, parts = visit.services.store, visit.tenant, parts_of(conversation)
     ledger = await store.latest_usage(tenant, conversation.id, CALLS)
     summaries = await store.summaries(tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
@@ -164,7 +164,8 @@ async def page_of(
 
 
 def _why(conversation: StoredConversation, parts: Sequence[Mapping[str, Any]], latest: Tooth | None) -> dict[str, Any]:
-    """The plan is of the latest request that had one: those after it went as they came, or as it says."""
+    """Explanation of the latest payload. The plan is of the latest request that had one: those after it went as they
+    came, or as it says."""
     plan = msgspec.json.decode(conversation.plan, type=dict[str, Any]) if conversation.plan else None
     is_latest = plan is not None and latest is not None and plan["request_id"] == latest.request_id
     shown = parts if is_latest else ()
@@ -208,17 +209,17 @@ def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: s
 
 
 def needs_key(services: Services, tenant: str, model: str) -> bool:
-    """Whether the model's upstream has no key of its own to ask for summaries with."""
+    """True where the model's upstream has no key of its own to ask for summaries with."""
     return services.providers.of(model, None, tenant).settings.api_key is None
 
 
 def _newest_first(chunk: SummaryChunk) -> tuple[int, int, int]:
-    """Those of the latest messages first: what one compaction made in parts was stored in any order."""
+    """Summaries with those of the latest messages first: what one compaction made in parts was stored in any order."""
     return -chunk.last_index, -chunk.level, -chunk.version
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
-    """What making a summary took, as far as the latest records have it."""
+    """Cost of making each summary, by its id, as far as the latest records have it."""
     return {
         made.summary_id: stored.record
         for stored in ledger.page.data
@@ -272,7 +273,7 @@ async def read_request(visit: TheVisit, conversation: TheConversation) -> Respon
 
 
 async def _command(visit: Visit, conversation: StoredConversation, longest: int = LONGEST_COMMAND) -> str:
-    """Empty where it is longer, or the archive has not all of it."""
+    """Shell command that repeats a request; empty where it is too long, or the archive has not all of it."""
     services = visit.services
     if not services.keeps_messages:
         return ""
@@ -287,7 +288,7 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
 
 @router.get("/ui/conversations/{conversation_id}/events")
 async def stream_events(visit: TheVisit, conversation: TheConversation) -> Response:
-    """What begins and ends meanwhile: see `live`."""
+    """Stream of what begins and ends meanwhile: see `live`."""
     live, record = visit.inspector.live, visit.request.scope[REQUEST]
     if record.method == "HEAD":  # Nobody would read what holds one of the places.
         return Response(media_type="text/event-stream", headers=HEADERS)

@@ -11,19 +11,19 @@ from app.wire.format import WireFormat
 _BODY_ENDS = "STENO_BODY"
 _LIKE_THE_END = re.compile(f"{_BODY_ENDS}_*")
 _KEYS = {"messages": (b"x-api-key", b"", "ANTHROPIC_API_KEY")}
-"""How a format's clients send their key, where they do it in their own way, and the variable they keep it in."""
+"""Header, prefix and variable of the key, by format, where its clients have their own way."""
 _USUAL_KEY = (b"authorization", b"Bearer ", "OPENAI_API_KEY")
 
 
 def key_header(spoken: WireFormat) -> tuple[bytes, bytes]:
-    """The header in which a format's clients send their key, and what stands before it there."""
+    """Header in which a format's clients send their key, and what stands before the key there."""
     name, before, _ = _KEYS.get(spoken.name, _USUAL_KEY)
     return name, before
 
 
 def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes) -> str:
-    """`base_url`: Steno's scheme, host and port. The body goes in by a here-document: it may be longer than an argument
-    may, and nothing in it means anything to the shell."""
+    """Curl command of a request to `base_url`: Steno's scheme, host and port. The body goes in by a here-document: it
+    may be longer than an argument may, and nothing in it means anything to the shell."""
     name, before, variable = _KEYS.get(spoken.name, _USUAL_KEY)
     named = OWN_HEADERS[0] + b": " + encoded_name(conversation_id)
     headers = [

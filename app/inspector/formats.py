@@ -16,7 +16,7 @@ _DECIMALS = 6
 
 
 def short(number: float | None) -> str:
-    """Three digits or so: 1.25M, 31.4k, 812."""
+    """Number with about three digits: 1.25M, 31.4k, 812."""
     if number is None:
         return DASH
     size = abs(number)
@@ -28,12 +28,12 @@ def short(number: float | None) -> str:
 
 
 def whole(number: float | None) -> str:
-    """Every digit, in groups of three."""
+    """Number with every digit, in groups of three."""
     return DASH if number is None else f"{number:,.0f}"
 
 
 def money(amount: float | None) -> str:
-    """In the prices' currency unit; two digits that say something, at least."""
+    """Amount in the prices' currency unit, with at least two digits that say something."""
     if amount is None:
         return DASH
     size = abs(amount)
@@ -42,7 +42,7 @@ def money(amount: float | None) -> str:
 
 
 def gain(saved: float, currency: str = "") -> str:
-    """What is saved or lost, in words. Of two amounts that are the same but for their rounding, nothing is."""
+    """Saving or loss in words; two amounts that differ by their rounding alone are the same."""
     sign = "$" if currency == DOLLARS else ""
     amount = round(saved, _DECIMALS)
     return f"Cost {sign}{money(-amount)} more than without Steno" if amount < 0 else f"Saved {sign}{money(amount)}"
@@ -55,7 +55,7 @@ def percent(share: float | None) -> str:
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """How long before now, in its largest unit."""
+    """Age of a moment, in its largest unit."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     for size, unit in _STEPS:
         if seconds >= size:
@@ -64,7 +64,7 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def minutes(seconds: float) -> str:
-    """How long to wait, rounded up."""
+    """Wait in minutes, rounded up."""
     whole_minutes = ceil(seconds / 60)
     return f"{whole_minutes} minute{'' if whole_minutes == 1 else 's'}"
 
@@ -74,7 +74,7 @@ def exactly(moment: datetime) -> str:
 
 
 def machine(moment: datetime) -> str:
-    """For the `datetime` of a `<time>`."""
+    """Moment for the `datetime` of a `<time>`."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
@@ -90,13 +90,13 @@ def words(code: str) -> str:
 
 
 def coded(text: str) -> Markup:
-    """What stands between backticks as code, and everything escaped."""
+    """Text with backticks turned into code, and everything escaped."""
     pieces = str(escape(text)).split("`")
     return Markup("".join(f"<code>{each}</code>" if place % 2 else each for place, each in enumerate(pieces)))  # noqa: S704 - escaped
 
 
 def number(index: int) -> int:
-    """Of a message after the instructions, from 1: as Steno's notes count them. REST counts indexes from 0."""
+    """Number of a message after the instructions, from 1, as Steno's notes count them; REST counts indexes from 0."""
     return index + 1
 
 

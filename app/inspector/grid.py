@@ -30,7 +30,7 @@ LABELS: Mapping[Filling, str] = {
     "reserve": "Kept for the answer",
     "free": "Free",
 }
-"""In the order of the payload, and then what is left."""
+"""Labels of the fillings, in the order of the payload, and then of what is left."""
 _OF_PART: Mapping[str, Filling] = {
     "instructions": "instructions",
     "summarized": "summaries",
@@ -43,11 +43,11 @@ _OF_PART: Mapping[str, Filling] = {
     "verbatim": "verbatim",
     "carried": "verbatim",
 }
-"""By the kind of a coverage part; every other kind is a way of leaving something out of a message."""
+"""Filling by the kind of a coverage part; every other kind leaves something out of a message."""
 
 
 class Share(NamedTuple):
-    """How much of the window one kind of content takes."""
+    """Share of the window that one kind of content takes."""
 
     filling: Filling
     tokens: int
@@ -60,15 +60,15 @@ class Share(NamedTuple):
 
 class Grid(Struct, frozen=True):
     window: int
-    """Tokens."""
+    """Size of the window in tokens."""
     shares: tuple[Share, ...]
-    """Those that are not empty. Their tokens add up to the window; without `over`, which is what exceeds it."""
+    """Shares that are not empty. Their tokens add up to the window, without `over`, which is what exceeds it."""
     cells: tuple[Filling, ...]
-    """Row by row; a filling that is there at all has at least one."""
+    """Cells row by row; a filling that occurs has at least one."""
 
     @property
     def runs(self) -> Sequence[tuple[Share, Sequence[tuple[int, int]]]]:
-        """For each share the cells it has, as columns and rows."""
+        """Columns and rows of each share's cells."""
         places: dict[Filling, list[tuple[int, int]]] = {}
         for number, filling in enumerate(self.cells):
             places.setdefault(filling, []).append((number % COLUMNS, number // COLUMNS))
@@ -76,7 +76,8 @@ class Grid(Struct, frozen=True):
 
 
 def grid_of(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) -> Grid:
-    """`parts` as in the coverage, with the provider's tokens. `limit`: what the prompt may use, where that is known."""
+    """Grid of a payload. `parts` as in the coverage, with the provider's tokens. `limit`: what the prompt may use,
+    where that is known."""
     used = payload_shares(parts)
     total = sum(used.values())
     left = max(0, window - total)
@@ -94,7 +95,7 @@ def grid_of(parts: Sequence[Mapping[str, Any]], window: int, limit: int | None) 
 
 
 def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
-    """The tokens of a payload by what they are. They add up to the payload's."""
+    """Tokens of a payload by what they are; they add up to the payload's."""
     found: dict[Filling, int] = {}
     for part in parts:
         filling = _OF_PART.get(part["kind"], "masked")
@@ -113,7 +114,7 @@ def payload_shares(parts: Sequence[Mapping[str, Any]]) -> dict[Filling, int]:
 
 
 def _within(used: Mapping[Filling, int], window: int) -> dict[Filling, int]:
-    """What of the payload lies inside the window: its end is what does not fit."""
+    """Part of the shares that lies inside the window: the payload's end is what does not fit."""
     room, shown = window, dict[Filling, int]()
     for filling in LABELS:
         if filling in used:
@@ -123,7 +124,7 @@ def _within(used: Mapping[Filling, int], window: int) -> dict[Filling, int]:
 
 
 def _cells(shares: Mapping[Filling, int]) -> tuple[Filling, ...]:
-    """By largest remainders, so that the cells add up."""
+    """Number of cells for each share, by largest remainders, so that they add up."""
     total = sum(shares.values())
     if not total:
         shares, total = {"free": 1}, 1

@@ -13,13 +13,13 @@ from app.memory.repeats import Repeats
 
 MOST_GUESSES = 10
 PERIOD_SECONDS = 600.0
-"""In which an address may guess so often."""
+"""Period in which an address has a number of guesses."""
 
 log = structlog.get_logger("steno.inspector")
 
 
 class Guesses:
-    """Of one process. So many replicas allow so many times as much."""
+    """Wrong guesses by address, in one process: several replicas allow several times as many."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class Guesses:
         return self._made.wait(address, self._clock())
 
     def count(self, address: str, guessed: Literal["key", "link"]) -> None:
-        """One that was wrong, or was not looked at any more."""
+        """Count a guess that was wrong, or was not looked at any more."""
         if not (refused := self.wait(address) > 0):
             self._made.add(address, 1, self._clock())
         if (times := self._repeats.again((address, guessed))) is not None:

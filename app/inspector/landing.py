@@ -39,7 +39,7 @@ class ShownUpstream(Struct, frozen=True):
     base_url: str
     formats: str
     path: str
-    """What a client's base URL ends in to have its requests sent there."""
+    """End of a client's base URL that has its requests sent there."""
     state: str
     text: str
 
@@ -83,7 +83,7 @@ def ways(base: str) -> list[Way]:
 
 
 def findings(visit: Visit) -> list[Finding]:
-    """What is wrong, as far as nobody has to be asked for it: as `steno doctor` says it."""
+    """Problems that are known without asking anybody, in the words of `steno doctor`."""
     store = visit.services.store
     found = list(visit.inspector.findings)
     if store.reason is not None:
@@ -103,7 +103,7 @@ def upstream(provider: Provider) -> ShownUpstream:
 
 
 def _state(provider: Provider) -> tuple[str, str]:
-    """By how it answered when it was last asked for its models."""
+    """State of an upstream by how it answered when it was last asked for its models."""
     match provider.windows.latest_told:
         case None:
             return "unknown", "not asked for its models"
@@ -120,7 +120,7 @@ def _state(provider: Provider) -> tuple[str, str]:
 
 
 async def _stored(visit: Visit) -> dict[str, Any]:
-    """What needs the database; nothing of it while that is away."""
+    """Values from the database; none while it is away."""
     store = visit.services.store
     try:
         used = await store.models_used(visit.tenant)
@@ -133,7 +133,7 @@ async def _stored(visit: Visit) -> dict[str, Any]:
 
 
 def windows(visit: Visit, used: Sequence[str]) -> dict[str, Any]:
-    """Of the models that the tenant used, the latest first; the others are counted by where theirs are from."""
+    """Windows of the models that the tenant used, the latest first; the others are counted by their source."""
     known = visit.services.providers.known(visit.tenant, used)
     rows, others = list[ShownWindow](), Counter[str]()
     for name in [*used, *(name for name in known if name not in set(used))]:

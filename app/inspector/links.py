@@ -8,14 +8,14 @@ from hmac import compare_digest
 from time import time
 
 LINK_SECONDS = 24 * 3_600
-"""How long a link opens sessions."""
+"""Seconds for which a link opens sessions."""
 TOKEN_BYTES = 24
-"""Of its seal: 192 bits."""
+"""Bytes of a token's seal: 192 bits."""
 _TOKEN = re.compile(r"(?P<issued>[0-9a-f]{12})(?P<seal>[0-9a-f]{48})", re.ASCII)
 
 
 def operator_token(secret: bytes, issued: int | None = None) -> str:
-    """Good at every worker and every replica. `issued`: milliseconds since 1970; now, if it is left out."""
+    """Token that is good at every worker and every replica. `issued`: milliseconds since 1970; None means now."""
     written = f"{int(1_000 * time()) if issued is None else issued:012x}"
     return (
         written
@@ -24,10 +24,8 @@ def operator_token(secret: bytes, issued: int | None = None) -> str:
 
 
 def issued_at(secret: bytes, token: str) -> int | None:
-    """When the server made this token, in milliseconds since 1970; None if it did not make it.
-
-    Takes a time that says nothing of how much of it is right.
-    """
+    """Milliseconds since 1970 at which the server made this token; None if it did not. It takes a time that does not
+    tell how much of a token is right."""
     read = _TOKEN.fullmatch(token)
     if read is None:
         return None
@@ -41,5 +39,5 @@ def operator_link(secret: bytes, base_url: str) -> str:
 
 
 def inspector_key(secret: bytes) -> bytes:
-    """The inspector's own: what is made with it means nothing elsewhere."""
+    """Key of the inspector alone: what is made with it means nothing elsewhere."""
     return blake2b(secret, digest_size=32, person=b"steno-inspector").digest()

@@ -20,12 +20,12 @@ from app.store import Pulse, StoreUnavailable
 MOST_LISTENERS = 64
 MOST_OF_A_TENANT = 16
 TICK_SECONDS = 0.5
-"""How soon a stream ends when the server is asked to stop."""
+"""Seconds in which a stream ends when the server is asked to stop."""
 LOOK_SECONDS = 2.0
-"""Between two looks at the store."""
+"""Seconds between two looks at the store."""
 KEEP_ALIVE_SECONDS = 15.0
 IDLE_SECONDS = 900.0
-"""Without news a stream ends: a page that nobody looks at any more costs nothing."""
+"""Seconds without news after which a stream ends: a page that nobody looks at costs nothing."""
 _RECONNECT = b"retry: 4000\n\n"
 _KEEP_ALIVE = b":\n\n"
 _IDLE = b"event: idle\ndata: {}\n\n"

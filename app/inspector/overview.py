@@ -28,14 +28,14 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 class Totals(Struct, frozen=True):
-    """A period, as its figures have it."""
+    """Figures of a period."""
 
     answers: DaySums
     summaries: DaySums
 
     @property
     def came(self) -> int:
-        """What would have been sent, had nothing been done."""
+        """Tokens that would have been sent, had nothing been done."""
         return self.answers.prompt + self.answers.saved
 
     @property
@@ -61,7 +61,8 @@ class Totals(Struct, frozen=True):
 
     @property
     def currency(self) -> str:
-        """List prices and providers' bills are in US dollars; what the operator's are in is the operator's to know."""
+        """Currency sign of the amounts: list prices and providers' bills are in US dollars, the operator's own prices
+        in an unknown unit."""
         in_dollars = sum(of.list_priced + of.billed for of in (self.answers, self.summaries))
         return DOLLARS if in_dollars == self.priced else ""
 
@@ -72,7 +73,7 @@ class Counted(Struct, frozen=True):
     name: str
     number: float
     share: float
-    """Of the largest one."""
+    """Share of the largest count, from 0 to 1."""
 
 
 @router.get("/ui")
@@ -108,7 +109,7 @@ def added(sums: Iterable[DaySums]) -> DaySums:
 
 
 def tokens_by_day(usage: UsageDays, days: int) -> Stacked:
-    """What was sent, and on top of it what was saved."""
+    """Chart of what was sent each day, and on top of it what was saved."""
     places = []
     for day, parts in _each_day(usage, days):
         totals = totals_of(parts)
@@ -119,7 +120,7 @@ def tokens_by_day(usage: UsageDays, days: int) -> Stacked:
 
 
 def fates_by_day(usage: UsageDays, days: int) -> Stacked:
-    """Answers by what was done to the context, and those that no provider gave."""
+    """Chart of answers by what was done to the context, and of those that no provider gave."""
     places = []
     for day, parts in _each_day(usage, days):
         amounts = dict.fromkeys((*FATES, FAILED), 0.0)
@@ -133,13 +134,13 @@ def fates_by_day(usage: UsageDays, days: int) -> Stacked:
 
 
 def by_day(usage: UsageDays) -> list[tuple[date, Totals]]:
-    """The same as a table, the latest day first."""
+    """Table of the days, the latest first."""
     days = sorted({each.day for each in usage.days}, reverse=True)
     return [(day, totals_of(each for each in usage.days if each.day == day)) for day in days]
 
 
 def since_start(visit: Visit) -> dict[str, Any]:
-    """What the metrics say: of all tenants, since this Steno was started."""
+    """Counts of all tenants since this Steno was started, from the metrics."""
     visit.services.store.catch_up()
     waits = visit.inspector.counts.sums(WAITS)
     return {
@@ -152,7 +153,7 @@ def since_start(visit: Visit) -> dict[str, Any]:
 
 
 def counted(visit: Visit, family: Family) -> list[Counted]:
-    """Its numbers that are not 0, by the first label; the largest first."""
+    """Numbers of a metric that are not 0, by the first label, the largest first."""
     found = dict.fromkeys(next(iter(family.labels.values())), 0.0)
     for labels, number in zip(family.series, visit.inspector.counts.sums(family), strict=True):
         found[labels[0]] += number
@@ -184,7 +185,7 @@ def calibration_of(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
 
 
 def _each_day(usage: UsageDays, days: int) -> list[tuple[date, list[DayUsage]]]:
-    """Those without a call too."""
+    """Every day of a period, those without a call too."""
     today = datetime.now(UTC).date()
     wanted = [today - timedelta(days=back) for back in reversed(range(days))]
     return [(day, [each for each in usage.days if each.day == day]) for day in wanted]

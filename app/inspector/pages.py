@@ -18,8 +18,8 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing but the inspector's own files, and nothing that stands in a page itself: whatever text of a conversation came
-through unescaped could neither run nor load."""
+"""Content security policy: nothing but the inspector's own files, and nothing inline, so that text of a conversation
+that came through unescaped could neither run nor load."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -48,19 +48,19 @@ class Pages:
         return HTMLResponse(self._environment.get_template(template).render(shown), status, HEADERS)
 
     def file(self, name: str, known: str | None) -> Response | None:
-        """`known`: the tag of what the browser has. None for a file that there is not."""
+        """Answer with a static file; None where there is no such file. `known`: the tag of what the browser has."""
         return self._files.answer(name, known)
 
 
 class StaticFiles:
-    """Read once: they are few and small, and a name that is not among them leads nowhere."""
+    """Static files, read once: they are few and small, and a name that is not among them leads nowhere."""
 
     def __init__(self) -> None:
         self._files = {path.name: path.read_bytes() for path in sorted((HERE / "static").iterdir())}
         self._tags = {name: blake2b(content, digest_size=8).hexdigest() for name, content in self._files.items()}
 
     def address(self, name: str) -> str:
-        """Another one for each content, so that it can be kept for ever."""
+        """Address of a file, another one for each content, so that it can be kept for ever."""
         return f"/ui/static/{name}?{self._tags[name]}"
 
     def answer(self, name: str, known: str | None) -> Response | None:
@@ -78,11 +78,11 @@ class StaticFiles:
 
 
 def segment(text: str) -> str:
-    """One segment of a path, whatever it holds."""
+    """Text as one segment of a path, whatever it holds."""
     return quote(text, safe="")
 
 
 def address(path: str, **parameters: object) -> str:
-    """A path with those parameters that say something."""
+    """Path with those parameters that say something."""
     said = {name: value for name, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(said)}" if said else path

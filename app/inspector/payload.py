@@ -33,17 +33,17 @@ _NOTES = {
 
 
 class Entry(Struct, frozen=True):
-    """A message of the payload, or a part of it of which only the shape is known."""
+    """Message of the payload, or a part of it of which only the shape is known."""
 
     kind: str
-    """As in the coverage."""
+    """Kind of the part, as in the coverage."""
     tokens: int | None
-    """Of the part; None where it holds several messages."""
+    """Tokens of the part; None where it holds several messages."""
     index: int | None = None
-    """Of the message, where it is one of the client's."""
+    """Index of the message, where it is one of the client's."""
     said: Said | None = None
     note: str | None = None
-    """What is to be known about it."""
+    """Remark about the entry."""
     summary_id: str | None = None
 
     @property
@@ -52,14 +52,14 @@ class Entry(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """Of an entry: the part that it belongs to, and where it is one of the client's messages, its index."""
+    """Place of an entry: its part, and its index where it is one of the client's messages."""
 
     part: Mapping[str, Any]
     index: int | None = None
 
 
 def places_of(parts: Sequence[Mapping[str, Any]]) -> list[Place]:
-    """Of all entries, in the order of the payload."""
+    """Places of all entries, in the order of the payload."""
     return [place for part in parts for place in _places(part)]
 
 
@@ -76,7 +76,7 @@ def _places(part: Mapping[str, Any]) -> Iterator[Place]:
 
 
 def stretches_of(places: Sequence[Place]) -> list[tuple[int, int]]:
-    """The messages of the client among them, as first and last of those in a row; instructions are negative."""
+    """First and last index of each run of the client's messages in a row; instructions are negative."""
     stretches: list[tuple[int, int]] = []
     for index in (place.index for place in places if place.index is not None):
         if stretches and index and stretches[-1][1] == index - 1:
@@ -89,7 +89,7 @@ def stretches_of(places: Sequence[Place]) -> list[tuple[int, int]]:
 def entry_of(
     place: Place, archived: Mapping[int, StoredMessage], chunks: Mapping[str, SummaryChunk], formats: Formats
 ) -> Entry:
-    """`archived`: what was kept, by index."""
+    """Entry at a place. `archived`: what was kept, by index."""
     part, index = place.part, place.index
     kind = part["kind"]
     if index is not None:

@@ -20,7 +20,7 @@ Type = Sequence[tuple[str, str]]
 WIDTH = 100
 """Characters of a line of JSON: what fits stands in one."""
 KEY = {"bearer": "authorization: Bearer $OPENAI_API_KEY", "key": "x-api-key: $ANTHROPIC_API_KEY"}
-"""What a command sends: the key under the name that the format's own clients know."""
+"""Header that a command sends the key in, under the name that the format's own clients know."""
 
 _UNSAID = {"description": "", "required": False}
 
@@ -35,7 +35,7 @@ async def show_reference(request: Request, inspector: TheInspector) -> Response:
 
 
 def reference_of(schema: Schema, base: str) -> dict[str, Any]:
-    """What the page shows: the operations by tag, then the schemas that they refer to."""
+    """Contents of the page: the operations by tag, then the schemas that they refer to."""
     operations = list(_operations(schema, base))
     groups = [
         {**tag, "operations": [each for each in operations if each["tag"] == tag["name"]]} for tag in schema["tags"]
@@ -91,7 +91,7 @@ def _content(kind: str, media: Schema) -> dict[str, Any]:
 
 
 def command_of(method: str, path: str, operation: Schema, parameters: Sequence[Schema], base: str) -> str:
-    """For curl, with the examples of the schema."""
+    """Curl command of an operation, with the examples of the schema."""
     known = {each["name"]: each for each in parameters if "example" in each}
     query = []
     for name, each in known.items():
@@ -117,7 +117,7 @@ def members_of(schema: Schema) -> Iterator[dict[str, Any]]:
 
 
 def type_of(schema: Schema) -> Type:
-    """In words, such as "list of Summary or null"."""
+    """Type in words, such as "list of Summary or null"."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return [(name, name)]
@@ -142,7 +142,7 @@ def _joined(types: Sequence[Type]) -> Type:
 
 
 def pretty(value: object, indent: str = "") -> str:
-    """JSON, in which a list or an object stands in one line where it fits."""
+    """Value as JSON, in which a list or an object stands in one line where it fits."""
     line = json.dumps(value, ensure_ascii=False)
     if len(indent) + len(line) <= WIDTH or not isinstance(value, dict | list) or not value:
         return line
@@ -154,7 +154,7 @@ def pretty(value: object, indent: str = "") -> str:
 
 
 def _resolved(schema: Schema, part: Schema) -> Schema:
-    """What a reference stands for."""
+    """Part of the schema that a reference stands for."""
     if "$ref" not in part:
         return part
     _, _, kind, name = part["$ref"].split("/")

@@ -16,4 +16,4 @@ from app.inspector import (
 _SUBJECTS = (landing, overview, conversations, actions, conversation, reference, signing_in, files)
 
 INSPECTOR_ROUTERS = tuple(subject.router for subject in _SUBJECTS)
-"""In order: the last one knows whatever path none of the others has."""
+"""Routers of the inspector, in order: the last one takes whatever path none of the others has."""

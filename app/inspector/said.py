@@ -1,4 +1,4 @@
-"""What an archived message says, for people: its texts, its calls and what else it holds, whatever its format."""
+"""Archived messages for people: their texts, calls and what else they hold, whatever their format."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from app.wire.format import WireFormat
 from app.wire.members import Unreadable
 
 Formats = Mapping[str, WireFormat]
-"""By name."""
+"""Wire formats by name."""
 LONGEST = 20_000
 """Characters of one message that a page shows."""
 GLANCE = 320
-"""Characters that are shown at first."""
+"""Characters of a message that are shown at first."""
 WORDS: Mapping[str, str] = {
     Kind.INSTRUCTIONS.name.lower(): "instructions",
     Kind.USER.name.lower(): "user",
@@ -29,24 +29,24 @@ WORDS: Mapping[str, str] = {
 
 class Said(Struct, frozen=True):
     kind: str
-    """In a word."""
+    """Kind of the message, in a word."""
     text: str
-    """As much of it as is shown."""
+    """Text as far as it is shown."""
     calls: tuple[str, ...] = ()
-    """Names of the tools it calls."""
+    """Names of the tools that the message calls."""
     beside: str = ""
-    """What it holds that is no text."""
+    """Names of the parts that are no text."""
     left: int = 0
-    """Characters that are not shown."""
+    """Number of characters that are not shown."""
 
     @property
     def glance(self) -> str:
-        """Its beginning; empty where that is all of it."""
+        """Beginning of the text; empty where that is all of it."""
         return self.text[:GLANCE].rstrip() if len(self.text) > GLANCE or self.text.count("\n") > 5 else ""
 
 
 def said_in(stored: StoredMessage, formats: Formats) -> Said:
-    """What cannot be read as a message any more is shown as its JSON."""
+    """Message as a page shows it; one that cannot be read any more is shown as its JSON."""
     kind = WORDS.get(stored.kind, stored.kind)
     format_ = formats.get(stored.format)
     raw = stored.sent.encode("utf-8", "surrogatepass")

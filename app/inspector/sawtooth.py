@@ -16,20 +16,20 @@ from app.inspector.formats import money, short
 
 
 class MarkedCompaction(Struct, frozen=True):
-    """The summaries that one request led to."""
+    """Summaries that one request led to."""
 
     before: int
-    """Tokens of the payload without them."""
+    """Tokens of the payload without the summaries."""
     after: int
-    """And with them."""
+    """Tokens of the payload with the summaries."""
     replaced: int
-    """Tokens of the messages that they stand for."""
+    """Tokens of the messages that the summaries stand for."""
     summaries: int
     """Tokens of the summaries themselves."""
     made: int
-    """How many there are."""
+    """Number of summaries."""
     calls: int
-    """To the model that wrote them; more than were made where some failed."""
+    """Calls to the model that wrote them; more than were made where some failed."""
     seconds: float | None
     cost: float | None
     ahead: bool
@@ -46,15 +46,15 @@ class MarkedCompaction(Struct, frozen=True):
 
 
 class Tooth(Struct, frozen=True):
-    """A request, as the ledger has it. Tokens are the provider's; None where they were not kept."""
+    """Request, as the ledger has it. Tokens are the provider's; None where they were not kept."""
 
     number: int
-    """Among the conversation's requests, from 1."""
+    """Number among the conversation's requests, from 1."""
     request_id: str
     at: datetime
     model: str
     sent: int
-    """By the client."""
+    """Tokens that the client sent."""
     forwarded: int
     reported: int | None
     """Prompt tokens as the provider counted them."""
@@ -66,14 +66,14 @@ class Tooth(Struct, frozen=True):
     actions: tuple[str, ...]
     reason: str | None
     waited: float | None
-    """Seconds, for a compaction."""
+    """Seconds that the request waited for a compaction."""
     cost: float | None
-    """Of the answer and of the summaries made for it."""
+    """Cost of the answer and of the summaries made for it."""
     compactions: tuple[MarkedCompaction, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        """What is to be said of it, in short lines."""
+        """Details of the request, in short lines."""
         said = [f"Request {self.number}" + (f", status {self.status}" if self.status != 200 else "")]
         said.append(f"sent {self.sent:,}, forwarded {self.forwarded:,}")
         if self.reported is not None:
@@ -89,7 +89,7 @@ class Tooth(Struct, frozen=True):
 
 
 class Size(Struct, frozen=True):
-    """Of a plot, in units of its view box."""
+    """Size of a plot, in units of its view box."""
 
     width: int
     height: int
@@ -110,20 +110,20 @@ LONGEST_LINE = 34
 _CEILING = 2.2
 """Windows up to which the axis is even. The client's history has no bound: what is above is squeezed into a band."""
 _BAND = 26
-"""Height of that band."""
+"""Height of the band that squeezes what lies above the even axis."""
 _BREAK = 12
-"""Height of the gap under it, where the axis is broken."""
+"""Height of the gap under the band, where the axis is broken."""
 _FLOOR = 0.3
 """Share of the trigger below which a plot is drawn to the size of what was sent instead of the window's."""
 _STEPS = (1, 2, 2.5, 5, 10)
 _LINES = 4
-"""Across the plot, about."""
+"""Number of grid lines across the plot, about."""
 Place = Callable[[float], float]
-"""From a number to where it is in the plot."""
+"""Function from a number to its coordinate in the plot."""
 
 
 class Scale(Struct, frozen=True):
-    """Where tokens are in a plot: evenly up to `even`, and above a break, up to `most`, squeezed into a band."""
+    """Axis of tokens: even up to `even`, and above a break squeezed into a band up to `most`."""
 
     size: Size
     even: float
@@ -135,7 +135,7 @@ class Scale(Struct, frozen=True):
 
     @property
     def broken_at(self) -> float:
-        """The middle of the gap."""
+        """Coordinate of the middle of the gap."""
         return self.size.top + _BAND + _BREAK / 2
 
     def __call__(self, tokens: float) -> float:
@@ -154,20 +154,20 @@ class Tick(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A compaction's place."""
+    """Mark of a compaction in the plot."""
 
     x: float
     upper: float
     lower: float
     label: str
-    """Empty where there is no room for it."""
+    """Text of the mark; empty where there is no room for it."""
     anchor: str
     tooth: Tooth
     compaction: MarkedCompaction
 
 
 class Column(NamedTuple):
-    """Where a request answers to the pointer, and where its details are shown."""
+    """Column in which a request answers to the pointer, and the place of its details."""
 
     x: float
     left: float
@@ -181,21 +181,21 @@ class Column(NamedTuple):
 class Plot(Struct, frozen=True):
     size: Size
     sent: str
-    """Points of a line, as SVG writes them."""
+    """Line of what was sent: its points, as SVG writes them."""
     forwarded: str
     area: str
-    """Of what was forwarded."""
+    """Area of what was forwarded, as points."""
     trigger: str
-    """A path: it may differ from request to request. Empty where it is not known, or above the plot."""
+    """Path of the trigger, which may differ from request to request; empty where it is not known, or above the plot."""
     window: str
     window_label: Tick | None
     trigger_label: Tick | None
     above: tuple[str, ...]
-    """What lies above the plot."""
+    """Lines that lie above the plot, in words."""
     broken_at: float | None
-    """Where the axis of tokens is broken; None where it is even."""
+    """Coordinate at which the axis of tokens is broken; None where it is even."""
     broken: str
-    """The sign for it, as points of a line across the plot."""
+    """Sign of the break, as points of a line across the plot."""
     marks: tuple[Mark, ...]
     columns: tuple[Column, ...]
     y_ticks: tuple[Tick, ...]
@@ -203,7 +203,7 @@ class Plot(Struct, frozen=True):
 
     @property
     def base(self) -> float:
-        """Where the axis of requests is."""
+        """Coordinate of the axis of requests."""
         return self.size.height - self.size.bottom
 
     @property
@@ -217,7 +217,7 @@ class Plot(Struct, frozen=True):
 
 
 def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
-    """None without requests."""
+    """Plot of the requests; None without requests."""
     if not teeth:
         return None
     most = max(max(tooth.sent, tooth.forwarded, *(each.before for each in tooth.compactions)) for tooth in teeth)
@@ -279,7 +279,7 @@ def _fitted(text: str) -> str:
 
 
 def _highest(teeth: Sequence[Tooth], most: int) -> float:
-    """How far the axis is even, at least. `most`: tokens of all that is drawn."""
+    """Least number of tokens up to which the axis is even. `most`: tokens of all that is drawn."""
     window = max((tooth.window or 0 for tooth in teeth), default=0)
     trigger = max((tooth.trigger or tooth.window or 0 for tooth in teeth), default=0)
     if not window or most < _FLOOR * trigger:
@@ -292,7 +292,7 @@ def _series(teeth: Sequence[Tooth]) -> tuple[list[int], list[int]]:
 
 
 def _nice(least: float) -> float:
-    """The smallest round step that is no smaller."""
+    """Smallest round step that is no smaller."""
     power = 10.0 ** floor(log10(max(least, 1)))
     return next(power * step for step in _STEPS if power * step >= least)
 
@@ -316,7 +316,7 @@ def _path(heights: Sequence[float | None], size: Size, count: int) -> str:
 
 
 def _zigzag(size: Size, at: float) -> str:
-    """Across the plot, from the axis on."""
+    """Points of a zigzag across the plot, from the axis on."""
     places = range(size.left - 6, size.width - size.right + 1, 6)
     return _points([(x, at + (2 if number % 2 else -2)) for number, x in enumerate(places)])
 
@@ -346,12 +346,12 @@ def _marks(teeth: Sequence[Tooth], size: Size, x: Place, y: Place) -> Iterator[M
 
 
 def _tip_at(x: float, size: Size) -> float:
-    """Beside the request, and inside the plot."""
+    """Place of the details: beside the request, and inside the plot."""
     return x + 10 if x + 10 + TIP_WIDTH < size.width else max(0.0, x - 10 - TIP_WIDTH)
 
 
 def _x_ticks(teeth: Sequence[Tooth], x: Place, size: Size) -> Iterator[Tick]:
-    """At round numbers, and at the first and the last request, where those do not stand too near."""
+    """Ticks at round numbers, and at the first and the last request, where those do not stand too near."""
     apart = max(1, round(_nice(len(teeth) / (size.width / 90))))
     first, last = teeth[0].number, teeth[-1].number
     for place, tooth in enumerate(teeth):

@@ -23,43 +23,43 @@ from app.proxy.tenants import ANONYMOUS
 COOKIE = "steno_inspector"
 LASTS_SECONDS = 12 * 3600
 OPERATORS = "operators"
-"""Stands for the sessions and links of all operators where they are revoked. No session has it for its id."""
+"""Id by which the sessions and links of all operators are revoked; no session has it for its own."""
 _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 
 
 class Session(Struct, frozen=True):
     tenant: str
-    """Whose data are shown; empty for an operator who has chosen nobody."""
+    """Tenant whose data are shown; empty for an operator who has chosen nobody."""
     operator: bool
-    """Whether it may change the tenant."""
+    """True where the session may change the tenant."""
     expires: int
-    """Milliseconds since 1970."""
+    """End of the session in milliseconds since 1970."""
     id: str
-    """What its forms are bound to, and by which it is revoked."""
+    """Id that the session's forms are bound to, and by which it is revoked."""
 
     @property
     def is_signed_in(self) -> bool:
-        """Whether somebody signed in for it; else it is of whoever needs no key here and now, and has no end."""
+        """True where somebody signed in; else the session is of whoever needs no key here and now, and has no end."""
         return self.operator or self.tenant != ANONYMOUS
 
     @property
     def revoked_by(self) -> tuple[str, ...]:
-        """The ids whose revocation may end it."""
+        """Ids whose revocation may end the session."""
         return (self.id, OPERATORS) if self.operator else (self.id,)
 
     def is_over(self, revoked: Mapping[str, int]) -> bool:
-        """`revoked`: when ids were, in milliseconds since 1970."""
+        """True once the session has ended. `revoked`: when ids were revoked, in milliseconds since 1970."""
         opened = self.expires - 1_000 * LASTS_SECONDS
         return self.id in revoked or (self.operator and opened <= revoked.get(OPERATORS, -1))
 
 
 class Sessions:
-    """They are kept nowhere but in their cookies, so every worker and replica knows them, and none outlives a new
-    server secret. Which of them ended before their time the store knows: see `is_over`."""
+    """Sessions, kept nowhere but in their cookies: every worker and replica knows them, and none outlives a new server
+    secret. The store knows which of them ended before their time: see `is_over`."""
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time) -> None:
-        """`clock`: seconds since 1970."""
+        """`clock` gives seconds since 1970."""
         self._secret = secret
         self._key = inspector_key(secret)
         self._clock = clock
@@ -69,24 +69,24 @@ class Sessions:
         return Session(tenant, operator, expires, secrets.token_urlsafe(12))
 
     def issued_at(self, token: str) -> int | None:
-        """When a token of an operator's link was made, in milliseconds since 1970; None if it did not."""
+        """Milliseconds since 1970 at which the token of an operator's link was made; None if this server did not."""
         return issued_at(self._secret, token)
 
     def opens(self, issued: int, revoked: Mapping[str, int]) -> bool:
-        """Whether a link that was made then opens a session now."""
+        """True where a link that was made then opens a session now."""
         return revoked.get(OPERATORS, -1) < issued and 1_000 * self._clock() < issued + 1_000 * LINK_SECONDS
 
     def at(self, session: Session, tenant: str) -> Session:
-        """The same, at another tenant's data."""
+        """Copy of a session, at another tenant's data."""
         return replace(session, tenant=tenant)
 
     def seal(self, session: Session) -> str:
-        """The cookie's value."""
+        """Value of the session's cookie."""
         content = msgspec.json.encode((session.tenant, session.operator, session.expires, session.id))
         return urlsafe_b64encode(self._mac(b"session", content) + content).rstrip(b"=").decode()
 
     def unseal(self, cookie: str) -> Session | None:
-        """None for what this server did not seal, or no longer counts."""
+        """Session of a cookie; None for what this server did not seal, or no longer counts."""
         try:
             sealed = urlsafe_b64decode(cookie[:_LONGEST_COOKIE].encode() + b"==")
         except ValueError:
@@ -98,7 +98,7 @@ class Sessions:
         return session if session.expires > 1_000 * self._clock() else None
 
     def form_token(self, session: Session) -> str:
-        """What a form of this session carries: another page can send the cookie along, but cannot read this."""
+        """Token that a form of this session carries: another page can send the cookie along, but cannot read this."""
         return self._mac(b"form", session.id.encode()).hex()
 
     def sent_from_form(self, session: Session, token: str) -> bool:

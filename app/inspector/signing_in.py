@@ -37,7 +37,7 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
-    """The key becomes its tenant at once, and is kept nowhere."""
+    """Sign in with a key, which becomes its tenant at once and is kept nowhere."""
     _refuse_other_pages(request)
     address, guesses = client_of(request), inspector.guesses
     if seconds := guesses.wait(address):
@@ -60,7 +60,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
 
 @router.post("/ui/sign-out")
 async def sign_out(request: Request, visit: TheVisit, _: TheForm) -> Response:
-    """At every replica, so that a copy of the cookie is worth nothing."""
+    """Sign out at every replica, so that a copy of the cookie is worth nothing."""
     if visit.session.is_signed_in:
         await visit.services.store.revoke(visit.session.id, LASTS_SECONDS)
     answer = redirected("/ui/sign-in")
@@ -70,7 +70,7 @@ async def sign_out(request: Request, visit: TheVisit, _: TheForm) -> Response:
 
 @router.post("/ui/revoke-links")
 async def revoke_links(request: Request, visit: TheVisit, _: TheForm) -> Response:
-    """All operators' links so far, and the sessions that they opened, this one among them."""
+    """Revoke all operators' links so far, and the sessions that they opened, this one among them."""
     if not visit.session.operator:
         raise NoSuchPage
     await visit.services.store.revoke(OPERATORS, LINK_SECONDS)
@@ -82,7 +82,7 @@ async def revoke_links(request: Request, visit: TheVisit, _: TheForm) -> Respons
 
 @router.get("/ui/tenants")
 async def list_tenants(visit: TheVisit) -> Response:
-    """Whose data an operator may look at."""
+    """Page of the tenants that an operator may look at."""
     if not visit.session.operator:
         raise NoSuchPage
     return visit.page("tenants.html", tenants=await visit.services.store.tenants())
@@ -102,10 +102,8 @@ async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Res
 
 
 def _refuse_other_pages(request: Request) -> None:
-    """Before there is a session there is nothing to bind a form to, and no other page should sign anybody in.
-
-    Raises `OriginNotAllowed`.
-    """
+    """Refuse a form of another page: without a session there is nothing to bind it to, and nobody else should sign
+    anybody in. Raises `OriginNotAllowed`."""
     headers = request.scope["headers"]
     origin, host = value_of(headers, b"origin"), value_of(headers, b"host")
     if origin is not None and origin.partition("://")[2] != host:

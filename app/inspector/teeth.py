@@ -9,7 +9,7 @@ from app.store import StoredUsage
 
 
 def teeth_of(records: Sequence[StoredUsage], requests: int, most: int) -> list[Tooth]:
-    """The latest requests that were answered, oldest first. `records`: the latest of the conversation, in any order;
+    """Latest requests that were answered, oldest first. `records`: the latest of the conversation, in any order;
     `requests`: how many it has had."""
     calls: dict[str, list[StoredUsage]] = {}
     for stored in sorted(records, key=lambda each: (each.created_at, each.record.id)):
@@ -21,7 +21,7 @@ def teeth_of(records: Sequence[StoredUsage], requests: int, most: int) -> list[T
 
 
 def _tooth(number: int, calls: Sequence[StoredUsage]) -> Tooth:
-    """Where a request was sent once more, smaller, after a refusal, its last call counts."""
+    """Tooth of a request, from its last call where it was sent once more, smaller, after a refusal."""
     latest = next(each for each in reversed(calls) if _is_message(each))
     record, decided = latest.record, latest.record.decided
     costs = [each.record.cost for each in calls if each.record.cost is not None]
@@ -52,8 +52,8 @@ def _tooth(number: int, calls: Sequence[StoredUsage]) -> Tooth:
 
 
 def compaction_of(calls: Sequence[StoredUsage], forwarded: int, waited: float | None) -> MarkedCompaction:
-    """The calls for summaries that one request led to. What it was spared is what they replaced, less what they are;
-    of summaries made for requests to come nothing is spared yet."""
+    """Compaction of the calls for summaries that one request led to. It spared what they replaced, less what they are;
+    summaries made for requests to come have spared nothing yet."""
     ahead = calls[0].record.purpose == "background"
     made = [each.record.made for each in calls if each.record.made is not None]
     kept = [each for each in made if each.summary is not None]

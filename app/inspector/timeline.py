@@ -19,22 +19,22 @@ WORDS: Mapping[str, str] = {
     "pruned": "left out",
     "masked": "masked",
 }
-"""Fates whose name in the coverage is not what a person would say; the others are."""
+"""Words for fates whose name in the coverage is not what a person would say."""
 
 
 class Fate(NamedTuple):
-    """What stands for a message in the payload."""
+    """Fate of a message: what stands for it in the payload."""
 
     kind: str
-    """As in the coverage."""
+    """Kind of the part, as in the coverage."""
     tokens: int | None
-    """That it takes there by itself; None where it shares them with others."""
+    """Tokens that the message takes by itself; None where it shares them with others."""
     summary_id: str | None
-    """Of the summary that stands for it."""
+    """Id of the summary that stands for the message."""
     pinned: bool
-    """A verbatim copy of it is in the payload, too."""
+    """True where a verbatim copy is in the payload, too."""
     recalled: bool
-    """Passages of it are quoted."""
+    """True where passages of the message are quoted."""
 
     @property
     def word(self) -> str:
@@ -48,7 +48,7 @@ class Stretch(Struct, frozen=True):
     last: int
     fate: Fate
     tokens: int
-    """Of all of them in the payload."""
+    """Tokens of all of them in the payload."""
 
     @property
     def count(self) -> int:
@@ -56,18 +56,18 @@ class Stretch(Struct, frozen=True):
 
 
 class Fates(Struct, frozen=True):
-    """What became of the messages after the leading instructions."""
+    """Fates of the messages after the leading instructions."""
 
     parts: Sequence[Mapping[str, Any]]
 
     @property
     def number(self) -> int:
-        """Of the messages."""
+        """Number of messages."""
         return 1 + max((part["last_index"] for part in self.parts if "last_index" in part), default=-1)
 
     @property
     def stretches(self) -> list[Stretch]:
-        """All messages, in order. A message that stays beside its summary, or is cut, is one by itself."""
+        """Stretches of all messages, in order. A message that stays beside its summary, or is cut, is one by itself."""
         found = []
         for first, last in self._runs():
             fate = self.of(first)
@@ -76,7 +76,7 @@ class Fates(Struct, frozen=True):
         return found
 
     def of(self, index: int) -> Fate:
-        """Of a message that a summary stands for and that is shown beside it, the latter counts."""
+        """Fate of a message; where it is shown beside its summary, that counts."""
         standing = [part for part in self.parts if _holds(part, index)]
         pinned = any(part["kind"] == "pinned" for part in standing)
         recalled = any(part["kind"] == "recalled" and index in part["messages"] for part in self.parts)
@@ -88,7 +88,7 @@ class Fates(Struct, frozen=True):
         return Fate(part["kind"], part["tokens"] if alone else None, summary, pinned, recalled)
 
     def _runs(self) -> list[tuple[int, int]]:
-        """Where fates change: at the ends of parts, and at messages that are quoted."""
+        """Indexes at which fates change: at the ends of parts, and at messages that are quoted."""
         count = self.number
         edges = {0, count}
         for part in self.parts:
@@ -100,7 +100,7 @@ class Fates(Struct, frozen=True):
         return [(start, stop - 1) for start, stop in pairwise(ordered)]
 
     def _tokens(self, first: int, last: int) -> int:
-        """Of the parts that lie within; a summary's tokens stand with its first message."""
+        """Tokens of the parts that lie within; a summary's stand with its first message."""
         return sum(
             part["tokens"]
             for part in self.parts

@@ -17,11 +17,11 @@ LONGEST = 80
 LONGEST_MESSAGE = 200_000
 """Characters of a message that is looked at for one."""
 MOST_MESSAGES = 3
-"""The user's first ones, of which the first that holds words of his own counts."""
+"""Number of the user's first messages; the first that holds words of his own gives the title."""
 
 
 async def titles_of(services: Services, tenant: str, conversation_ids: Iterable[str]) -> Mapping[str, str]:
-    """By conversation; those are missing of which no words of the user are kept. Raises `StoreUnavailable`."""
+    """Titles by conversation; those are missing of which no words of the user are kept. Raises `StoreUnavailable`."""
     titles: dict[str, str] = {}
     if not services.keeps_messages:
         return titles
@@ -40,7 +40,7 @@ def _titled(found: Mapping[str, StoredMessage], formats: Formats) -> dict[str, s
 
 
 def title_in(stored: StoredMessage, formats: Formats) -> str:
-    """The beginning of what the user himself wrote, in one line; empty where he wrote nothing."""
+    """Title of a message: the beginning of what the user himself wrote, in one line; empty where he wrote nothing."""
     format_ = formats.get(stored.format)
     try:
         message = (
@@ -55,5 +55,5 @@ def title_in(stored: StoredMessage, formats: Formats) -> str:
 
 
 def _whole_words(text: str) -> str:
-    """Without the last one, which may be cut; a single word is cut."""
+    """Text without its last word, which may be cut; a single word is cut."""
     return text.rpartition(" ")[0].rstrip(" ,;:-") or text

@@ -31,9 +31,9 @@ from app.settings.checks import Finding
 from app.store import StoreUnavailable
 
 FORM_FIELD = "form_token"
-"""Every form carries it."""
+"""Name of the field that every form carries."""
 IN_LINK = "token"
-"""The parameter of the operator's link."""
+"""Name of the parameter of the operator's link."""
 FORM_BYTES = 1_000_000
 FORM_SECONDS = 20.0
 
@@ -41,42 +41,43 @@ log = structlog.get_logger("steno.inspector")
 
 
 class Inspector(Struct, frozen=True):
-    """What the pages work with, put together once by `main`."""
+    """Parts that the pages work with, put together once by `main`."""
 
     services: Services
     sessions: Sessions
     pages: Pages
     findings: tuple[Finding, ...]
-    """What is wrong with the settings, as far as it was seen at the start."""
+    """Problems of the settings that were seen at the start."""
     counts: Table
-    """Of all workers."""
+    """Metrics of all workers."""
     live: Live = field(default_factory=Live)
     guesses: Guesses = field(default_factory=Guesses)
 
 
 class Instead(Exception):
-    """Something else is answered than the page that was asked for."""
+    """Raised where something else is answered than the page that was asked for."""
 
     async def answer(self, request: Request) -> Response:
         raise NotImplementedError
 
 
 class SignInNeeded(Instead):
-    """Nobody in particular looks, and this page is somebody's."""
+    """Raised where nobody in particular looks at a page that is somebody's."""
 
     async def answer(self, request: Request) -> Response:  # noqa: ARG002 - the same for every page
         return redirected("/ui/sign-in")
 
 
 class FromElsewhere(Instead):
-    """A link on another site led here: its browser kept the cookie back, and sends it with the next request."""
+    """Raised where a link on another site led here: its browser kept the cookie back, and sends it with the next
+    request."""
 
     async def answer(self, request: Request) -> Response:
         return _inspector(request).pages.page("onward.html", {})
 
 
 class LinkFollowed(Instead):
-    """The operator's link led here: its token is exchanged for a cookie, and leaves the address."""
+    """Raised where the operator's link led here: its token is exchanged for a cookie, and leaves the address."""
 
     async def answer(self, request: Request) -> Response:
         inspector, address = _inspector(request), client_of(request)
@@ -100,7 +101,7 @@ class LinkFollowed(Instead):
 
 
 class Trouble(Instead):
-    """Why there is no page, as a page."""
+    """Raised where there is no page; a page says why."""
 
     def __init__(self, status: int, title: str, why: str) -> None:
         super().__init__(title)
@@ -120,7 +121,7 @@ class Trouble(Instead):
 
 
 class FormRefused(Trouble):
-    """It was not sent by a form of this session."""
+    """Raised for a form that was not sent by a page of this session."""
 
     def __init__(self) -> None:
         why = "This form is not of your session: it may have ended. Go back, reload the page, and try again."
@@ -128,20 +129,20 @@ class FormRefused(Trouble):
 
 
 class NoSuchPage(Trouble):
-    """Also for what is there, but another tenant's."""
+    """Raised where there is no such page, also for what is there but another tenant's."""
 
     def __init__(self) -> None:
         super().__init__(404, "Not found", "There is no such page, or it is not yours.")
 
 
 class Visit(Struct, frozen=True):
-    """A request by somebody who may look."""
+    """Request by somebody who may look."""
 
     inspector: Inspector
     request: Request
     session: Session
     is_new: bool
-    """Whether its cookie has to be set."""
+    """True where the session's cookie has to be set."""
 
     @property
     def services(self) -> Services:
@@ -153,23 +154,23 @@ class Visit(Struct, frozen=True):
 
     @property
     def sees_server(self) -> bool:
-        """Whether it may see what is the operator's: addresses, errors, sums over all tenants. Steno does not verify
-        keys, so whoever signed in with one may be anybody."""
+        """True where the visitor may see what is the operator's: addresses, errors, sums over all tenants. Steno does
+        not verify keys, so whoever signed in with one may be anybody."""
         scope = self.request.scope
         return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
 
     async def is_over(self) -> bool:
-        """Whether its session was ended meanwhile. Raises `StoreUnavailable`."""
+        """True once the session was ended. Raises `StoreUnavailable`."""
         session = self.session
         return session.is_signed_in and session.is_over(await self.services.store.revocations(session.revoked_by))
 
     def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
-        """`shown`: what the template names, beside what all templates may: see `layout`."""
+        """Page made of a template. `shown`: what it names, beside what all templates may: see `layout`."""
         answer = self.inspector.pages.page(template, self.layout() | shown, status)
         return self.remembered(answer)
 
     def layout(self) -> dict[str, Any]:
-        """What `base.html` names."""
+        """Values that `base.html` names."""
         return {
             "path": self.request.scope["path"],
             "session": self.session,
@@ -179,7 +180,7 @@ class Visit(Struct, frozen=True):
         }
 
     def remembered(self, answer: Response) -> Response:
-        """The answer, with the session's cookie where that is new."""
+        """Answer with the session's cookie where that is new."""
         if self.is_new:
             remember(self.request, answer, self.inspector.sessions.seal(self.session))
         return answer
@@ -194,10 +195,8 @@ TheInspector = Annotated[Inspector, Depends(_inspector)]
 
 
 async def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
-    """Whose request it is, and whether that is news to its browser; None for a stranger.
-
-    A key in a header signs nobody in: at the form guesses are counted. Raises `StoreUnavailable`.
-    """
+    """Session of a request, and whether it is new to its browser; None for a stranger. A key in a header signs nobody
+    in: at the form guesses are counted. Raises `StoreUnavailable`."""
     scope = request.scope
     session = inspector.sessions.unseal(request.cookies.get(COOKIE, ""))
     if session is not None and session.is_signed_in:
@@ -217,7 +216,7 @@ async def session_of(request: Request, inspector: Inspector) -> tuple[Session, b
 
 
 async def visit_of(request: Request, inspector: TheInspector) -> Visit:
-    """Raises `Instead`."""
+    """Visit of a request. Raises `Instead`."""
     if IN_LINK in request.query_params:
         raise LinkFollowed
     found = await session_of(request, inspector)
@@ -243,11 +242,11 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
 
 
 TheForm = Annotated[Mapping[str, str], Depends(_form)]
-"""The fields of a form that this session's page held."""
+"""Fields of a form that a page of this session held."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Raises `InvalidRequest`."""
+    """Fields of a form. Raises `InvalidRequest`."""
     body = await read_body(request.receive, request.scope["headers"], FORM_BYTES, FORM_SECONDS)
     try:
         return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict"))
@@ -256,13 +255,13 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def client_of(request: Request) -> str:
-    """The network address that it came from; see `Tenants.client`."""
+    """Network address that a request came from; see `Tenants.client`."""
     scope = request.scope
     return _inspector(request).services.tenants.client(scope["headers"], peer_of(scope))
 
 
 def too_many_guesses(inspector: Inspector, seconds: float) -> Response:
-    """`seconds`: until there may be another one."""
+    """Page that refuses another guess for so many `seconds`."""
     problem = (
         f"Too many keys and links from your address were wrong. Wait {minutes(seconds)}, or open the operator's link."
     )
@@ -289,7 +288,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class PageRoute(APIRoute):
-    """What goes wrong is a page here, where the REST interface has an error of OpenAI's."""
+    """Route whose errors are pages, where the REST interface has an error of OpenAI's."""
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()

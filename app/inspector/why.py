@@ -12,7 +12,7 @@ from app.rest.plan_words import step_in_words
 
 Tone = Literal["plain", "over", "done", "bad"]
 Plan = Mapping[str, Any]
-"""As it is stored: see `core/stages/account`."""
+"""Plan as it is stored: see `core/stages/account`."""
 _WORD = re.compile(r"[a-z_]+")
 _BY_WORD = {str(code): code for code in Code}
 SOURCES = {
@@ -22,7 +22,7 @@ SOURCES = {
     "bundled": "from the bundled list of models",
     "default": "assumed: nobody says how large it is",
 }
-"""Where a window is from."""
+"""Sources of a window, in words."""
 
 
 class Explained(NamedTuple):
@@ -32,7 +32,7 @@ class Explained(NamedTuple):
 
 
 def explained(plan: Plan | None, sent: int, parts: Sequence[Mapping[str, Any]]) -> list[Explained]:
-    """`sent`: tokens of the latest request, for which nothing was due where there is no plan."""
+    """Explanation of a payload. `sent`: tokens of the latest request; without a plan nothing was due for it."""
     if plan is None:
         sentence = f"The client's {whole(sent)} tokens were under the trigger, and its bytes went out as they came."
         return [Explained("Nothing was due", sentence)]
@@ -83,7 +83,7 @@ _TRIED: Mapping[tuple[str, str], tuple[str, Tone]] = {
     ("summarise", "lease_lost"): ("Overtaken", "plain"),
 }
 _ENDED: Mapping[str, tuple[str, Tone]] = {"sent": ("Chosen", "done"), "refused": ("Not enough", "bad")}
-"""For every view that may be sent."""
+"""Words and tone of each outcome of a view."""
 
 
 def _stands_for(parts: Sequence[Mapping[str, Any]]) -> Explained | None:
@@ -103,6 +103,6 @@ def _number(summaries: int) -> str:
 
 
 def meanings(*reasons: str | None) -> list[tuple[str, str]]:
-    """The reasons' words in these lines, each once, with what it means."""
+    """Reasons named in these lines, each once, with its meaning."""
     found = dict.fromkeys(word for reason in reasons for word in _WORD.findall(reason or ""))
     return [(word, _BY_WORD[word].meaning) for word in found if word in _BY_WORD]

@@ -21,7 +21,7 @@ from app.proxy.asgi import ClientAnswer
 from app.proxy.decoding import plain_answer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation
-from app.proxy.report import announcement, context_headers, context_of, editor_of, status_member
+from app.proxy.report import announcement, closing, context_headers, editor_of, status_member
 from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
 from app.wire.sse import frames_in
 
@@ -82,9 +82,8 @@ class EarlyStream:
             await answer.start(200, [*HEADERS, *context_headers(facts, None)])
         await answer.body(events.started(announcement(facts, self.started)))
         decision = await self._meanwhile(self.decided(), events)
-        report = context_of(facts, decision)
-        closing = events.failed if decision.failed else events.completed
-        await answer.body(closing(report, status_member(decision) if stream.reports else b""))
+        close = events.failed if decision.failed else events.completed
+        await answer.body(close(closing(facts, decision), status_member(decision) if stream.reports else b""))
         try:
             await stream.relay(*await self._meanwhile(obtaining, events))
         except StenoError as error:

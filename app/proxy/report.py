@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import structlog
+from msgspec import UNSET, UnsetType
 
 from app.compaction.job import CompactionStart
 from app.core.reasons import Code, Reason
@@ -21,7 +22,7 @@ from app.core.view.view import Note, Recalled
 from app.headers.relayed import Headers, value_of
 from app.memory.repeats import Repeats
 from app.proxy.facts import Facts
-from app.proxy.naming import encoded_name, is_plain
+from app.proxy.naming import encoded_name
 from app.store import ConversationSeen
 from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames, WireFormat
 from app.wire.paths import Uncompacted
@@ -33,30 +34,53 @@ _REASON = b"x-context-reason"
 LONGEST_REASON = 1_000
 """Characters of a reason in a header, and in the store."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
-_FULL = b'"context_status":"full"'
-_UNTOUCHED = (
-    _FULL + b',"context":{"conversation_id":"%b","status":"full","actions":[],"tokens":'
-    b'{"estimated":%d,"forwarded":%d,"saved":0,"window":%d},"chunks":[],"reason":null}'
-)
-"""Result of `context_of` if nothing was changed, nor due. Most answers say that."""
 
 
-def context_of(facts: Facts, decision: Decision) -> dict[str, Any]:
-    """Build the `context` object of an answer."""
-    before, after = facts.tokens(decision)
-    window = facts.window.context
-    changed = decision.view.changed if decision.view else {}
-    recalled = _recalled(facts, decision.view.recalled) if decision.view else {}
-    return {
-        "conversation_id": facts.job.conversation_id,
-        "status": decision.status,
-        "actions": list(decision.actions),
-        "tokens": {"estimated": before, "forwarded": after, "saved": before - after, "window": window},
-        "chunks": [chunk.id for chunk in decision.view.chunks] if decision.view else [],
-        "reason": decision.reason,
-        **({"messages": changed} if changed else {}),
-        **({"recalled": recalled} if recalled else {}),
-    }
+class Tokens(msgspec.Struct, frozen=True):
+    """Sizes of a request in the provider's tokens, all of them estimates."""
+
+    estimated: int
+    """What came."""
+    forwarded: int
+    """What was sent."""
+    saved: int
+    window: int
+    """The model's context window; 0 where that is not known."""
+
+    @classmethod
+    def counted(cls, before: int, after: int, window: int) -> Self:
+        return cls(before, after, before - after, window)
+
+
+class Context(msgspec.Struct, frozen=True):
+    """The `context` object, wherever one stands: in answers, streams, events and the routes that plan or compact.
+
+    Nothing else writes it. `app/rest/wire_schema.py` describes each member; `make examples` renews what shows one.
+    """
+
+    conversation_id: str
+    status: str
+    actions: list[str]
+    tokens: Tokens
+    chunks: list[str]
+    reason: str | None
+    messages: Mapping[str, int] | UnsetType = UNSET
+    recalled: Mapping[str, int] | UnsetType = UNSET
+
+
+def context_of(facts: Facts, decision: Decision) -> Context:
+    """What was done to the context of a request."""
+    view = decision.view
+    return Context(
+        conversation_id=facts.job.conversation_id,
+        status=decision.status,
+        actions=list(decision.actions),
+        tokens=Tokens.counted(*facts.tokens(decision), facts.window.context),
+        chunks=[chunk.id for chunk in view.chunks] if view else [],
+        reason=decision.reason,
+        messages=(view and view.changed) or UNSET,
+        recalled=(view and _recalled(facts, view.recalled)) or UNSET,
+    )
 
 
 def _recalled(facts: Facts, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
@@ -66,31 +90,33 @@ def _recalled(facts: Facts, notes: Sequence[Recalled | Note]) -> Mapping[str, in
 
 
 def status_member(decision: Decision) -> bytes:
-    """Write the first member of an answer as JSON."""
+    """The JSON member `context_status`, which stands where an answer begins."""
     return b'"context_status":"%b"' % decision.status.encode()
 
 
 def context_members(facts: Facts, decision: Decision) -> ContextMembers:
-    """Write the members of an answer: the first one, and all of them."""
-    name = facts.job.conversation_id
-    if decision.view is None and not (decision.actions or decision.why) and is_plain(name):
-        before = facts.job.budget.line.reported(facts.job.conversation.tokens)
-        return ContextMembers(_FULL, _UNTOUCHED % (name.encode(), before, before, facts.measure.window.context))
+    """JSON members of an answer: the status alone, and the status with the context."""
     status = status_member(decision)
     return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context_of(facts, decision)))
 
 
 def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
-    """Build a `compaction_started` event."""
-    tokens = {
-        "estimated": facts.job.budget.line.reported(facts.job.conversation.tokens),
-        "window": facts.window.context,
-    }
+    """Members of a `compaction_started` event: those of the context that are known by then."""
+    job = facts.job
     return {
-        "conversation_id": facts.job.conversation_id,
+        "conversation_id": job.conversation_id,
         "messages": {"summarizing": started.messages},
-        "tokens": tokens,
+        "tokens": {
+            "estimated": job.budget.line.reported(job.conversation.tokens),
+            "window": facts.window.context,
+        },
     }
+
+
+def closing(facts: Facts, decision: Decision) -> dict[str, Any]:
+    """Members of the event that closes a compaction."""
+    members: dict[str, Any] = msgspec.to_builtins(context_of(facts, decision))
+    return members
 
 
 def context_headers(facts: Facts, decision: Decision | None) -> Headers:

@@ -1,4 +1,4 @@
-"""What a compaction on demand is asked with: a request or the archived messages, what to look after, and how far."""
+"""Requests for a compaction on demand: a request or the archived messages, what to look after, and how far."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Asked(Struct, frozen=True):
     through: int | None = None
     """The last message that is to be summarised, counted after the instructions, from 0."""
     through_turn: int | None = None
-    """Or the turn that it ends, counted from 1."""
+    """The turn whose end is to be summarised, counted from 1."""
     last_id: str | None = None
-    """Of the last message, where the archive had them."""
+    """Id of the last message, where the archive had the messages; else None."""
 
 
 async def read_asked(services: Services, tenant: str, conversation: StoredConversation, body: bytes) -> Asked:
@@ -54,15 +54,15 @@ async def read_asked(services: Services, tenant: str, conversation: StoredConver
 
 
 def check_archived(asked: Asked, facts: Facts) -> None:
-    """What the database could not keep letter by letter would get a summary that fits no request. Raises
-    `InvalidRequest`."""
+    """Refuse archived messages that the database could not keep letter by letter: their summary would fit no request.
+    Raises `InvalidRequest`."""
     place = facts.heads[-1][0] if facts.heads else b""
     if asked.last_id not in (None, message_id(facts.job.conversation_id, place)):
         raise InvalidRequest(NOT_KEPT, "messages")
 
 
 def position_in(conversation: Conversation, asked: Asked) -> int | None:
-    """Before which message the summaries are to end; None where nothing was said. Raises `InvalidRequest`."""
+    """Index of the message before which summaries are to end; None where nothing was said. Raises `InvalidRequest`."""
     transcript = conversation.transcript
     if asked.through is not None:
         if asked.through >= len(transcript):
@@ -83,7 +83,7 @@ def position_in(conversation: Conversation, asked: Asked) -> int | None:
 
 
 def _members(body: bytes) -> dict[str, Any]:
-    """What stands beside the messages; `broken` where it cannot be read, which whoever reads all of it says."""
+    """Members beside the messages; `broken` where they cannot be read, which whoever reads all of it says."""
     if not body.strip():
         return {}
     try:
@@ -109,7 +109,7 @@ def _whole(name: str, members: dict[str, Any], least: int) -> int | None:
 async def _archived(
     services: Services, tenant: str, conversation: StoredConversation, members: dict[str, Any]
 ) -> tuple[WireFormat, WireRequest, str]:
-    """A request of what is kept of the latest one, in its format, and the id of its last message."""
+    """A request made of the archived messages of the latest one, in its format, and the id of its last message."""
     limits = services.limits
     kept = await services.store.history(tenant, conversation.id, services.bounds.messages, limits.body_of())
     format_ = next((each for each in services.formats if kept and each.name == kept.format), None)

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.proxy.services import Services
-from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, known_cursor, listing
+from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, listing, made_of, paged
 from app.store import StoredCalibration
 
 
@@ -38,19 +38,15 @@ async def list_calibrations(
 ) -> Listing[CalibrationOut]:
     """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
     await services.providers.flush()
-    with known_cursor():
-        page = await services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
-    return listing(page, partial(_calibration, services))
+    found = services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
+    return listing(await paged(found), partial(_calibration, services))
 
 
 def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:
     key, calibration = stored.key, services.providers.in_force(stored)
-    return CalibrationOut(
-        id=key.id,
-        upstream=key.upstream,
-        model=key.model,
-        formula=key.formula,
-        tools=key.tools,
+    return made_of(
+        CalibrationOut,
+        key,
         ratio=round(calibration.ratio, 4),
         offset=round(calibration.offset, 1),
         samples=calibration.samples,

@@ -46,7 +46,7 @@ from app.wire.format import WireFormat
 
 
 class CompactionOut(BaseModel):
-    """What would be sent to the provider."""
+    """Payload that would be sent to the provider."""
 
     object: Literal["compaction"] = "compaction"
     format: str
@@ -74,8 +74,8 @@ router = APIRouter(prefix="/context", tags=["compactions"])
 
 @router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)
 async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
-    """What Steno would send for this request; its `format` is chat_completions unless it says otherwise. Summaries are
-    made and kept; the model is asked nothing."""
+    """Makes the payload that Steno would send for this request; its `format` is chat_completions unless it says
+    otherwise. Summaries are made and kept; the model is asked nothing."""
     record: RequestRecord = request.scope[REQUEST]
     _count(services, tenant)
     format_ = await format_of(services, tenant, body)
@@ -136,7 +136,7 @@ async def _due_now(
     record: RequestRecord,
     held: Iterable[SummaryChunk],
 ) -> Facts:
-    """The request as one for which a compaction is due."""
+    """Facts for the request as if a compaction were due for it."""
     threshold = await facts.job.beside(services.work, partial(_threshold, facts, held))
     with readable(asked.format):
         asking = asked.request.asking(threshold=threshold)
@@ -147,8 +147,9 @@ async def _due_now(
 
 
 async def _up_to(services: Services, facts: Facts, record: RequestRecord, position: int) -> tuple[Decision, int]:
-    """With summaries of what stands before a position, or as near before it as they can end, and how many messages that
-    is; 0 where none could be made. Raises `NothingToCompact`, and `StorageUnavailable` by the store's error."""
+    """Decision with summaries of what stands before a position, or as near before it as they can end, and how many
+    messages that is; 0 where none could be made. Raises `NothingToCompact`, and `StorageUnavailable` by the store's
+    error."""
     began, job = monotonic(), facts.job
     if not job.policy.summarises or not job.compaction:
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
@@ -173,7 +174,7 @@ def _no_cut(conversation: Conversation, position: int) -> str:
 
 
 def _target(request: Request, format_: WireFormat) -> bytes:
-    """Where a request of the format would be posted, with this one's query: a key may stand in it."""
+    """Target that a request of the format would be posted to, with this request's query: a key may stand in it."""
     query: bytes = request.scope["query_string"]
     return format_.path + b"?" + query
 
@@ -190,7 +191,7 @@ def _count(services: Services, tenant: str) -> None:
 
 
 def _threshold(facts: Facts, chunks: Iterable[SummaryChunk]) -> int:
-    """The largest that what is stored already cannot meet, so that a compaction is due.
+    """Largest trigger in tokens that the stored summaries cannot meet, so that a compaction is due.
 
     Not the smallest there is: target, tail and summaries are measured by it.
     """
@@ -207,7 +208,7 @@ async def _chunks(services: Services, facts: Facts) -> dict[str, SummaryChunk]:
 
 
 async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> Decision:
-    """As for a chat request: what it showed is remembered, so that the next one is recognised."""
+    """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
     began = monotonic()
     decision = await services.compactor.prepare(facts.job)
     await count(services, facts.job.tenant, facts.job.conversation, facts.job.prompt)
@@ -216,7 +217,7 @@ async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> D
 
 
 async def _keep(services: Services, facts: Facts, record: RequestRecord, decision: Decision, began: float) -> None:
-    """What the request showed. `began` is the monotonic clock's."""
+    """Record and store what the request showed. `began` is the monotonic clock's."""
     record.decided(facts, decision, began, waited=False)
     services.store.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
     if services.keeps_messages:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 from fastapi import APIRouter
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field
 
+from app.proxy.report import Tokens
 from app.rest.dependencies import (
     STATUSES,
     After,
@@ -18,9 +21,10 @@ from app.rest.dependencies import (
     Tenant,
     TheServices,
     known,
-    known_cursor,
     listing,
+    made_of,
     no_conversation,
+    paged,
 )
 from app.store import StoredConversation
 
@@ -46,6 +50,14 @@ class DeletedOut(BaseModel):
     deleted: Literal[True] = True
 
 
+class CoverageOut(BaseModel):
+    conversation_id: str
+    object: Literal["coverage"] = "coverage"
+    context_status: str = Field(description=f"{STATUSES}.")
+    tokens: int
+    parts: list[dict[str, Any]] = Field(description="The latest payload in order, without gaps.")
+
+
 router = APIRouter(prefix="/context", tags=["conversations"])
 
 
@@ -54,15 +66,27 @@ async def list_conversations(
     services: TheServices, tenant: Tenant, limit: Limit = 20, after: After = None, order: Order = "desc"
 ) -> Listing[ConversationOut]:
     """The caller's conversations, newest first."""
-    with known_cursor():
-        page = await services.store.conversations(tenant, limit=limit, after=after, order=order)
-    return listing(page, _conversation)
+    found = services.store.conversations(tenant, limit=limit, after=after, order=order)
+    return listing(await paged(found), _conversation)
 
 
 @router.get("/conversations/{conversation_id}")
 async def read_conversation(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> ConversationOut:
     """One conversation, as of its latest request."""
     return _conversation(await known(services, tenant, conversation_id))
+
+
+@router.get("/conversations/{conversation_id}/coverage")
+async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> CoverageOut:
+    """The latest payload in order: which messages were summarised, carried, shortened or verbatim."""
+    conversation = await known(services, tenant, conversation_id)
+    parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
+    return CoverageOut(
+        conversation_id=conversation_id,
+        context_status=conversation.status,
+        tokens=conversation.tokens_after or 0,
+        parts=parts,
+    )
 
 
 @router.delete("/conversations/{conversation_id}")
@@ -78,19 +102,10 @@ async def delete_conversation(services: TheServices, tenant: Tenant, conversatio
 
 
 def _conversation(conversation: StoredConversation) -> ConversationOut:
-    before, after, window = (
-        tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window)
-    )
-    return ConversationOut(
-        id=conversation.id,
-        model=conversation.model,
-        turns=conversation.turns,
-        messages=conversation.messages,
-        requests=conversation.requests,
+    sizes = (tokens or 0 for tokens in (conversation.tokens_before, conversation.tokens_after, conversation.window))
+    return made_of(
+        ConversationOut,
+        conversation,
         context_status=conversation.status,
-        reason=conversation.reason,
-        tokens={"estimated": before, "forwarded": after, "saved": before - after, "window": window},
-        forked_from=conversation.forked_from,
-        created_at=conversation.created_at,
-        updated_at=conversation.updated_at,
+        tokens=asdict(Tokens.counted(*sizes)),
     )

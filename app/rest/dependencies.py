@@ -1,8 +1,8 @@
-"""What the routes under `/context` share: whose request it is, pages of a list."""
+"""Parts that the routes under `/context` share: whose request it is, its body and format, pages of a list."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -26,6 +26,7 @@ from app.wire.paths import FORMAT_NAMES
 
 T = TypeVar("T")
 R = TypeVar("R")
+M = TypeVar("M", bound=BaseModel)
 
 Limit = Annotated[int, Query(ge=1, le=100, description="Most entries of the page.")]
 Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
@@ -37,7 +38,7 @@ _FORMAT = {"type": "string", "enum": list(FORMAT_NAMES), "default": FORMAT_NAMES
 
 
 def request_body(**properties: dict[str, Any]) -> dict[str, Any]:
-    """How a route that reads a request itself says so in the schema; `properties`: what it takes beside the request."""
+    """Schema of a body that the route reads itself; `properties`: what it takes beside the request."""
     schema = {"type": "object", "properties": {"format": _FORMAT, **properties}}
     return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
 
@@ -90,7 +91,7 @@ def _conversation_id(
 
 
 ConversationId = Annotated[str, Depends(_conversation_id)]
-"""The path comes undecoded from the gate."""
+"""Conversation id of the path, which comes undecoded from the gate."""
 
 
 async def _body(request: Request, services: TheServices, tenant: Tenant) -> AsyncIterator[bytes]:
@@ -105,7 +106,7 @@ async def _body(request: Request, services: TheServices, tenant: Tenant) -> Asyn
 
 
 Body = Annotated[bytes, Depends(_body)]
-"""Within the same limits as a chat request's. Comes after whose it is: nobody else's is read."""
+"""Decoded body, within the same limits as a chat request's. It comes after the tenant: nobody else's is read."""
 
 
 async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
@@ -123,7 +124,7 @@ async def format_of(services: Services, tenant: str, body: bytes) -> WireFormat:
 
 
 def _member(body: bytes, name: str) -> object:
-    """None where the body cannot be read: whoever reads all of it says so."""
+    """Value of a member; None where the body cannot be read: whoever reads all of it says so."""
     try:
         return RawObject(body).value(name)
     except Unreadable:
@@ -132,7 +133,7 @@ def _member(body: bytes, name: str) -> object:
 
 @contextmanager
 def readable(format_: WireFormat) -> Iterator[None]:
-    """What the proxy forwards unread, for the provider to judge, is of no use to a route of our own."""
+    """Turn `Unreadable` into `InvalidRequest`: what the proxy forwards unread is of no use to a route of our own."""
     try:
         yield
     except Unreadable as error:
@@ -142,21 +143,21 @@ def readable(format_: WireFormat) -> Iterator[None]:
 
 
 async def read_whole(services: Services, caller: Caller, body: bytes) -> tuple[WireRequest, Caller, tuple[str, ...]]:
-    """`whole` of what a body says. Raises `Unreadable`, too."""
+    """`whole` for the request that a body holds. Raises `Unreadable`, too."""
     return await whole(services, caller, await read(services, caller, body))
 
 
 async def whole(
     services: Services, caller: Caller, request: WireRequest
 ) -> tuple[WireRequest, Caller, tuple[str, ...]]:
-    """A request with the summaries in place of a compaction of ours that its history begins with; whose it is then;
-    and the summaries. Raises `InvalidReference` and `StorageUnavailable`."""
+    """Request with summaries in place of a compaction of ours that its history begins with; its caller then; and the
+    ids of the summaries. Raises `InvalidReference` and `StorageUnavailable`."""
     found = await restored(services, caller, request)
     return (request, caller, ()) if found is None else (found.request, found.caller, found.chunks)
 
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:
-    """Raises `ConversationNotFound`."""
+    """Stored conversation of the tenant. Raises `ConversationNotFound`."""
     conversation = await services.store.conversation(tenant, conversation_id)
     if conversation is None:
         raise no_conversation(conversation_id)
@@ -167,19 +168,25 @@ def no_conversation(conversation_id: str) -> ConversationNotFound:
     return ConversationNotFound(f"There is no conversation {conversation_id!r}.")
 
 
-@contextmanager
-def known_cursor() -> Iterator[None]:
-    """An `after` that the list does not hold is the caller's mistake."""
+async def paged(asked: Awaitable[T]) -> T:
+    """Page of a list, as the store has it. Raises `InvalidRequest` for an `after` that the list does not hold."""
     try:
-        yield
+        return await asked
     except UnknownCursor as error:
         raise InvalidRequest(str(error), "after") from error
 
 
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:
+    """Page of a list, with each entry as it is shown."""
     return Listing(
         data=[shown(entry) for entry in page.data],
         first_id=page.first_id,
         last_id=page.last_id,
         has_more=page.has_more,
     )
+
+
+def made_of(out: type[M], source: object, /, **others: Any) -> M:
+    """An object of an answer: the members that the source has by the same name, and the others."""
+    same = {name: getattr(source, name) for name in out.model_fields if name not in others and hasattr(source, name)}
+    return out.model_validate({**same, **others})

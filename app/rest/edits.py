@@ -17,10 +17,10 @@ from app.rest.summaries import SummaryOut, found_summary, summary_out
 from app.wire.members import RawObject, Unreadable
 
 LONGEST_BODY = 200_000
-"""Bytes: no summary is as long."""
+"""Bytes of a body; no summary is as long."""
 MOST_LINES = 1_000
 NEWEST = 100
-"""Summaries that are looked at for the last compaction."""
+"""Number of latest summaries among which the last compaction is looked for."""
 _MEMBERS = ("text", "values", "rules")
 _LINES: dict[str, Any] = {"type": "array", "maxItems": MOST_LINES, "items": {"type": "string"}}
 _EDIT: dict[str, Any] = {
@@ -98,7 +98,7 @@ async def undo_compaction(services: TheServices, tenant: Tenant, conversation_id
 
 
 async def _active(services: Services, tenant: str, conversation_id: str, summary_id: str) -> SummaryChunk:
-    """Raises `SummaryNotFound` and `SummaryNotActive`."""
+    """Stored summary that is in use. Raises `SummaryNotFound` and `SummaryNotActive`."""
     chunk = await found_summary(services, tenant, conversation_id, summary_id)
     if chunk.deactivated_at is not None:
         raise _not_active(summary_id)
@@ -124,7 +124,7 @@ async def _deactivated(
 
 
 def _read_edit(body: bytes) -> dict[str, Any]:
-    """What is to be put in place of the summary's own. Raises `InvalidRequest`."""
+    """Text, values and rules that replace the summary's own. Raises `InvalidRequest`."""
     if len(body) > LONGEST_BODY:
         raise InvalidRequest(f"The body has {len(body)} bytes; a summary fits into {LONGEST_BODY}.", "text")
     try:

@@ -18,7 +18,7 @@ from app.store import StoreUnavailable
 _THEIRS = re.compile(
     r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
 )
-"""A provider's path with no `/v1`, or with slashes too many before it."""
+"""Pattern of a provider's path without `/v1`, or with too many slashes before it."""
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -50,7 +50,7 @@ def _no_route(app: FastAPI, request: Request) -> StenoError:
 
 
 def _base_urls(base: str, named: str, api: str) -> str:
-    """What to set a client to that asked for a provider's path without its `/v1`."""
+    """Base URLs to suggest to a client that asked for a provider's path without its `/v1`."""
     told = f"Set the client's base URL to {base}{named}/v1."
     if api == "messages":
         told += f" A client that adds /v1 itself, as Anthropic's do, needs {base}{named}, without /v1."

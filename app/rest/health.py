@@ -1,11 +1,15 @@
-"""Whether the process runs, and whether it should get requests. Neither asks the provider."""
+"""Health and metrics, for whoever watches over Steno: nothing of a tenant, and nobody asks the provider."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 
+from app.metrics.exposition import CONTENT_TYPE_LATEST, exposed
+from app.metrics.table import Table
 from app.proxy.services import Services
 
 
@@ -39,4 +43,19 @@ def health_router(services: Services) -> APIRouter:
     stopping = {"description": "It is stopping.", "content": {"application/json": {"schema": {"type": "object"}}}}
     for name in ("readyz", "healthz"):
         router.add_api_route(f"/{name}", ready, methods=["GET"], name=name, responses={503: stopping})
+    return router
+
+
+def metrics_router(table: Table, *bring_up_to_date: Callable[[], None]) -> APIRouter:
+    """Routes of the metrics. `bring_up_to_date` counts what is over and was not counted yet, and looks at the state as
+    it is now."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Metrics in Prometheus' text format, added up over all workers."""
+        for bring in bring_up_to_date:
+            bring()
+        return Response(exposed(table), media_type=CONTENT_TYPE_LATEST)
+
     return router

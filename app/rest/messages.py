@@ -21,8 +21,9 @@ from app.rest.dependencies import (
     Tenant,
     TheServices,
     known,
-    known_cursor,
     listing,
+    made_of,
+    paged,
 )
 from app.rest.usage import TotalsOut, totals_out
 from app.store import MessagePage, StoredMessage
@@ -73,8 +74,7 @@ async def list_messages(
     """Everything that was said in a conversation, its branches too, in the order in which it came."""
     refuse_unless_kept(services)
     conversation = await known(services, tenant, conversation_id)
-    with known_cursor():
-        found = await services.store.messages(tenant, conversation_id, limit=limit, after=after, order=order)
+    found = await paged(services.store.messages(tenant, conversation_id, limit=limit, after=after, order=order))
     parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
     return rendered(listing(found.page, lambda message: _archived(message, found, parts)))
 
@@ -86,11 +86,11 @@ def refuse_unless_kept(services: Services) -> None:
 
 
 def message_out(message: StoredMessage) -> MessageOut:
-    return MessageOut.model_validate(_shown(message))
+    return made_of(MessageOut, message, index=message.position)
 
 
 def rendered(page: Listing[Any]) -> Response:
-    """With the letters of what was sent: no number, space or escape of it is written anew."""
+    """JSON answer with messages letter by letter as sent: no number, space or escape is written anew."""
     shown = page.model_dump(mode="json", exclude={"data"})
     data = [entry.model_dump(mode="json") for entry in page.data]
     for entry in data:
@@ -102,36 +102,21 @@ def rendered(page: Listing[Any]) -> Response:
 def _archived(message: StoredMessage, found: MessagePage, parts: Sequence[Mapping[str, Any]]) -> ArchivedMessageOut:
     sums = found.usage.get(message.request_id)
     is_latest = message.id in found.latest
-    return ArchivedMessageOut.model_validate(
-        {
-            **_shown(message),
-            "coverage": coverage_at(parts, message.position) if is_latest else None,
-            "usage": sums and totals_out(sums),
-        }
+    return made_of(
+        ArchivedMessageOut,
+        message,
+        index=message.position,
+        coverage=coverage_at(parts, message.position) if is_latest else None,
+        usage=sums and totals_out(sums),
     )
 
 
 def coverage_at(parts: Sequence[Mapping[str, Any]], index: int) -> CoverageOfMessageOut | None:
-    """What became of a message. Of a summary that stands for it and a part that shows more of it the latter counts."""
+    """Coverage part that tells what became of a message: where a part shows more of it than its summary does, that
+    part."""
     standing = [part for part in parts if part.get("first_index", index + 1) <= index <= part["last_index"]]
     shown = next((part for part in standing if part["kind"] not in ("summarized", "pruned")), None)
     if not standing:
         return None
     summary = next((part["summary_id"] for part in standing if part["kind"] == "summarized"), None)
     return CoverageOfMessageOut(kind=(shown or standing[0])["kind"], summary_id=summary)
-
-
-def _shown(message: StoredMessage) -> dict[str, Any]:
-    return {
-        "id": message.id,
-        "conversation_id": message.conversation_id,
-        "previous_id": message.previous_id,
-        "index": message.position,
-        "role": message.role,
-        "kind": message.kind,
-        "format": message.format,
-        "tokens": message.tokens,
-        "request_id": message.request_id,
-        "created_at": message.created_at,
-        "sent": message.sent,
-    }

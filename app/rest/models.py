@@ -14,7 +14,7 @@ from app.errors import InvalidRequest
 from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
-from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices
+from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, made_of
 from app.store import Page, StoreUnavailable
 
 
@@ -67,17 +67,16 @@ async def list_models(
     providers = services.providers.known(tenant, used)
     page = _page(list(providers), limit, after, order)
     day = day_of_list_prices() if services.has_list_prices else None
-    return ModelListing(
+    return made_of(
+        ModelListing,
+        page,
         list_prices=day and ListPricesOut(as_of=day, days_old=days_since(day)),
         data=[_model(services, provider, name, tenant) for name in page.data for provider in providers[name]],
-        first_id=page.first_id,
-        last_id=page.last_id,
-        has_more=page.has_more,
     )
 
 
 def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> Page[str]:
-    """A page of a list that is in memory, in order."""
+    """Page of a list that is in memory, in order."""
     if after is not None and after not in names:
         raise InvalidRequest(f"The list holds no {after!r} to continue after.", "after")
     ordered = sorted(names, reverse=order == "desc")
@@ -88,16 +87,14 @@ def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> 
 
 def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:
     window = provider.windows.of(name, tenant)
-    return ModelOut.model_validate(
-        {
-            "id": name,
-            "upstream": provider.name,
-            "context_window": window.context,
-            "max_input_tokens": window.max_input,
-            "max_output_tokens": window.max_output,
-            "source": window.source,
-            "note": window.note,
-            "base_model": services.base_model(name),
-            "listed": provider.windows.listed(name, tenant),
-        }
+    return made_of(
+        ModelOut,
+        window,
+        id=name,
+        upstream=provider.name,
+        context_window=window.context,
+        max_input_tokens=window.max_input,
+        max_output_tokens=window.max_output,
+        base_model=services.base_model(name),
+        listed=provider.windows.listed(name, tenant),
     )

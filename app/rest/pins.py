@@ -18,7 +18,7 @@ from app.wire.members import RawObject, Unreadable
 MOST_PINS = 100
 LARGEST_INDEX = 1_000_000
 LONGEST_BODY = 10_000
-"""Bytes: what is larger is not read."""
+"""Bytes of a body; what is larger is not read."""
 
 
 class PinOut(BaseModel):
@@ -74,7 +74,7 @@ async def delete_pins(services: TheServices, tenant: Tenant, conversation_id: Co
 
 
 def read_indexes(body: bytes) -> Sequence[int]:
-    """Raises `InvalidRequest`."""
+    """Indexes that a body names. Raises `InvalidRequest`."""
     if len(body) > LONGEST_BODY:
         raise InvalidRequest(f"The body has {len(body)} bytes; {MOST_PINS} indexes fit into {LONGEST_BODY}.", "indexes")
     try:

@@ -61,7 +61,7 @@ class PlanDetailsOut(BaseModel):
 
 
 class PlanOut(BaseModel):
-    """What would happen to a request now; summaries that would be made are imagined at their largest."""
+    """Plan of a request: what would happen to it now; summaries that would be made are imagined at their largest."""
 
     object: Literal["plan"] = "plan"
     format: str
@@ -87,8 +87,8 @@ router = APIRouter(prefix="/context", tags=["compactions"])
 
 @router.post("/plan", openapi_extra=REQUEST_BODY)
 async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
-    """What would happen to this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to
-    the provider, nothing is stored."""
+    """Plans this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to the provider,
+    nothing is stored."""
     format_ = await format_of(services, tenant, body)
     caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
     with readable(format_):
@@ -101,7 +101,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     return PlanOut(
         format=format_.name,
         context_status=prepared.status,
-        context=context_of(facts, prepared),
+        context=msgspec.to_builtins(context_of(facts, prepared)),
         parts=await job.beside(services.work, lambda: coverage_of(job.conversation, prepared.view, budget.line)),
         summaries_to_make=len(made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),

@@ -36,7 +36,7 @@ _REFUSED: Mapping[str, str] = {
 
 
 def in_words(plan: Mapping[str, Any]) -> list[str]:
-    """The numbers first, then a sentence for each step, then the outcome."""
+    """Sentences for a plan: the numbers first, then each step, then the outcome."""
     return [*_numbers(plan), *map(step_in_words, plan["steps"]), _outcome(plan)]
 
 
@@ -51,7 +51,7 @@ def _numbers(plan: Mapping[str, Any]) -> list[str]:
 
 
 def step_in_words(step: Mapping[str, Any]) -> str:
-    """A sentence for one of its steps."""
+    """Sentence for one step of a plan."""
     name, outcome = step["step"], step["outcome"]
     if name == "stored":
         suffices = "enough" if outcome == "fits" else "over the trigger"

@@ -6,7 +6,6 @@ from app.rest import (
     calibration,
     compact,
     conversations,
-    coverage,
     edits,
     messages,
     models,
@@ -20,8 +19,8 @@ from app.rest import (
 
 _SUBJECTS = (
     *(compact, pins, search, tenant, usage, conversations),
-    *(messages, summaries, edits, coverage, calibration, models, plan),
+    *(messages, summaries, edits, calibration, models, plan),
 )
 
 ROUTERS = tuple(subject.router for subject in _SUBJECTS)
-"""In the order in which the schema lists them."""
+"""Routers of the REST interface, in the order in which the schema lists them."""

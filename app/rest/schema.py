@@ -50,9 +50,9 @@ OF_A_TENANT: Errors = (MissingCredentials, StorageUnavailable)
 WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
 BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
 OF_EDITS = ("edit_summary", "deactivate_summary", "undo_compaction")
-"""The routes, by the names of their functions, that change summaries."""
+"""Functions of the routes that change summaries."""
 OF_THE_ARCHIVE = ("list_messages", "search")
-"""The routes, by the names of their functions, that show messages."""
+"""Functions of the routes that show messages."""
 OF_A_CHAT: Errors = (
     MissingCredentials,
     TooManyBytesInFlight,
@@ -80,7 +80,8 @@ SECURITY: Schema = {
     },
 }
 NEEDED: list[Schema] = [{"bearer": []}, {"key": []}, {}]
-"""One of them. Or none: from the same machine, or where the settings let strangers in, it belongs to `anonymous`."""
+"""Keys that a request needs: one of them, or none from the same machine or where the settings let strangers in; then it
+belongs to `anonymous`."""
 TAGS = (
     ("proxied", "Requests to a provider. A history that does not fit its model's window is compacted on the way."),
     ("conversations", "What Steno knows of a conversation, and what its latest payload was made of."),
@@ -92,8 +93,8 @@ TAGS = (
     ("tenant", "All that is stored of one key."),
     ("health", "Whether Steno runs, for whoever watches over it."),
 )
-PARAMETERS = {"conversation_id": "order-4711", "summary_id": "chk_b2ab9f20c23cdfefa7c90af44dddb990", "q": "ORD-0001"}
-"""Examples of those that name something."""
+PARAMETERS = {"conversation_id": "order-4711", "summary_id": "chk_1", "q": "ORD-0001"}
+"""Example values of parameters that name something."""
 _EXAMPLES = Path(__file__).with_name("examples.json")
 
 _PARAMETER = re.compile(r"\\\{\w+\\\}")
@@ -101,7 +102,7 @@ _HTTP_METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 
 
 def schema_of(app: FastAPI) -> Schema:
-    """The whole schema, made once."""
+    """The whole schema, made once for an application."""
     if app.openapi_schema is None:
         # The class's own: this function is put in place of the object's.
         schema = FastAPI.openapi(app)
@@ -144,7 +145,7 @@ def _add_examples(operation: Schema, examples: Mapping[str, Any]) -> None:
 
 
 def methods_of(app: FastAPI, scope: Scope) -> list[str]:
-    """Those that the path has, none where there is no such path."""
+    """Methods that the path has; none where there is no such path."""
     found: set[str] = set()
     for template, operations in schema_of(app)["paths"].items():
         if re.fullmatch(_PARAMETER.sub("[^/]+", re.escape(template)), scope["path"]):
@@ -177,7 +178,7 @@ def _add_errors(
     kind: str = "",
     content: Schema = _ERROR_CONTENT,
 ) -> None:
-    """Beside the responses that the route names itself; validation answers with 400 here.
+    """Add errors beside the responses that the route names itself; validation answers with 400 here.
 
     Each stands once in `shared`, by its codes and the `kind` of its content.
     """

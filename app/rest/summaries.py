@@ -20,8 +20,9 @@ from app.rest.dependencies import (
     Tenant,
     TheServices,
     known,
-    known_cursor,
     listing,
+    made_of,
+    paged,
 )
 
 
@@ -63,9 +64,8 @@ async def list_summaries(
 ) -> Listing[SummaryOut]:
     """The summaries that a conversation made or uses, oldest first; those too that are not in use any more."""
     await known(services, tenant, conversation_id)
-    with known_cursor():
-        page = await services.store.summaries(tenant, conversation_id, limit=limit, after=after, order=order)
-    return listing(page, summary_out)
+    found = services.store.summaries(tenant, conversation_id, limit=limit, after=after, order=order)
+    return listing(await paged(found), summary_out)
 
 
 @router.get("/conversations/{conversation_id}/summaries/{summary_id}")
@@ -76,7 +76,7 @@ async def read_summary(
 
 
 async def found_summary(services: Services, tenant: str, conversation_id: str, summary_id: str) -> SummaryChunk:
-    """Raises `SummaryNotFound`."""
+    """Stored summary of the tenant. Raises `SummaryNotFound`."""
     chunk = await services.store.summary(tenant, conversation_id, summary_id)
     if chunk is None:
         raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
@@ -84,25 +84,11 @@ async def found_summary(services: Services, tenant: str, conversation_id: str, s
 
 
 def summary_out(chunk: SummaryChunk) -> SummaryOut:
-    return SummaryOut(
-        id=chunk.id,
-        conversation_id=chunk.conversation_id,
-        text=chunk.text,
+    return made_of(
+        SummaryOut,
+        chunk,
         summarized_through_turn=chunk.through_turn,
-        first_index=chunk.first_index,
-        last_index=chunk.last_index,
         carried=[chunk.first_index + offset for offset in chunk.carried],
-        level=chunk.level,
-        children=list(chunk.children),
-        values=list(chunk.values),
-        values_kept=chunk.values_kept,
-        rules=list(chunk.rules),
-        rules_left_out=chunk.rules_left_out,
-        version=chunk.version,
         active=chunk.deactivated_at is None,
-        deactivated_at=chunk.deactivated_at,
         token_count=chunk.tokens,
-        model=chunk.model,
-        prompt_version=chunk.prompt_version,
-        created_at=chunk.created_at,
     )

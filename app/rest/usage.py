@@ -20,15 +20,15 @@ from app.rest.dependencies import (
     Tenant,
     TheServices,
     known,
-    known_cursor,
     listing,
+    paged,
 )
 from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums, sum_of
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
 DECIMALS = 9
-"""Beyond them the parts of a millionth are only what adding up floating point numbers leaves."""
+"""Decimals of amounts of money; what lies beyond is what adding up floating point numbers leaves."""
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ CACHED_SHARE: Any = Field(description="cached / prompt: what the provider's cach
 _NOTHING_DECIDED = {**dict.fromkeys(Decided.__struct_fields__), "actions": ()}
 _NOTHING_MADE = dict.fromkeys(Made.__struct_fields__)
 _OF_BOTH = ("unreported", "unpriced", "list_priced", "billed")
-"""Counts that are given for messages and summaries together."""
+"""Names of counts that are given for messages and summaries together."""
 
 
 class SpendOut(BaseModel):
@@ -120,7 +120,7 @@ class TooLargeOut(BaseModel):
 
 
 class TotalsOut(BaseModel):
-    """What was reported, added up."""
+    """Sums of what was reported."""
 
     calls: int = Field(description="Answered calls, those for summaries not counted; likewise the next six.")
     prompt: int
@@ -169,7 +169,7 @@ class UsageGroupOut(TotalsOut):
 
 
 class UsageReportOut(BaseModel):
-    """What all calls of the caller in a period took."""
+    """Usage of all calls of the caller in a period."""
 
     object: Literal["usage_report"] = "usage_report"
     since: datetime
@@ -191,7 +191,7 @@ async def report_usage(
     model: Annotated[str | None, Query(description="Of this model alone.")] = None,
     by: Annotated[Grouping | None, Query(description="Add groups: a day, or a model, each.")] = None,
 ) -> UsageReportOut:
-    """What the caller's calls took, in all conversations together, and how much of it came from the provider's cache.
+    """Usage of the caller's calls in all conversations together, and how much of it came from the provider's cache.
 
     A time without an offset is in UTC.
     """
@@ -215,10 +215,9 @@ async def read_usage(
     after: After = None,
     order: Order = "desc",
 ) -> UsageListing:
-    """What the conversation's calls took: in all, by turn, and each by itself, newest first."""
+    """Usage of the conversation's calls: in all, by turn, and each by itself, newest first."""
     await known(services, tenant, conversation_id)
-    with known_cursor():
-        found = await services.store.usage(tenant, conversation_id, limit=limit, after=after, order=order)
+    found = await paged(services.store.usage(tenant, conversation_id, limit=limit, after=after, order=order))
     return UsageListing(
         conversation_id=conversation_id,
         totals=_sum(found.sums),
@@ -261,7 +260,8 @@ def _turn(turn: TurnUsage) -> TurnOut:
 
 
 def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, datetime]:
-    """Its end lies ahead of any database's clock, if it is not given. Raises `InvalidRequest`."""
+    """Begin and end of a period; its end lies ahead of any database's clock without `until`. Raises
+    `InvalidRequest`."""
     now = datetime.now(UTC)
     latest = now + timedelta(days=1)
     end = _in_utc(until, latest) if until else latest
@@ -274,7 +274,7 @@ def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, d
 
 
 def _in_utc(time: datetime, latest: datetime) -> datetime:
-    """Between 1970 and the latest: what lies beyond them could be led out of the calendar by its offset."""
+    """The time in UTC, between 1970 and the latest: one beyond could be led out of the calendar by its offset."""
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     return EPOCH if zoned < EPOCH else latest if zoned > latest else zoned.astimezone(UTC)
 

@@ -1,4 +1,4 @@
-"""What the gate serves beside FastAPI's routes, as data for the schema: requests of the formats with Steno's additions.
+"""Schema of what the gate serves beside FastAPI's routes: requests of the formats with Steno's additions.
 
 Of a format's own members only those stand here that Steno reads; all others are passed on, and are the provider's to
 describe.
@@ -46,6 +46,18 @@ _TOKENS = _object(
     "estimated forwarded saved window", **dict.fromkeys(("estimated", "forwarded", "saved", "window"), _NUMBER)
 )
 
+_CONTEXT: Mapping[str, Schema] = {
+    "conversation_id": {**_TEXT, "description": "The conversation's name, given or recognised."},
+    "status": _STATUS,
+    "actions": _ACTIONS,
+    "tokens": {**_TOKENS, "description": "Estimates, in the provider's tokens; `window` is the model's."},
+    "chunks": _CHUNKS,
+    "reason": _REASON,
+    "messages": {**_COUNTS, "description": "How many messages each action changed; absent where none."},
+    "recalled": {**_object("messages tokens", messages=_NUMBER, tokens=_NUMBER), "description": "What is quoted."},
+}
+"""Members of `context`, and of the event that closes a compaction."""
+
 SCHEMAS: Mapping[str, Schema] = {
     "ContextOptions": {
         "description": "What this request asks of Steno. It is not forwarded.",
@@ -81,14 +93,7 @@ SCHEMAS: Mapping[str, Schema] = {
         "description": "What was done to the context of a request.",
         **_object(
             "conversation_id status actions tokens chunks reason",
-            conversation_id=_TEXT,
-            status=_STATUS,
-            actions=_ACTIONS,
-            tokens={**_TOKENS, "description": "Estimates, in the provider's tokens; `window` is the model's."},
-            chunks=_CHUNKS,
-            reason=_REASON,
-            messages={**_COUNTS, "description": "How many messages each action changed; absent where none."},
-            recalled={**_object("messages tokens", messages=_NUMBER, tokens=_NUMBER), "description": "What is quoted."},
+            **_CONTEXT,
             provider={
                 **_object("", id=_TEXT, created=_NUMBER, model=_TEXT),
                 "description": "What the provider called its answer, on a stream that Steno began.",
@@ -101,13 +106,7 @@ SCHEMAS: Mapping[str, Schema] = {
             "type id conversation_id tokens",
             type={"type": "string", "enum": [*EVENTS, *(f"context.{name}" for name in EVENTS)]},
             id={"type": "string", "description": "The same in the event that closes it."},
-            conversation_id=_TEXT,
-            messages=_COUNTS,
-            tokens=_COUNTS,
-            status=_STATUS,
-            actions=_ACTIONS,
-            chunks=_CHUNKS,
-            reason=_REASON,
+            **{**_CONTEXT, "messages": _COUNTS, "tokens": _COUNTS},
         ),
     },
     "Error": {
@@ -174,7 +173,7 @@ _OF_A_COUNT = tuple(name for name in PARAMETERS if name != "x-context-events")
 
 
 class Proxied(Struct, frozen=True):
-    """A path that is a provider's, and what Steno adds."""
+    """Path of a provider's API, and what Steno adds to it."""
 
     path: str
     name: str
@@ -184,7 +183,7 @@ class Proxied(Struct, frozen=True):
     parameters: tuple[str, ...] = _OF_A_CHAT
     streams: bool = False
     is_messages: bool = False
-    """Whether Steno's own errors are Anthropic's."""
+    """True where Steno's own errors have Anthropic's form."""
 
 
 def _body(required: str, **members: Schema) -> Schema:
@@ -255,7 +254,7 @@ PROXIED = (
 
 
 def schemas(examples: Mapping[str, Any]) -> Mapping[str, Schema]:
-    """Every schema by its name. What a trigger may be is said by the settings."""
+    """Every schema by its name. The settings say what a trigger may be."""
     trigger = TriggerSettings.model_json_schema(ref_template="#/components/schemas/{model}")
     shown = {
         name: {**SCHEMAS[name], "examples": [examples[f"POST {path}"]["error"]]}
@@ -265,7 +264,7 @@ def schemas(examples: Mapping[str, Any]) -> Mapping[str, Schema]:
 
 
 def operation_of(each: Proxied, examples: Mapping[str, Any]) -> Schema:
-    """`examples`: by method and path a whole request, answer, stream and error."""
+    """Operation of a path. `examples` have, by method and path, a whole request, answer, stream and error."""
     found = examples.get(f"POST {each.path}", {})
     answers: Schema = {"application/json": _shown(_answer(each), found.get("answer"))}
     if each.streams:
@@ -289,7 +288,7 @@ def operation_of(each: Proxied, examples: Mapping[str, Any]) -> Schema:
 
 
 def refused(each: Proxied) -> tuple[str, Schema]:
-    """What a refusal holds, Steno's own error or the provider's, which may be of any form; and what that is called."""
+    """Name and content of a refusal: Steno's own error, or the provider's, which may be of any form."""
     name = "MessagesError" if each.is_messages else "Error"
     schema = {"anyOf": [_ref("schemas", name), {"type": "object"}]}
     return "messages" if each.is_messages else "proxied", {"application/json": {"schema": schema}}

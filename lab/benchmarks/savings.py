@@ -26,8 +26,8 @@ import httpx2
 import structlog
 
 from lab.benchmarks import talks
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES
 from lab.replay.converting import converted
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES
 from lab.replay.recordings import Message, Recording
 from lab.replay.stage import Stage, stage
 from lab.simulator import Record, Simulator

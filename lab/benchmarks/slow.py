@@ -33,9 +33,9 @@ import httpx2
 from app.settings import load
 from app.tokens.tokenizer import Tokenizer
 from lab.benchmarks import talks
-from lab.replay.formats.known import CHAT_COMPLETIONS
+from lab.formats.known import CHAT_COMPLETIONS
+from lab.formats.sent import common_prefix
 from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings
-from lab.replay.sent import common_prefix
 from lab.replay.tables import Grid
 from lab.simulator import Fault, Record, Simulator
 from lab.simulator.log import Kind

@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from app.commands.progress import Advance, Begin, progress
+from lab.formats.known import FORMATS, MESSAGES
 from lab.replay.converting import converted
-from lab.replay.formats.known import FORMATS, MESSAGES
 from lab.replay.player import Aside, Played, Player
 from lab.replay.presets import MAY_REFUSE, settings_of
 from lab.replay.recordings import Recording, chain, read_recordings

@@ -11,20 +11,20 @@ import anthropic
 import httpx2
 import openai
 
-from lab.replay.formats.format import ReplayFormat
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.format import ReplayFormat
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 
 ANSWER_SECONDS = 600.0
 MOST_OUTPUT = 1_024
-"""Messages have to say it."""
+"""Most tokens of an answer, which Messages have to name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     failure: str | None = None
-    """Why the client got none."""
+    """Reason why the client got no answer."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """What it says about the context."""
+    """Members of the answer about the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Client:
     create: Callable[..., Any]
     """Sends a request, and returns an answer or its events."""
     required: Mapping[str, Any]
-    """What its signature wants, and the body says otherwise: in `extra_body`, as the SDKs look up the type of every
-    value in a history again, which is most of a long replay's time."""
+    """Arguments that the signature wants, and the body says otherwise: in `extra_body`, as the SDKs look up the type of
+    every value in a history again, which is most of a long replay's time."""
     ended: Callable[[Any], bool]
     """Whether an answer, or an event, is its end."""
 

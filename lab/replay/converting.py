@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from lab.replay.formats.format import ReplayFormat, dicts
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.format import ReplayFormat, dicts
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.sent import INSTRUCTION_ROLES
 from lab.replay.recordings import Message, Recording, Remark, UnreadableRecording
-from lab.replay.sent import INSTRUCTION_ROLES
 
 OPENING = "Hello."
-"""What a user says where the other one began: Messages begin with the user."""
+"""First words of a user where the other one began: Messages begin with the user."""
 
 
 def converted(recording: Recording, written: ReplayFormat) -> Recording:
-    """Raises `UnreadableRecording` for what cannot be said in that format."""
+    """The recording in another format. Raises `UnreadableRecording` for what cannot be said in it."""
     if recording.format is written:
         return recording
     if recording.format is not CHAT_COMPLETIONS:
@@ -41,7 +41,7 @@ def converted(recording: Recording, written: ReplayFormat) -> Recording:
 
 
 def _to_messages(messages: Sequence[Message]) -> tuple[list[Message], list[int]]:
-    """And where each of them went."""
+    """Messages of the elements, and the place of each among them."""
     made: list[Message] = []
     places: list[int] = []
     for message in messages:
@@ -107,7 +107,7 @@ def _tools(made: Sequence[Message]) -> Mapping[str, Any]:
 
 
 def _to_responses(messages: Sequence[Message]) -> tuple[list[Message], list[int]]:
-    """And where the first item of each went."""
+    """Items of the elements, and the place of the first item of each."""
     made: list[Message] = []
     places: list[int] = []
     for message in messages:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import dropwhile, pairwise
 from typing import Any
 
-from lab.replay.formats.format import ReplayFormat
-from lab.replay.formats.known import CHAT_COMPLETIONS
-from lab.replay.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
+from lab.formats.format import ReplayFormat
+from lab.formats.known import CHAT_COMPLETIONS
+from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
 
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""
@@ -62,7 +62,7 @@ class SummaryCall:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What Steno says of a payload where the provider's log cannot tell; indexes into the client's messages."""
+    """Parts of a payload that Steno names where the provider's log cannot tell; indexes into the client's messages."""
 
     pruned: frozenset[int] = frozenset()
     notes: int = 0
@@ -76,14 +76,14 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was reported to the client."""
+    """Report to the client about one request."""
 
     actions: frozenset[str] = frozenset()
-    """As the answer names them."""
+    """Actions that the answer names."""
     coverage: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """The parts of the payload; asked for only where something is missing."""
     status: str | None = None
-    """As the answer gives it; None where there was none."""
+    """Status that the answer gives; None where there was none."""
 
     def named(self, instructions: int) -> Named:
         """`instructions`: how many of the client's messages the indexes of a coverage leave out."""
@@ -116,8 +116,8 @@ class SentMessages:
 
 
 def sections_of(body: bytes, written: ReplayFormat = CHAT_COMPLETIONS) -> tuple[ShownSection, ...]:
-    """What a summary call was shown: a transcript in its last message, or else its messages, the last one being the
-    order to summarise."""
+    """Sections that a summary call was shown: a transcript in its last message, or else its messages, the last one
+    being the order to summarise."""
     messages = SentMessages(written).split(body)
     return _quoted_in(messages[-1]) or _shown_in(messages[:-1]) if messages else ()
 

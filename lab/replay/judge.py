@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from lab.formats.known import format_at
+from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from lab.replay.evidence import (
     Named,
     Report,
@@ -20,16 +22,14 @@ from lab.replay.evidence import (
     sections_of,
     split_pairs,
 )
-from lab.replay.formats.known import format_at
 from lab.replay.recalled import Passage, is_said, listed_in, passages_in
-from lab.replay.sent import INSTRUCTION_ROLES, SentMessage, common_prefix
 from lab.simulator import Record
 
 KEPT_SHARE = 0.95
 """On a turn without a compaction at least this share of the previous payload's bytes begins this one."""
 
 STAYS = "stays"
-"""In the heading of a message that a summary call is only shown as context."""
+"""Word in the heading of a message that a summary call is only shown as context."""
 
 FOLDED = 2
 """A fold is made from at least so many summaries."""
@@ -71,13 +71,13 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one request's payload showed."""
+    """Verdict on one request, from its payload."""
 
     violations: tuple[Violation, ...] = ()
     accepted: bool = False
-    """The provider took it."""
+    """True where the provider took the payload."""
     messages: int = 0
-    """Of the client's history."""
+    """Number of messages in the client's history."""
     summary_calls: int = 0
     folds: int = 0
     resent: int = 0
@@ -89,19 +89,19 @@ class Verdict:
     previous_bytes: int = 0
     kept_bytes: int = 0
     places: Mapping[int, SentMessage] = field(default_factory=dict)
-    """What stands in the payload, whole or shortened, by the message's place in the history."""
+    """Messages that stand in the payload, whole or shortened, by their place in the history."""
     verbatim: int = 0
     summarised: int = 0
     shortened: int = 0
-    """Of these only head and tail are there, or a placeholder."""
+    """Number of messages of which only head and tail are there, or a placeholder."""
     pruned: int = 0
-    """Left out, and named."""
+    """Number of messages left out, and named."""
     lost: int = 0
     summaries: tuple[str, ...] = ()
     """The texts of those in the payload."""
     payload: tuple[SentMessage, ...] = ()
     passages: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """What is quoted from messages that are not in the payload, by the message's place in the history."""
+    """Quotations from messages that are not in the payload, by the message's place in the history."""
     recalling: tuple[SentMessage, ...] = ()
     """The payload's notes that quote it."""
 
@@ -160,8 +160,8 @@ class _Range:
     quoted_from: int = 0
     """Where the messages begin that the call was shown itself, and not in another summary."""
     loose: tuple[int, ...] = ()
-    """Of the carried those that the call was not asked to leave out: where a turn is split between summaries that were
-    made together, the next one goes on from there, and they are in this one."""
+    """Carried messages that the call was not asked to leave out: where a turn is split between summaries that were made
+    together, the next one goes on from there, and they are in this one."""
 
 
 class Judge:
@@ -177,11 +177,12 @@ class Judge:
         """The last message that summaries stood for."""
         self._previous: bytes | None = None
         self._lasting = 0
-        """How much of it the next turn's payload is to begin with: what is recalled for one message need not stay."""
+        """Bytes of the previous payload that the next turn's is to begin with: what is recalled for one message need
+        not stay."""
         self._turn = -1
-        """The user message that it answers."""
+        """Place of the user message that the previous payload answers."""
         self._recalling: Sequence[SentMessage] = ()
-        """The notes in it."""
+        """Notes of recalled passages in the previous payload."""
         self._reduced: Mapping[int, bytes] = {}
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
@@ -237,7 +238,7 @@ class Judge:
         return walk if named == NOTHING_NAMED else _Walk(self._calls, history, payload, named, opened)
 
     def _compared(self, walk: _Walk, record: Record, made: bool) -> _Comparison:
-        """With the conversation's previous payload. What the provider refused is no such payload."""
+        """Comparison with the conversation's previous payload. One that the provider refused does not count."""
         # By call, as several may have written one text. What stands for less than before is not taken up.
         further = max(walk.summarised, default=-1) > self._summarised
         taken_up = further and not self._seen.issuperset(call.sequence for call in walk.standing)
@@ -323,7 +324,7 @@ class _Walk:
     _covered: dict[tuple[int, int], list[_Range]] = field(default_factory=dict)
     """Ranges by call and start."""
     _loose: tuple[int, ...] = ()
-    """Those that may still be in it, where another one goes on from its end."""
+    """Messages that may still be in the summary, where another one goes on from its end."""
     _objection: str = ""
     """Why the last summary that was tried does not fit."""
 
@@ -355,13 +356,13 @@ class _Walk:
 
     @property
     def note(self) -> SentMessage | None:
-        """What was recalled for the last user message: the note right before it."""
+        """Note of what was recalled for the last user message: the one right before it."""
         users = [message for message in self.payload if message.role == "user"][-2:]
         return next((message for message in users[:1] if message in self.recalling), None)
 
     @property
     def status(self) -> str:
-        """What the answer has to call the payload."""
+        """Status that the answer has to give the payload."""
         if self.standing:
             return "summarized"
         as_it_came = [message.raw for message in self.payload] == [message.raw for message in self.history]
@@ -513,14 +514,14 @@ class _Walk:
         return [replace(r, carried=carried, loose=(*r.loose, *self._untold(call, carried))) for r, carried in kept]
 
     def _untold(self, call: SummaryCall, carried: Iterable[int]) -> Iterator[int]:
-        """Those that the call was shown like any other message."""
+        """Carried messages that the call was shown like any other."""
         shown = [section for section in call.sections if section.quoted and STAYS not in section.heading]
         return (i for i in carried if any(section.quotes(self.history[i]) for section in shown))
 
     def _with(
         self, section: ShownSection, before: _Range, children: Sequence[SummaryCall], start: int
     ) -> Iterator[_Range]:
-        """What a range that began at `start` may become by the next section."""
+        """Ranges that one which began at `start` may become by the next section."""
         for child in children:
             for after in self._ranges(child, before.stop):
                 kept = (index for index in self._kept(before) if index not in before.loose)
@@ -534,7 +535,7 @@ class _Walk:
         return any(section.quotes(message) for message in self.history[:start])
 
     def _kept(self, reached: _Range) -> tuple[int, ...]:
-        """What has to stay verbatim of a range."""
+        """Messages of a range that have to stay verbatim."""
         return *reached.carried, *self._to_carry(reached.quoted_from, reached.stop)
 
     def _shown(self, section: ShownSection, before: _Range) -> Iterator[_Range]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx2
 
+from lab.formats.known import FORMATS
+from lab.formats.sent import SentMessage
 from lab.replay.clients import ANSWER_SECONDS, Answer, Client, open_client
 from lab.replay.evidence import Report, SentMessages
-from lab.replay.formats.known import FORMATS
 from lab.replay.judge import Judge, SummaryCalls, Verdict, Violation
 from lab.replay.recordings import Message, Recording
-from lab.replay.sent import SentMessage
 from lab.replay.stage import LoggingProvider
 from lab.replay.tally import Tally
 from lab.simulator import Record

@@ -24,11 +24,9 @@ def chosen(names: str) -> tuple[str, ...]:
 
 
 def settings_of(preset: str | None, recall_ratio: float | None = None, window: int = 0) -> Mapping[str, Any]:
-    """Those of the section `compaction` that choose it; none leave what the environment and the file say.
-
+    """Settings of the section `compaction` that choose a preset; none leave what the environment and the file say.
     `recall_ratio` is the share of the limit that recalled passages may take, with the `window` as their only other
-    bound: 0 recalls none.
-    """
+    bound: 0 recalls none."""
     named: Mapping[str, Any] = {"preset": preset} if preset else {}
     if recall_ratio is None:
         return named

@@ -44,9 +44,9 @@ class Outcome:
 
     question: Question
     way: Way | None = None
-    """None: it cannot be answered."""
+    """Way in which the question can be answered; None: it cannot be."""
     tokens: int = 0
-    """Of what was recalled for it."""
+    """Tokens of what was recalled for the question."""
 
     @property
     def to_the_letter(self) -> bool:
@@ -56,13 +56,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What was reachable at the end of one conversation."""
+    """Questions that could be answered at the end of one conversation."""
 
     conversation: str
     outcomes: Sequence[Outcome]
     by_chance: int | None = None
-    """Of the questions without their evidence, those answered in another conversation's summaries: what such a match
-    is worth."""
+    """Number of questions without their evidence that another conversation's summaries answer: what such a match is
+    worth."""
 
     @property
     def questions(self) -> int:
@@ -98,7 +98,7 @@ class Recall:
 
     _outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     _summaries: dict[str, Sequence[str]] = field(default_factory=dict)
-    """Of the last payload of each conversation."""
+    """Summaries of the last payload of each conversation."""
 
     def see(self, question: Question, played: Played) -> None:
         """The payload in which it was asked, or in which its evidence is looked for."""
@@ -115,7 +115,7 @@ class Recall:
                 yield Aside(played.recording.asked(question), partial(self.see, question))
 
     def reached(self) -> list[Reached]:
-        """By conversation, in the order they were played in."""
+        """Results by conversation, in the order they were played in."""
         names = list(self._outcomes)
         others = [*names[1:], *names[:1]] if len(names) > 1 else [None] * len(names)
         return [self._reached(name, other) for name, other in zip(names, others, strict=True)]
@@ -129,7 +129,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of the conversations' shares."""
+    """Distribution of the conversations' shares."""
 
     mean: float
     least: float

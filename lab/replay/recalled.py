@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lab.replay.sent import SentMessage
+from lab.formats.sent import SentMessage
 
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
@@ -20,7 +20,7 @@ class Passage:
     """One quotation, as the note attributes it."""
 
     position: int
-    """Of the message, from 0, the leading instructions not counted."""
+    """Place of the message, from 0, the leading instructions not counted."""
     speaker: str
     text: str
 

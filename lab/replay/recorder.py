@@ -11,13 +11,11 @@ from app.errors import StenoError
 from app.headers.hops import new_instance
 from app.providers.upstream import HttpUpstream
 from app.tasks.server import RunningServer, serve
-from app.wire.format import read_answer
-from app.wire.formats import FORMATS
+from lab.formats.known import FORMATS, format_at
 from lab.replay.evidence import SentMessages
-from lab.replay.formats.known import format_at
 from lab.simulator.log import Kind, Log, Record
 
-BY_PATH = {written.path.decode(): written for written in FORMATS}
+BY_PATH = {written.path: written for written in FORMATS.values()}
 NOT_PASSED_ON = frozenset({b"host", b"connection", b"transfer-encoding"})
 LOG_LIMIT = 10_000
 
@@ -66,8 +64,8 @@ class Recorder:
                     answer += chunk
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # Before the end: whoever has the whole answer may look at the log.
-            read = read_answer(BY_PATH[scope["path"]].summaries, bytes(answer)) if record.kind == "summary" else None
-            self._log.update(record.sequence, text=read.text if read else None, finished_at=time.monotonic())
+            text = BY_PATH[scope["path"]].answered(bytes(answer)) if record.kind == "summary" else None
+            self._log.update(record.sequence, text=text, finished_at=time.monotonic())
             await send({"type": "http.response.body", "body": b""})
         finally:
             await answering.close()

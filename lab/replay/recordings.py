@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
-from lab.replay.formats.format import ReplayFormat, dicts
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
+from lab.formats.format import ReplayFormat, dicts
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 
 Message = dict[str, Any]
 """An element of the history: a message, or an item of Responses."""
 
 ONE_MORE = "There is one more thing I would like to ask."
-"""What a user says before a question, where the conversation does not end with a user's message."""
+"""Words of a user before a question, where the conversation does not end with a user's message."""
 YES = "Yes?"
-"""What the assistant says to it, unless the question needs something else before it."""
+"""Words of the assistant before a question, unless the question needs something else before it."""
 
 KINDS_OF_LOCOMO = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
-"""What its authors call the categories of its questions."""
+"""Names of LoCoMo's categories of questions, by its authors' numbers."""
 
 ONLY_IN_MESSAGES = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 """Blocks by which a recording without a system prompt is known."""
@@ -36,7 +36,7 @@ class UnreadableRecording(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody may ask after a conversation."""
+    """Question that somebody may ask after a conversation."""
 
     answer: str
     """Empty where nobody wrote one down."""
@@ -45,15 +45,15 @@ class Question:
     text: str = ""
     kind: str = ""
     before: str = YES
-    """What the assistant said last, which may name what the question does not."""
+    """Last words of the assistant, which may name what the question does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What one speaker said, within a message."""
+    """Remark of one speaker, within a message."""
 
     index: int
-    """In the history as the judge reads it: what stands beside the messages is its first."""
+    """Place in the history as the judge reads it: what stands beside the messages is its first."""
     text: str
 
 
@@ -64,7 +64,7 @@ class Recording:
     name: str
     messages: tuple[Message, ...]
     questions: tuple[Question, ...] = ()
-    """Those whose evidence is in it."""
+    """Questions whose evidence is in the conversation."""
     remarks: Mapping[str, Remark] = field(default_factory=dict)
     format: ReplayFormat = CHAT_COMPLETIONS
     beside: Mapping[str, Any] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Recording:
         return tuple(i for i in range(len(self.messages)) if self.format.is_answer(self.messages, i))
 
     def followed_by_a_question(self) -> Recording:
-        """With one more request at the end, in which everything that was said is history."""
+        """The recording with one more request at the end, in which everything that was said is history."""
         asked = () if self.messages[-1]["role"] == "user" else ({"role": "user", "content": ONE_MORE},)
         return replace(self, messages=(*self.messages, *asked, {"role": "assistant", "content": YES}))
 
@@ -149,7 +149,7 @@ def joined(recordings: Sequence[Recording]) -> Recording:
 
 
 def _beside_all(recordings: Sequence[Recording]) -> Mapping[str, Any]:
-    """What is said once, and all tools."""
+    """Members that are said once, with all tools."""
     tools = {msgspec.json.encode(tool): tool for recording in recordings for tool in recording.beside.get("tools", ())}
     return {**recordings[0].beside, **({"tools": list(tools.values())} if tools else {})}
 
@@ -249,7 +249,7 @@ def _question(value: Mapping[str, Any]) -> Question:
 
 
 def _ids(evidence: Any) -> tuple[str, ...]:
-    """Some are several in one string."""
+    """Ids in a list, of which some are several in one string."""
     return tuple(found for listed in evidence or () for found in _TURN_ID.findall(str(listed)) or [str(listed)])
 
 

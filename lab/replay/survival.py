@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from lab.formats.known import FORMATS
+from lab.formats.sent import INSTRUCTION_ROLES, SentMessage
 from lab.replay.evidence import SentMessages
-from lab.replay.formats.known import FORMATS
 from lab.replay.player import Aside, Played
 from lab.replay.recordings import Recording
-from lab.replay.sent import INSTRUCTION_ROLES, SentMessage
 
 FAR = 12
 """A value is far where so many messages, or fewer, say it for the last time before it is used again."""
@@ -25,7 +25,7 @@ CYCLES = 5
 MOST_NAMED = 20
 """Values of one kind that are asked for in one conversation after each compaction, taken evenly from all of it."""
 WORDS_BEFORE, WORDS_AFTER = 6, 3
-"""What names a value's subject: the words beside it where it was said first."""
+"""Numbers of words beside a value, where it was said first, that name its subject."""
 
 Kind = Literal["files", "ids", "amounts", "dates", "decisions"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -63,7 +63,7 @@ class Value:
     text: str
 
     def stands_in(self, text: str) -> bool:
-        """Letter by letter, and not as a part of a longer one."""
+        """True where the text has the value letter by letter, and not as a part of a longer one."""
         if self.kind == "decisions":
             return self.text in text
         return re.search(rf"(?<![A-Za-z0-9]){re.escape(self.text)}(?![A-Za-z0-9])", text) is not None
@@ -76,8 +76,8 @@ def values_in(text: str) -> list[Value]:
 
 
 def without_values(summary: str) -> str:
-    """What a summariser writes that keeps no exact value: the simulator's own keeps all it has room for, and a model
-    whatever it likes, and neither is what is measured."""
+    """Summary without exact values: the simulator's own keeps all it has room for, and a model whatever it likes, and
+    neither is what is measured."""
     return _VALUE.sub("something", summary)
 
 
@@ -113,9 +113,9 @@ class Lasting:
     """1 for the first compaction."""
     value: Value
     stands: bool
-    """In the conversation's own payload."""
+    """True where the value stands in the conversation's own payload."""
     named: bool
-    """There, or in that of a request whose user names its subject."""
+    """True where it stands there, or in the payload of a request whose user names its subject."""
 
     def as_json(self) -> Mapping[str, Any]:
         value = {"kind": self.value.kind, "value": self.value.text}
@@ -211,7 +211,7 @@ def _read_on(conversation: _Conversation, end: int) -> None:
 
 
 def _answer(messages: Sequence[SentMessage], start: int) -> Iterator[SentMessage]:
-    """What was answered: one message, or in some formats several elements."""
+    """Elements of an answer: one message, or in some formats several elements."""
     for message in messages[start:]:
         if message.role != "assistant":
             return
@@ -223,7 +223,7 @@ def _values_of(messages: Iterable[SentMessage]) -> list[Value]:
 
 
 def _taken(messages: Sequence[SentMessage], played: Played) -> list[_Fact]:
-    """What is said in messages that are no longer whole in the payload, however they left it."""
+    """Texts of messages that are no longer whole in the payload, however they left it."""
     beside = played.verdict.messages - len(messages)  # What some formats have before their first element.
     places = played.verdict.places
     whole = {index - beside for index, place in places.items() if place.pieces == messages[index - beside].pieces}

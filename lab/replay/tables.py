@@ -29,12 +29,12 @@ class Grid:
 
     @property
     def width(self) -> int:
-        """What it takes on a terminal: only the names of columns may be wrapped, between words."""
+        """Width on a terminal: only the names of columns may be wrapped, between words."""
         columns = zip(self.header, *self.rows, strict=True)
         return 1 + sum(3 + max(map(len, (*name.split(), *cells))) for name, *cells in columns)
 
     def show(self) -> None:
-        """In the width of the output. Where the columns do not fit, they become lines, and the lines columns."""
+        """Show in the width of the output. Where the columns do not fit, they become lines, and the lines columns."""
         console = Console()
         for grid in (self,) if self.width <= console.width else self._turned(console.width):
             console.print(grid.table())
@@ -42,7 +42,7 @@ class Grid:
             console.print(self.note, highlight=False)
 
     def _turned(self, width: int) -> list[Grid]:
-        """In each as many of the lines as fit beside each other."""
+        """Grids of as many lines each as fit beside each other."""
         parts: list[list[tuple[str, ...]]] = []
         for row in self.rows:
             if parts and self._of_columns([*parts[-1], row]).width <= width:
@@ -65,7 +65,7 @@ class Grid:
 
 
 def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files: str) -> Grid:
-    """What each preset made of the same requests."""
+    """Table of what each preset made of the same requests."""
     header = (
         "preset",
         "requests",
@@ -90,7 +90,7 @@ def compared(tallies: Sequence[tuple[str, Tally]], windows: Sequence[int], files
 def recalled(
     presets: Sequence[tuple[str, Sequence[Reached]]], windows: Sequence[int], files: str, summariser: str
 ) -> Grid:
-    """What the questions could reach, and how."""
+    """Table of what the questions could reach, and how."""
     spread_over = "min", "lower quartile", "median", "upper quartile", "max"
     header = ("preset", "mean", *spread_over, "verbatim", "recalled", "in a summary", "by chance")
     rows = []
@@ -101,7 +101,7 @@ def recalled(
 
 
 def by_kind(presets: Sequence[tuple[str, Sequence[Reached], Tally]], windows: Sequence[int], files: str) -> Grid:
-    """Of which questions all evidence stood in the payload letter by letter, and what that cost."""
+    """Table of the questions whose evidence all stood in the payload letter by letter, and of what that cost."""
     kinds = {kind: many for _, reached, _ in presets for kind, (many, _) in shares_by_kind(reached).items()}
     costs = "recalled tokens per question", "recalled tokens per request", "prefix kept"
     header = ("preset", *(f"{kind} ({many:,})" for kind, many in kinds.items()), *costs)
@@ -116,7 +116,7 @@ def by_kind(presets: Sequence[tuple[str, Sequence[Reached], Tally]], windows: Se
 
 
 def values_used(lines: Sequence[tuple[str, Sequence[Used]]], windows: Sequence[int], files: str) -> Grid:
-    """Of the values that answers use and that were last said long before: how many stood in the payload."""
+    """Table of the values that answers use and that were last said long before: how many stood in the payload."""
     kinds = [kind for kind in KINDS if any(each.value.kind == kind for _, used in lines for each in used)]
     rows = []
     for name, used in lines:
@@ -127,7 +127,7 @@ def values_used(lines: Sequence[tuple[str, Sequence[Used]]], windows: Sequence[i
 
 
 def values_lasting(lines: Sequence[tuple[str, Sequence[Lasting]]], windows: Sequence[int], files: str) -> Grid:
-    """Of what the first compaction took: how much stood in the payload after each, and when the user named it."""
+    """Table of what the first compaction took: how much stood in the payload after each, and when the user named it."""
     kinds = [kind for kind in KINDS if any(each.value.kind == kind for _, lasting in lines for each in lasting)]
     header = (
         "preset",

@@ -32,7 +32,7 @@ class Tally:
     summary_tokens: int = 0
     """Prompts of the summary calls."""
     recalled_tokens: int = 0
-    """Of the payloads' notes of recalled passages."""
+    """Tokens of the payloads' notes of recalled passages."""
     largest_prompt: int = 0
     too_large: int = 0
     """Requests that the provider would have refused without Steno."""
@@ -41,14 +41,14 @@ class Tally:
     resent: int = 0
     """Payloads that the provider refused and that were sent once more, smaller."""
     messages: int = 0
-    """Of the histories, over all requests; the following add up to it."""
+    """Number of messages in the histories, over all requests; the following add up to it."""
     verbatim: int = 0
     summarised: int = 0
     shortened: int = 0
     pruned: int = 0
     lost: int = 0
     refused: int = 0
-    """In requests that the provider did not answer."""
+    """Number of messages in requests that the provider did not answer."""
     seconds: float = 0.0
     violations: list[Violation] = field(default_factory=list)
 
@@ -88,7 +88,7 @@ class Tally:
         self.lost += verdict.lost
 
     def object(self, violations: Iterable[Violation]) -> None:
-        """What is wrong with a request, or with a question that is not counted among them."""
+        """Note what is wrong with a request, or with a question that is not counted among them."""
         self.violations += (each for each in violations if not (self.may_refuse and each.kind in FROM_REFUSALS))
 
     def share(self, messages: int) -> float:

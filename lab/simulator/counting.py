@@ -1,4 +1,4 @@
-"""What a prompt costs in the formats that have no formula of their own here: its texts, and a little for each part."""
+"""Prompt tokens in the formats without a formula of their own here: those of the texts, and a little for each part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Counting:
         self._of = lru_cache(_CACHED_PARTS)(self._afresh)
 
     def part(self, value: Any) -> int:
-        """A message or an item."""
+        """Tokens of a message or an item."""
         return OF_A_PART + self.texts(value)
 
     def texts(self, value: Any) -> int:

@@ -48,11 +48,11 @@ def _joined(lines: Iterable[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What may be kept of one line."""
+    """Words that may be kept of one line."""
 
     sentence: Sequence[str]
     identifiers: Sequence[str]
-    """Those that no earlier line had."""
+    """Identifiers that no earlier line had."""
 
     def at(self, width: int) -> list[str]:
         kept = self.sentence[:width]
@@ -79,7 +79,7 @@ def _quoted(text: str) -> list[str]:
 
 
 def _widest(notes: Sequence[_Note], allowed: int) -> int:
-    """How many words each sentence may keep for all notes to fit."""
+    """Largest number of words that each sentence may keep for all notes to fit."""
     low, high = 0, max((len(note.sentence) for note in notes), default=0)
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""What the simulator asks of a format: how requests are judged, and how answers are written."""
+"""Interface of a format to the simulator: how requests are judged, and how answers are written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Accepted(Protocol):
 
     @property
     def conversation(self) -> Sequence[Any]:
-        """Its messages with `role` and `content`, whatever they are in the format."""
+        """Messages with `role` and `content`, whatever they are in the format."""
         ...
 
     @property
@@ -57,16 +57,16 @@ class Format(Protocol[AcceptedT]):
     """One API."""
 
     path: str
-    """Where conversations are posted."""
+    """Path to which conversations are posted."""
     closing: bytes
-    """What follows the last frame of a whole stream."""
+    """Bytes that follow the last frame of a whole stream."""
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedT:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         ...
 
     def answer(self, sequence: int, request: AcceptedT, fault: Fault, text: str, count: Count) -> Answer:
-        """`text` is what the model would say."""
+        """Answer to a request; `text` is what the model would say."""
         ...
 
     def owns(self, record: Record) -> bool:
@@ -86,9 +86,9 @@ class Format(Protocol[AcceptedT]):
         ...
 
     def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
-        """An error after so many frames."""
+        """Frame of an error after so many frames."""
         ...
 
     def headers(self, request_id: str, status: int) -> Mapping[str, str]:
-        """Which the provider always sends."""
+        """Headers that the provider always sends."""
         ...

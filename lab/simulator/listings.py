@@ -11,7 +11,7 @@ from lab.simulator.rules import Model
 Shape = Literal["plain", "vllm", "openrouter", "groq", "mistral", "llamacpp", "lmstudio", "ollama", "silent"]
 
 TRAINED = 131_072
-"""What local servers' models could have, were they loaded with it."""
+"""Window that local servers' models could have, were they loaded with it."""
 
 
 def entry(model: Model, window: int, shape: Shape) -> dict[str, Any]:
@@ -41,7 +41,7 @@ _ENTRIES: Mapping[Shape, tuple[str, Callable[[int], dict[str, Any]]]] = {
 
 
 def native(path: str, models: Iterable[Model], window: int, shape: Shape) -> dict[str, Any] | None:
-    """What a server of that shape answers on a path of its own; None: it has no such path."""
+    """Answer of a server of that shape on a path of its own; None: it has no such path."""
     match shape, path:
         case "llamacpp", "/props":
             return {"default_generation_settings": {"n_ctx": window}, "total_slots": 1}

@@ -13,7 +13,7 @@ import msgspec
 Kind = Literal["chat", "summary", "other"]
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are no JSON, or nested too deeply."""
+"""Errors that msgspec raises for bytes that are no JSON, or nested too deeply."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Record:
     """One request. Times are of the monotonic clock; what is not known yet is None."""
 
     sequence: int
-    """From 1, never reused, also not after the log is emptied."""
+    """Number from 1, never reused, also not after the log is emptied."""
     at: float
-    """When its body had arrived."""
+    """Moment at which the body had arrived."""
     method: str
     target: str
     """Path and query as received."""
     headers: tuple[tuple[bytes, bytes], ...]
-    """As received: order, case and repeats."""
+    """Headers as received: order, case and repeats."""
     body: bytes
     kind: Kind
     """chat: a conversation in one of the formats; summary: one with the header `x-context-call: summary`."""

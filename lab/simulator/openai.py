@@ -1,4 +1,4 @@
-"""What OpenAI's APIs share beside their refusals: headers, and the errors of each status."""
+"""Parts that OpenAI's APIs share beside their refusals: headers, and the errors of each status."""
 
 from __future__ import annotations
 

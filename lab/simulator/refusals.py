@@ -48,7 +48,7 @@ class Refused(Exception):
     def __init__(self, refusal: Rejection) -> None:
         super().__init__(refusal.message)
         self.refusal: Any = refusal
-        """Of the type that its provider's refusals have."""
+        """Refusal, of the type that its provider's have."""
 
 
 def _indexed(text: str, index: int) -> str:
@@ -160,7 +160,7 @@ def no_such_method(method: str, path: str) -> Refusal:
 
 
 def roles_do_not_alternate() -> Refusal:
-    """As vLLM puts the refusal of Mistral's and similar templates."""
+    """Refusal of Mistral's and similar templates, in vLLM's words."""
     message = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
     return Refusal(message, None, 400, type="BadRequestError")
 

@@ -1,4 +1,4 @@
-"""What the model says, in whatever format it is written."""
+"""Texts that the model says, in whatever format they are written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD_END = re.compile(r"\s|$")
 
 
 def default_reply(messages: Sequence[Any]) -> str:
-    """Names the turn, also where a summary stands for earlier turns, and the end of the last user message."""
+    """Reply that names the turn, also where a summary stands for earlier ones, and the end of the last user message."""
     texts = ["\n".join(texts_of(message)) for message in messages if message["role"] == "assistant"]
     numbered = next((match for text in reversed(texts) if (match := _NUMBERED.match(text))), None)
     users = [message for message in messages if message["role"] == "user"]
@@ -66,7 +66,7 @@ def cut_to_tokens(text: str, max_tokens: int, count: Count) -> str:
 
 
 def pieces(text: str, size: int) -> Iterator[str]:
-    """What the frames of a stream carry."""
+    """Pieces of a text that the frames of a stream carry."""
     return (text[start : start + size] for start in range(0, len(text), size))
 
 

@@ -1,4 +1,4 @@
-"""What holds for one request: the models on offer and the settings of the simulator."""
+"""Rules that hold for one request: the models on offer and the settings of the simulator."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Fault:
     first_token_delay: float = 0.0
     """Between the headers and the first frame of a stream."""
     chunk_delay: float = 0.0
-    """Before each further frame."""
+    """Seconds before each further frame."""
     hang: bool = False
     """Never answer."""
 
@@ -60,7 +60,7 @@ class Fault:
     refusal: str | None = None
     """Given instead of the text."""
     thinking: str | None = None
-    """What it thinks before it speaks, where the format shows that; None: what the model usually does."""
+    """Thinking before the answer, where the format shows that; None: what the model usually does."""
     tool_calls: Sequence[ScriptedCall] = ()
     """Made instead of a text, unless `text` is given too."""
     finish_reason: str | None = None
@@ -78,7 +78,7 @@ class Fault:
     preamble: bytes = b""
     """Raw bytes before the first frame, such as a comment."""
     newline: bytes = b"\n"
-    """What ends the lines of the stream."""
+    """End of a line in the stream."""
     framing: Literal["chunked", "eof"] = "chunked"
     """eof: `connection: close` and neither a length nor chunks, so that a cut looks like an end."""
     cut: Cut | None = None
@@ -106,11 +106,11 @@ class Script:
         self._lock = threading.Lock()
 
     def next(self, kind: Kind, fault: Fault) -> None:
-        """For the next acceptable request of this kind."""
+        """Add a fault for the next acceptable request of this kind."""
         self.when(lambda record: record.kind == kind, fault, times=1)
 
     def when(self, predicate: Predicate, fault: Fault, times: int | None = None) -> None:
-        """For each acceptable request that satisfies the predicate, or for the first so many."""
+        """Add a fault for each acceptable request that satisfies the predicate, or for the first so many."""
         with self._lock:
             self._entries.append(_Entry(predicate, fault, times))
 

@@ -90,13 +90,13 @@ class Simulator:
         self.announce_window = announce_window
         """Whether /v1/models gives windows."""
         self.listing: Shape = listing
-        """Whose /v1/models it is like; local servers have paths of their own besides."""
+        """Server whose /v1/models it is like; local servers have paths of their own besides."""
         self.reply = reply
-        """What the model says to these messages."""
+        """Function from messages to what the model says."""
         self.summary_words = summary_words
         """A summary has at most so many words, and at most one for every two tokens the caller allows."""
         self.summary_edit: Callable[[str], str] = str
-        """What is made of a summary before it is sent."""
+        """Function that changes a summary before it is sent."""
         self.skew = skew
         """Prompt tokens = skew x count + offset."""
         self.offset = offset
@@ -273,7 +273,7 @@ class Simulator:
         return self.reply(list(request.conversation))
 
     def _format_of(self, record: Record) -> Format[Any]:
-        """The one whose path it is, or whose headers; OpenAI's for what has none."""
+        """Format whose path it is, or whose headers; OpenAI's for what has none."""
         own = (each for each in self._formats if each.owns(record))
         return next(own, self._formats[0])
 
@@ -329,7 +329,7 @@ def _by_name(models: Iterable[Model | str]) -> Mapping[str, Model]:
 
 
 def _scripted_content(fault: Fault, written: Format[Any], request_id: str) -> Content | None:
-    """What a fault answers in place of the endpoint."""
+    """Content that a fault answers in place of the endpoint."""
     if fault.body is not None:
         return Content(fault.body, status=fault.status)
     if fault.status < 400:

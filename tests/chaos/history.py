@@ -12,8 +12,8 @@ from typing import Any
 
 import asyncpg
 
+from lab.formats.known import CHAT_COMPLETIONS
 from lab.replay.evidence import SentMessages
-from lab.replay.formats.known import CHAT_COMPLETIONS
 from lab.replay.judge import Judge, Kind, SummaryCalls
 from lab.simulator import Record, Simulator
 from tests.chaos.talkers import Asked

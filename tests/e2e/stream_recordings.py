@@ -1,6 +1,6 @@
 """Whole answers as a client gets them, in each format and for each shape of events, for docs/streams.
 
-`make recordings` writes them; `test_stream_recordings` compares them with what comes now. What differs from one run to
+`make examples` writes them; `test_stream_recordings` compares them with what comes now. What differs from one run to
 the next is replaced: ids and times by fixed ones; of keep-alives, whose number depends on the machine, one is shown.
 """
 
@@ -37,7 +37,7 @@ AT_ONCE = 12
 SHOWN_HEADERS = frozenset({"content-type", "cache-control", "x-accel-buffering", "retry-after", "x-should-retry"})
 """Beside those of Steno's own."""
 
-_IDS = re.compile(r"(?<![a-z])(chatcmpl|cmp|chk|conv|msg|req|resp|rs|fp)[_-][0-9a-z]{6,}")
+_IDS = re.compile(r"(?<![a-z])(chatcmpl|cmp|chk|conv|msg|req|resp|rs|fp|use|cal)[_-][0-9a-z]{6,}")
 _TIMES = re.compile(r'("created(?:_at)?":\s?)[0-9]{10}(?:\.[0-9]+)?')
 _KEEP_ALIVES = re.compile(
     r'^(: keep-alive|event: ping\ndata: \{"type": "ping"\}|data: \{[^\n]*"delta":\{\},"finish_reason":null\}\]\})$'
@@ -164,12 +164,17 @@ def _shown(answered: Answer) -> str:
 
 
 def _without_chance(text: str) -> str:
+    text = _TIMES.sub(r"\g<1>1795257889", with_fixed_names(text))
+    return _with_one_keep_alive(text).rstrip("\n") + "\n"
+
+
+def with_fixed_names(text: str) -> str:
+    """The text with its random ids numbered by kind, in the order in which they come."""
     names: dict[str, str] = {}
     for found in _IDS.finditer(text):
         kind = found[1]
         names.setdefault(found[0], f"{kind}{found[0][len(kind)]}{sum(n.startswith(kind) for n in names.values()) + 1}")
-    text = _TIMES.sub(r"\g<1>1795257889", _IDS.sub(lambda found: names[found[0]], text))
-    return _with_one_keep_alive(text).rstrip("\n") + "\n"
+    return _IDS.sub(lambda found: names[found[0]], text)
 
 
 def _with_one_keep_alive(text: str) -> str:
@@ -185,14 +190,3 @@ def _with_one_keep_alive(text: str) -> str:
         closed = closed or any(re.search("compaction_(completed|failed)", frame) for frame in several)
         kept += several
     return "\n\n".join(kept)
-
-
-def main() -> None:
-    with recorder() as made:
-        for file, text in made.all().items():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,7 @@ from tests.e2e.raw import get, post
 from tests.e2e.running import WINDOW, StartSteno
 
 _COMMAND = re.compile(r'<pre id="command-(\w+)" tabindex="0">(.*?)</pre>', re.DOTALL)
-EXAMPLE = "chk_b2ab9f20c23cdfefa7c90af44dddb990"
+EXAMPLE = "chk_1"
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 from app.core.recall.policy import RecallPolicy
 from app.settings.presets import PRESET_NAMES
 from app.tasks.server import RunningServer
+from lab.formats.known import FORMATS
 from lab.replay.clients import MOST_OUTPUT
 from lab.replay.converting import converted
-from lab.replay.formats.known import FORMATS
 from lab.replay.judge import SummaryCalls
 from lab.replay.player import Player
 from lab.replay.presets import MAY_REFUSE, settings_of

@@ -1,4 +1,4 @@
-"""docs/streams shows what really goes over the wire: each recording is made again. `make recordings` writes them."""
+"""What the documentation shows really goes over the wire: each recording is made again. `make examples` writes them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from app.core.view.view import ACTIONS
+from app.rest import wire_schema
+from scripts.write_examples import SCHEMA, recorded_rest
+from tests.e2e import rest_recordings
 from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, Written, file_of, recorder
 
 REST = FOLDER.parent / "rest.md"
+ANEW = "{} is stale: make examples writes it anew, if it is meant to have changed"
 EVENTS = {"compaction_started", "compaction_completed", "compaction_failed"}
 
 
@@ -19,7 +23,15 @@ def test_what_is_recorded_is_what_comes_now() -> None:
     with recorder() as made:
         recorded = made.all()
     for file, text in recorded.items():
-        assert file.read_text() == text, f"{file.name}: make recordings writes it anew, if it is meant to have changed"
+        assert file.read_text() == text, ANEW.format(file.name)
+
+
+def test_answers_of_the_rest_interface_are_those_that_come_now() -> None:
+    assert rest_recordings.record() == recorded_rest(), ANEW.format("app/rest/examples.json")
+
+
+def test_every_route_that_answers_is_recorded() -> None:
+    assert rest_recordings.every_route(json.loads(SCHEMA.read_text())) == set(rest_recordings.ROUTES)
 
 
 def test_each_recording_is_in_the_index_and_nothing_else_is_recorded() -> None:
@@ -37,7 +49,8 @@ def test_events_have_the_members_that_the_documentation_lists() -> None:
             for event in events_in((FOLDER / written.name / f"{shape}.txt").read_text()):
                 assert event["type"].removeprefix("context.") in EVENTS
                 seen |= event.keys() | (event.get("messages", {}).keys() - set(ACTIONS))
-    assert seen == listed - {"context", "forwarded", "saved"}
+    in_context = wire_schema.SCHEMAS["Context"]["properties"].keys()
+    assert seen - in_context == listed - in_context - {"context", "forwarded", "saved"}
 
 
 def events_in(text: str) -> list[dict[str, Any]]:

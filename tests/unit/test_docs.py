@@ -24,8 +24,9 @@ from app.errors import StenoError
 from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
 from lab.simulator import Simulator
+from scripts.write_examples import shown
 from tests.e2e import running
-from tests.e2e.histories import chat, turns
+from tests.e2e.histories import turns
 from tests.e2e.running import Steno
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 KEY = "sk-docs"
 ADDRESS = "http://127.0.0.1:8080"
 
-_ROUTE = re.compile(r"[A-Z]+ /\S+")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -65,15 +65,6 @@ def steno(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steno]:
         steno = running.start(provider.url, {"storage": {"messages": True}})  # There are routes for them alone.
         yield steno
         steno.stop()
-
-
-def shape(value: Any) -> Any:
-    """The keys of an answer, whatever its values; a list has the shape of its elements."""
-    if isinstance(value, dict):
-        return {key: shape(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return sorted({json.dumps(shape(inner), sort_keys=True) for inner in value})
-    return "value"
 
 
 # README
@@ -110,24 +101,6 @@ def test_curl_examples_run(steno: Steno, command: str) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["object"] in ("chat.completion", "list")
-
-
-def test_context_in_the_readme_has_the_shape_of_a_real_one(steno: Steno) -> None:
-    [sample] = blocks(README, "json")
-    answer = steno.sdk().chat.completions.create(model="gpt-4o", messages=turns(15))
-    assert shape(json.loads(sample.text)) == shape(answer.model_extra["context"] if answer.model_extra else None)
-
-
-def test_stream_events_in_the_readme_have_the_shape_of_real_ones(steno: Steno) -> None:
-    [sample] = [block for block in blocks(README, "text") if block.text.startswith("data: ")]
-    headers = {"content-type": "application/json"}
-    body = chat(turns(15), stream=True)
-    answer = httpx2.post(f"{steno.base_url}/chat/completions", content=body, headers=headers, timeout=20)
-    real = [frame for frame in answer.text.split("\n\n") if '"compaction"' in frame]
-    written = sample.text.strip().split("\n\n")
-    assert [shape(json.loads(frame.removeprefix("data: "))) for frame in written] == [
-        shape(json.loads(frame.removeprefix("data: "))) for frame in real
-    ]
 
 
 def test_settings_in_the_readme_have_their_real_defaults() -> None:
@@ -169,33 +142,6 @@ def test_every_header_with_a_credential_is_told_and_every_one_that_may_go_anywhe
 # REST
 
 
-def test_rest_examples_have_the_shape_of_real_answers(steno: Steno) -> None:
-    client = httpx2.Client(base_url=steno.url, headers={"authorization": f"Bearer {KEY}"}, timeout=20)
-    body = chat(turns(15), conversation_id="order-4711")
-    client.post("/v1/chat/completions", content=body).raise_for_status()
-    summary = client.get("/context/conversations/order-4711/summaries").json()["first_id"]
-    examples = [block for block in blocks(REST, "json") if _ROUTE.fullmatch(block.heading)]
-    assert len(examples) > 20
-    deleting = [block for block in examples if block.heading.startswith("DELETE")]
-    deleting.sort(key=lambda block: len(block.heading), reverse=True)  # A part of something before the whole of it.
-    for example in [block for block in examples if block not in deleting] + deleting:
-        method, _, path = example.heading.partition(" ")
-        path = path.replace("{id}", "order-4711").replace("{summary}", summary).replace("{words}", "order")
-        content = {"POST": body, "PUT": b'{"indexes": [0]}'}.get(method)
-        answer = client.request(method, path, content=content)
-        assert shape(answer.json()) == shape(json.loads(example.text)), example.heading
-    client.close()
-
-
-def test_error_examples_have_the_shape_of_real_ones(steno: Steno) -> None:
-    openai_s, anthropic_s = (json.loads(block.text) for block in blocks(REST, "json") if block.heading == "Errors")
-    missing = httpx2.get(f"{steno.url}/context/conversations/none", headers={"authorization": f"Bearer {KEY}"})
-    assert missing.json() == openai_s
-    body = chat(context={"presets": "default"}, max_tokens=100)
-    refused = httpx2.post(f"{steno.base_url}/messages", content=body, headers={"x-api-key": KEY})
-    assert refused.json() == anthropic_s
-
-
 def test_each_error_code_stands_in_the_list_with_its_status_and_no_other_does() -> None:
     table = REST.partition("| code | status | |\n|---|---|---|\n")[2]
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", table, re.MULTILINE)
@@ -223,22 +169,12 @@ def test_rest_describes_every_endpoint(steno: Steno) -> None:
     assert all(f"{route.split()[1]}`" in routes for route in proxied | {"GET /healthz"})
 
 
-def test_each_reason_stands_in_the_list_with_its_meaning_and_no_other_does() -> None:
-    table = REST.partition("| reason | |\n|---|---|\n")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", table), re.MULTILINE)
-    assert rows == [(shown(code), code.meaning) for code in Code]
-
-
 def test_reasons_that_the_page_on_summaries_names_exist() -> None:
     page = (ROOT / "docs" / "summaries.md").read_text()
     known = re.compile("|".join(shown(code).replace("...", "[a-z_0-9]+") for code in Code))
     named = re.findall(r"`((?:summariser|summary|compaction|history)_[a-z_0-9:]+)`", page)
     assert named
     assert [name for name in named if not known.fullmatch(name)] == []
-
-
-def shown(code: Code) -> str:
-    return f"{code}{code.before_detail}..." if code.before_detail else code
 
 
 # All pages

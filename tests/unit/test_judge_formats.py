@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from lab.formats.format import ReplayFormat
+from lab.formats.known import MESSAGES, RESPONSES, format_at
 from lab.replay.evidence import Report, SentMessages, split_pairs
-from lab.replay.formats.format import ReplayFormat
-from lab.replay.formats.known import MESSAGES, RESPONSES, format_at
 from lab.replay.judge import Judge, SummaryCalls, Verdict
 from lab.simulator import Record
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lab.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 from lab.replay.converting import OPENING, converted
-from lab.replay.formats.known import CHAT_COMPLETIONS, MESSAGES, RESPONSES
 from lab.replay.recordings import Recording, UnreadableRecording, chain, read_recordings, with_questions
 
 CALL: Any = {"id": "call_a", "type": "function", "function": {"name": "find", "arguments": "{}"}}

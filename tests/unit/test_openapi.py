@@ -1,4 +1,4 @@
-"""docs/openapi.json is the schema that Steno serves; its examples are those of the documentation, and fit it."""
+"""docs/openapi.json is the schema that Steno serves, and its examples fit it; pages show what was recorded."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from app.wire.format import EVENT_SHAPES
 from app.wire.formats import FORMATS
 from app.wire.options import OPTIONS
 from app.wire.paths import COUNTS
-from scripts.write_openapi import EXAMPLES, SCHEMA, examples, schema, written
+from scripts.write_examples import ROOT, SCHEMA, recorded_rest, with_generated, written_files
 
 AS_COMMITTED: dict[str, Any] = json.loads(SCHEMA.read_text())
-ANEW = "make openapi writes it anew"
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -33,12 +32,16 @@ def validator(part: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator({**part, "components": AS_COMMITTED["components"]})
 
 
-def test_the_committed_schema_is_the_one_that_is_served() -> None:
-    assert written(schema()) == SCHEMA.read_text(), ANEW
+def test_schema_examples_and_pages_are_what_is_made_of_the_recorded_answers() -> None:
+    made = written_files(recorded_rest())
+    stale = [str(file.relative_to(ROOT)) for file, text in made.items() if file.read_text() != text]
+    assert stale == [], "stale: make examples writes them anew"
+    assert ROOT / "docs" / "rest.md" in made
 
 
-def test_examples_in_the_package_are_those_of_the_documentation() -> None:
-    assert written(examples()) == EXAMPLES.read_text(), ANEW
+def test_a_page_cannot_ask_for_what_was_not_recorded() -> None:
+    with pytest.raises(KeyError):
+        with_generated("<!-- generated: example GET /nowhere -->\n\n```json\n{}\n```\n", {})
 
 
 @pytest.mark.parametrize(

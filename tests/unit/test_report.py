@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from app.core.limits.budget import Line
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
-from app.proxy.report import context_headers, context_members, context_of
+from app.proxy.report import Context, closing, context_headers, context_members, context_of
+from app.rest import wire_schema
 
 UNTOUCHED = Decision(None)
 FULL = b'"context_status":"full"'
@@ -37,22 +38,29 @@ def facts(name: str, tokens: int, line: Line) -> Any:
     st.floats(-5_000, 5_000),
     st.sampled_from([UNTOUCHED, Decision(None, why=because(Code.COMPACTION_OFF))]),
 )
-def test_what_is_written_by_a_pattern_is_what_the_encoder_writes(
+def test_an_answer_an_event_and_a_plan_give_the_same_context(
     name: str, tokens: int, offset: float, decision: Decision
 ) -> None:
     known = facts(name, tokens, Line(offset, 1.1))
-    context = msgspec.json.encode(context_of(known, decision))
     members = context_members(known, decision)
-    assert (members.status, members.report) == (FULL, FULL + b',"context":' + context)
+    assert members.status == FULL
+    answered = msgspec.json.decode(b"{%b}" % members.report)
+    assert answered == {"context_status": "full", "context": closing(known, decision)}
+    assert msgspec.convert(answered["context"], Context) == context_of(known, decision)
+
+
+def test_the_schema_describes_each_member_of_the_context_and_what_a_begun_stream_adds() -> None:
+    described = wire_schema.SCHEMAS["Context"]["properties"]
+    assert [*(field.name for field in msgspec.structs.fields(Context)), "provider"] == list(described)
 
 
 def test_headers_and_members_give_the_same_numbers() -> None:
     known = facts("auto_1", 1_000, Line(20.0, 1.5))
-    headers, context = dict(context_headers(known, UNTOUCHED)), context_of(known, UNTOUCHED)
+    headers, tokens = dict(context_headers(known, UNTOUCHED)), context_of(known, UNTOUCHED).tokens
     assert headers == {
         b"x-context-status": b"full",
         b"x-context-conversation-id": b"auto_1",
-        b"x-context-tokens-before": b"%d" % context["tokens"]["estimated"],
-        b"x-context-tokens-after": b"%d" % context["tokens"]["forwarded"],
-        b"x-context-window": b"%d" % context["tokens"]["window"],
+        b"x-context-tokens-before": b"%d" % tokens.estimated,
+        b"x-context-tokens-after": b"%d" % tokens.forwarded,
+        b"x-context-window": b"%d" % tokens.window,
     }

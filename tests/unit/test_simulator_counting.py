@@ -8,10 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.core.history.identity import Identity
+from app.tokens.estimator import Estimator
+from app.wire.chat_completions.declarations import read_declarations
+from app.wire.chat_completions.messages import read_message
+from app.wire.members import RawObject
+from app.wire.reader import MessageReader
+from lab.simulator.chat_completions.counting import ChatCounting, ChatWords
 from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
 from lab.simulator.prompt_cache import PromptCache
 from lab.simulator.refusals import Refusal, Refused
 from lab.simulator.rules import RequestRules
+from tests.conformance.chat_completions import MESSAGES
 
 RULES = RequestRules("any", 100, 1.0, 0, False, False, None)
 
@@ -47,6 +55,30 @@ def test_a_prompt_costs_what_the_rules_of_real_providers_say() -> None:
     ]
     by_hand = (3 + 1 + 2 + 1 + 1) + (3 + 1 + 1 + 1 + 2) + (3 + 1 + 1 + 1 + 2) + 3
     assert read(Reader(one_each), messages).prompt_tokens == by_hand
+
+
+TOOL = {"type": "function", "function": {"name": "f", "description": "Finds it.", "parameters": {"type": "object"}}}
+DECLARED: list[dict[str, Any]] = [
+    {},
+    {"tools": [TOOL, {"type": "custom", "custom": {"name": "g"}}], "tool_choice": "required"},
+    {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+    {"functions": [TOOL["function"]], "function_call": {"name": "f"}},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}},
+]
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=lambda declared: "-".join(declared) or "nothing")
+@pytest.mark.parametrize("messages", [MESSAGES[:2], MESSAGES], ids=["text", "all"])
+def test_steno_and_the_simulator_count_alike_though_each_has_its_own_reading(
+    messages: tuple[bytes, ...], declared: dict[str, Any]
+) -> None:
+    source = msgspec.json.encode(declared)
+    raw = msgspec.json.decode(source, type=dict[str, msgspec.Raw])
+    estimator = Estimator(ChatWords(one_each))
+    history = MessageReader(Identity(b"test"), read_message).read(messages)
+    expected = estimator.prompt("gpt-4o", history, source, lambda: read_declarations(RawObject(source))).costs()
+    counted = ChatCounting(one_each).costs("gpt-4o", messages, raw)
+    assert (list(counted.messages), counted.fixed) == (list(expected.messages), expected.fixed)
 
 
 def test_image_is_never_counted_as_text() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from lab.formats.known import FORMATS
 from lab.replay.converting import converted
 from lab.replay.evidence import SentMessages
-from lab.replay.formats.known import FORMATS
 from lab.replay.judge import Verdict
 from lab.replay.player import Played
 from lab.replay.recordings import Recording

@@ -10,7 +10,8 @@ from lab.simulator.refusals import Refusal, Refused, missing, unreadable
 
 
 def refusal_of(request: Any, alternating: bool = False) -> Refusal | None:
-    """None: it is acceptable. `alternating`: to a provider that wants users and assistants in turn."""
+    """Refusal of a request; None where it is acceptable. `alternating`: to a provider that wants users and assistants
+    in turn."""
     try:
         _check(request, alternating)
     except Refused as refused:

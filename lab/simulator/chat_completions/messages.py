@@ -91,7 +91,7 @@ def check_tool_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_alternation(messages: Sequence[Mapping[str, Any]]) -> None:
-    """For providers that demand it: instructions only at the start, no two user messages in a row."""
+    """Refuse for providers that demand it: instructions stand only at the start, no two user messages in a row."""
     roles = ["system" if message["role"] in INSTRUCTION_ROLES else message["role"] for message in messages]
     for before, after in pairwise(roles):
         if (before, after) == ("user", "user") or (after == "system" and before != "system"):
@@ -184,7 +184,7 @@ def _check_length(path: str, text: str) -> None:
 
 
 def _check_spoken(message: Mapping[str, Any]) -> None:
-    """What only an assistant message holds."""
+    """Check members that only an assistant message holds."""
     if message.get("refusal") is not None:
         _check_string(f"{_PATH}.refusal", message["refusal"])
     if message.get("function_call") is not None:

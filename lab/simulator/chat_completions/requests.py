@@ -9,16 +9,9 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.identity import Identity
 from app.core.tokens.estimate import Count
-from app.core.view.view import Costs
-from app.tokens.estimator import Estimator
-from app.wire.chat_completions.declarations import MEMBERS as DECLARING_MEMBERS
-from app.wire.chat_completions.declarations import read_declarations
-from app.wire.chat_completions.messages import read_message
-from app.wire.members import RawObject
-from app.wire.reader import MessageReader
 from lab.simulator.chat_completions.arguments import check_arguments
+from lab.simulator.chat_completions.counting import ChatCounting
 from lab.simulator.chat_completions.messages import check_alternation, check_message, check_tool_pairs
 from lab.simulator.chat_completions.refusals import no_json_word, over_the_window
 from lab.simulator.log import NOT_JSON
@@ -36,7 +29,6 @@ from lab.simulator.replies import texts_of
 from lab.simulator.rules import RequestRules, model_of
 
 _CACHED_MESSAGES = 50_000
-_IDENTITY = Identity(b"simulator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,7 @@ class AcceptedRequest:
     model: str
     messages: Sequence[Any]
     arguments: Mapping[str, Any]
-    """All but the messages."""
+    """Members of the request, without its messages."""
     prompt_tokens: int
     cached_tokens: int
 
@@ -79,23 +71,11 @@ class _Seen:
     refusal: Refusal | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """One text counter for all encodings."""
-
-    count: Count
-    missing: tuple[str, ...] = ()
-
-    def counter(self, _: str) -> Count:
-        return self.count
-
-
 class Reader:
     """Turns bodies into requests. Not for several threads."""
 
     def __init__(self, count: Count) -> None:
-        self._estimator = Estimator(_Words(count))
-        self._messages = MessageReader(_IDENTITY, read_message)
+        self._counting = ChatCounting(count)
         self._recent = PromptCache()
         self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
 
@@ -110,8 +90,8 @@ class Reader:
         messages = _accepted(seen)
         _check_sequence(messages, arguments, rules)
 
-        costs = self._costs(model.name, parts, raw)
-        extras = costs.fixed - self._costs(model.name, (), {}).fixed
+        costs = self._counting.costs(model.name, parts, raw)
+        extras = costs.fixed - self._counting.costs(model.name, (), {}).fixed
         total = rules.scaled(sum(costs.messages) + costs.fixed)
         counted(total)
         asked = rules.asked_of(model, _max_tokens(arguments), usual=True)
@@ -128,13 +108,6 @@ class Reader:
         except Refused as refused:
             return _Seen(value, refused.refusal)
         return _Seen(value, None)
-
-    def _costs(self, model: str, parts: Sequence[bytes], raw: Mapping[str, msgspec.Raw]) -> Costs:
-        """By the rules that real providers charge by: those are what Steno estimates with, too."""
-        declared = {name: raw[name] for name in DECLARING_MEMBERS if name in raw}
-        source = msgspec.json.encode(declared)
-        messages = self._messages.read(parts)
-        return self._estimator.prompt(model, messages, source, lambda: read_declarations(RawObject(source))).costs()
 
 
 def _decode(body: bytes | msgspec.Raw, kind: Any = Any) -> Any:

@@ -165,7 +165,7 @@ def _compacted(request: AcceptedRequest, count: Count) -> Json | None:
 def _usage(
     request: AcceptedRequest, blocks: Sequence[Json], compacted: Json | None, alone: bool, count: Count
 ) -> tuple[Json, Json | None]:
-    """Of the answer, and where it was compacted first of what a stream begins with."""
+    """Usage of the answer, and where it was compacted first the one that a stream begins with."""
     spent = sum(map(count, (part for block in blocks if block is not compacted for part in _written(block))))
     thought = sum(count(block["thinking"]) for block in blocks if block["type"] == "thinking")
     cached = request.cache_read, request.cache_written, request.cache_written_hour

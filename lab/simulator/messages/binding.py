@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from lab.simulator.messages.blocks import CACHED, THINKING
+from lab.formats.messages import THINKING, blocks_of
+from lab.simulator.messages.blocks import CACHED
 
 _KEY = b"the simulator signs"
 _HEAD = struct.Struct("8s8s16sH")
@@ -31,13 +32,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What stands before a block."""
+    """Prefix of a block: what stands before it."""
 
     system: bytes
     tools: bytes
     state: bytes = bytes(16)
     thoughts: int = 0
-    """Thinking blocks in it."""
+    """Number of thinking blocks in the prefix."""
 
     def then(self, role: str, block: Json) -> Prefix:
         if block.get("type") == "compaction":
@@ -54,7 +55,7 @@ class Prefix:
         return packed[:_BOUND] == self.packed[:_BOUND]
 
     def difference(self, packed: bytes) -> str:
-        """What is known of why another prefix is not this one."""
+        """Sentence about why another prefix is not this one, as far as that is known."""
         system, _, _, thoughts = _HEAD.unpack(packed)
         if system != self.system:
             return "The `system` prompt differs from the one this block was created with."
@@ -64,14 +65,14 @@ class Prefix:
 
 
 def prefix_of(request: Json) -> Prefix:
-    """Where a request's messages begin."""
+    """Prefix at which a request's messages begin."""
     system, tools = unmarked(blocks_of(request.get("system"))), unmarked(request.get("tools") or [])
     heads = [_digest(msgspec.json.encode(each, order="deterministic"), 8) for each in (system, tools)]
     return Prefix(heads[0], heads[1])
 
 
 def whole_prefix(request: Json) -> Prefix:
-    """What stands before the answer to a request."""
+    """Prefix of the answer to a request."""
     prefix = prefix_of(request)
     for message in request.get("messages", ()):
         for block in blocks_of(message["content"]):
@@ -123,15 +124,8 @@ def _compaction_state(block: Json) -> bytes | None:
     return raw[:16] if signed else None
 
 
-def blocks_of(content: Any) -> Sequence[Json]:
-    """A string is one text block."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return content or []
-
-
 def unmarked(value: Any) -> Any:
-    """Without what marks the cache; a result's string is one text block too."""
+    """Value without the marks of the cache; a result's string is one text block too."""
     if isinstance(value, list):
         return [unmarked(each) for each in value]
     if not isinstance(value, dict):
@@ -143,7 +137,7 @@ def unmarked(value: Any) -> Any:
 
 
 def behind_compaction(messages: Sequence[Json]) -> Iterator[Json]:
-    """What the model still reads: the last compaction block that says anything, and all behind it."""
+    """Messages that the model still reads: the last compaction block that says anything, and all behind it."""
     start, first = 0, 0
     for index, message in enumerate(messages):
         for place, block in enumerate(blocks_of(message["content"])):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lab.formats.messages import THINKING
+
 CACHED = "cache_control"
 _RESULT = ("content", "tool_use_id", CACHED)
 
@@ -36,7 +38,7 @@ MEMBERS: Mapping[str, frozenset[str]] = {
         "tool_removal": ("tool", CACHED),
     }.items()
 }
-"""By type of block."""
+"""Members by type of block."""
 
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -58,7 +60,6 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 # fmt: on
 
-THINKING = frozenset({"thinking", "redacted_thinking"})
 SERVER_RESULTS = frozenset(
     kind for kind in MEMBERS if kind.endswith("_tool_result") and kind not in ("tool_result", "mcp_tool_result")
 )
@@ -74,7 +75,7 @@ SAID_BY: Mapping[str, frozenset[str]] = {
     "assistant": _ASSISTANT,
     "system": frozenset({"text", "tool_addition", "tool_removal"}),
 }
-"""By role."""
+"""Types of blocks by the role that may say them."""
 IN_RESULTS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 
 BETAS: Mapping[str, tuple[str, ...]] = {

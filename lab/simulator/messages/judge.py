@@ -15,7 +15,7 @@ def refusal_of(
     required: Collection[str] = ("max_tokens",),
     alternating: bool = False,
 ) -> Rejection | None:
-    """None: it is acceptable. `betas` are the values of the `anthropic-beta` header.
+    """Rejection of a request; None where it is acceptable. `betas` are the values of the `anthropic-beta` header.
 
     `alternating`: to a provider that wants users and assistants in turn.
     """

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lab.simulator.messages.binding import behind_compaction, blocks_of, is_signed_compaction
+from lab.formats.messages import blocks_of
+from lab.simulator.messages.binding import behind_compaction, is_signed_compaction
 from lab.simulator.messages.blocks import CACHED
 from lab.simulator.messages.refusals import Refusal
 from lab.simulator.refusals import Refused
@@ -17,7 +18,8 @@ _OLD = re.compile(r"claude-(2|3|instant|(opus|sonnet|haiku)-4(-[0-5])?(-\d{8})?$
 
 
 def is_old(model: str) -> bool:
-    """Up to Claude 4.5: it goes on with an assistant's message, and refuses what prompt and answer cannot fit in."""
+    """True for models up to Claude 4.5, which go on with an assistant's message, and refuse what prompt and answer
+    cannot fit in."""
     return bool(_OLD.match(model))
 
 
@@ -35,7 +37,8 @@ def check_order(messages: Sequence[Mapping[str, Any]], model: str) -> None:
 
 
 def check_alternation(messages: Sequence[Mapping[str, Any]]) -> None:
-    """For providers that join no neighbours, as the API itself did until 2024. Instructions among them do not count."""
+    """Refuse neighbours of one role for providers that join none, as the API itself did until 2024. Instructions among
+    them do not count."""
     roles = [message["role"] for message in messages if message["role"] != "system"]
     for before, after in pairwise(roles):
         if before == after:
@@ -65,7 +68,7 @@ def _check_system_messages(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _is_open(message: Mapping[str, Any]) -> bool:
-    """A turn that the provider paused in the middle of a server's tool: it goes on from there."""
+    """True for a turn that the provider paused in the middle of a server's tool: it goes on from there."""
     blocks = blocks_of(message["content"])
     return bool(blocks) and blocks[-1]["type"] in ("server_tool_use", "mcp_tool_use", "compaction")
 
@@ -100,7 +103,7 @@ def check_cache_marks(request: Mapping[str, Any]) -> None:
 
 
 def _marks(request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """In the order they are processed; a mark on the whole request stands for one on its last block."""
+    """Marks in the order they are processed; one on the whole request stands for one on its last block."""
     for index, tool in enumerate(request.get("tools") or ()):
         yield from _marks_of(f"tools.{index}", tool)
     for index, block in enumerate(blocks_of(request.get("system"))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lab.simulator.messages.binding import blocks_of
+from lab.formats.messages import blocks_of
 from lab.simulator.messages.blocks import SERVER_RESULTS
 from lab.simulator.messages.refusals import Refusal, repeated_result, stray_result, unanswered
 from lab.simulator.refusals import Refused
@@ -45,7 +45,7 @@ def check_pairs(messages: Messages) -> None:
 
 
 def _check_results(index: int, blocks: Sequence[Mapping[str, Any]], called: Sequence[str]) -> None:
-    """Results first: one behind another block answers nothing."""
+    """Check that results stand first: one behind another block answers nothing."""
     answered: list[str] = []
     first = True
     for place, block in enumerate(blocks):
@@ -76,12 +76,12 @@ def check_server_pairs(messages: Messages) -> None:
                 if call not in opened:
                     raise Refused(stray_result(f"messages.{index}.content.{place}", kind, use, call))
                 del opened[call]
-    for index, block in opened.values():
+    for index, left in opened.values():
         if any(message["role"] == "assistant" for message in messages[index + 1 :]):
-            kind = "mcp_tool_result" if block["type"] == "mcp_tool_use" else f"{block['name']}_tool_result"
+            kind = "mcp_tool_result" if left["type"] == "mcp_tool_use" else f"{left['name']}_tool_result"
             raise Refused(
                 Refusal(
-                    f"messages.{index}: `{block['name']}` tool use with id `{block['id']}` was found without a "
+                    f"messages.{index}: `{left['name']}` tool use with id `{left['id']}` was found without a "
                     f"corresponding `{kind}` block"
                 )
             )

@@ -15,7 +15,7 @@ class Refusal:
     type: str = "invalid_request_error"
     status: int = 400
     error_code: str | None = None
-    """What SDKs choose the type of their error by."""
+    """Code by which SDKs choose the type of their error."""
 
     @property
     def body(self) -> Mapping[str, Any]:

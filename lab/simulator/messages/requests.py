@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from app.core.tokens.estimate import Count
+from lab.formats.known import MESSAGES
+from lab.formats.messages import blocks_of
 from lab.simulator.counting import OF_A_PROMPT, Counting
 from lab.simulator.log import Record
 from lab.simulator.messages.arguments import has_beta
-from lab.simulator.messages.binding import behind_compaction, blocks_of, unmarked
+from lab.simulator.messages.binding import behind_compaction, unmarked
 from lab.simulator.messages.blocks import CACHED
 from lab.simulator.messages.judge import check
 from lab.simulator.messages.order import is_old
@@ -35,7 +37,7 @@ LONG_WINDOW = 1_000_000
 LONG_WINDOW_BETA = "context-1m-"
 STOPS_AT_WINDOW_BETA = "model-context-window-exceeded-"
 USUAL_TRIGGER = 150_000
-"""Of `compact_20260112`, in tokens."""
+"""Usual trigger of `compact_20260112`, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class AcceptedRequest:
 
     request: Mapping[str, Any]
     sent: Mapping[str, Any]
-    """With it."""
+    """The request as it was sent, with what the provider drops."""
     dropped: Sequence[Misplaced]
     room: int
     """Tokens that the window leaves for the answer."""
@@ -52,9 +54,9 @@ class AcceptedRequest:
     cache_read: int
     cache_written: int
     cache_written_hour: int
-    """Of those, what is kept for an hour."""
+    """Tokens of those written that are kept for an hour."""
     compaction: Mapping[str, Any] | None
-    """What asks for the provider's own compaction now."""
+    """Member that asks for the provider's own compaction now."""
 
     @property
     def model(self) -> str:
@@ -88,21 +90,19 @@ def betas_of(record: Record) -> Collection[str]:
 
 
 def conversation_of(request: Mapping[str, Any]) -> Sequence[Any]:
-    """Its texts by role; what only holds results is no user's."""
-    said = [{"role": "system", "content": _texts(request["system"])}] if request.get("system") else []
-    for message in request["messages"]:
-        kinds = {block["type"] for block in blocks_of(message["content"])}
-        role = "tool" if kinds == {"tool_result"} else message["role"]
-        said.append({"role": role, "content": _texts(message["content"])})
-    return said
+    """Texts of a history by role; what only holds results is no user's."""
+    system = [{"role": "system", "content": request["system"]}] if request.get("system") else []
+    read = [MESSAGES.reading(_unsealed(message)) for message in (*system, *request["messages"])]
+    return [{"role": each.role, "content": each.text} for each in read]
 
 
-def _texts(content: Any) -> str:
-    texts = []
-    for block in blocks_of(content):
-        held = block.get("content") if block["type"] in ("tool_result", "compaction") else block.get("text")
-        texts.append(_texts(held) if isinstance(held, list) else held or "")
-    return "\n".join(text for text in texts if text)
+def _unsealed(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with the provider's own summary in it as text."""
+    blocks = [
+        {"type": "text", "text": block.get("content")} if block["type"] == "compaction" else block
+        for block in blocks_of(message["content"])
+    ]
+    return {**message, "content": blocks}
 
 
 class Reader:
@@ -137,7 +137,7 @@ class Reader:
         )
 
     def count(self, record: Record, rules: RequestRules) -> int:
-        """What `count_tokens` answers: whatever the window is."""
+        """Tokens that `count_tokens` answers, whatever the window is."""
         sent, dropped = self._accepted(record, rules, betas_of(record), required=())
         request = without(sent, dropped) if dropped else sent
         _model_of(request, rules)
@@ -150,7 +150,7 @@ class Reader:
         betas: Collection[str],
         required: Collection[str] = ("max_tokens",),
     ) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
-        """As it was sent, and what is to be dropped from it."""
+        """The request as it was sent, and what is to be dropped from it."""
         if record.method != "POST":
             raise Refused(no_such_method())
         if len(record.body) > MOST_BYTES:
@@ -198,7 +198,7 @@ def _model_of(request: Mapping[str, Any], rules: RequestRules) -> Model:
 
 
 def _asked(model: Model, request: Mapping[str, Any], betas: Collection[str], rules: RequestRules) -> int:
-    """Newer models begin whatever room is left, and stop where the window ends."""
+    """Tokens that the answer asks for. Newer models begin whatever room is left, and stop where the window ends."""
     stops = not is_old(request["model"]) or has_beta(betas, (STOPS_AT_WINDOW_BETA,))
     return rules.asked_of(model, request["max_tokens"], usual=not stops)
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.formats.messages import THINKING, blocks_of
 from lab.simulator.messages.arguments import has_beta
-from lab.simulator.messages.binding import blocks_of, opened, prefix_of
-from lab.simulator.messages.blocks import THINKING
+from lab.simulator.messages.binding import opened, prefix_of
 from lab.simulator.messages.refusals import (
     Refusal,
     bound_elsewhere,
@@ -72,7 +72,8 @@ def drops(request: Json) -> bool:
 
 
 def misplaced(request: Json) -> Iterator[Misplaced]:
-    """In order; what follows one is read as if it were not there, unless the model binds to what is sent."""
+    """Misplaced thinking in order; what follows one is read as if it were not there, unless the model binds to what is
+    sent."""
     model = str(request["model"])
     if not is_bound(model):
         return

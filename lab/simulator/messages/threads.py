@@ -15,7 +15,7 @@ _INHERITED = ("system", "tools")
 
 
 class Threads:
-    """What was said up to each answer, by the answer's id; each goes on once. Not for several threads of execution."""
+    """Messages up to each answer, by the answer's id; each goes on once. Not for several threads of execution."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Json] = {}
@@ -41,7 +41,7 @@ class Threads:
         return before
 
     def keep(self, request: Json, message_id: str, blocks: Sequence[Json]) -> None:
-        """Nothing is kept of a request that asks for no thread."""
+        """Keep what was said up to an answer; nothing of a request that asks for no thread."""
         thread = request.get("thread")
         if thread is None:
             return

@@ -71,7 +71,7 @@ class Answer:
         return {**self._response(self.status, self.output), **usage, **self.fault.extra}
 
     def queued(self) -> Json:
-        """What is answered at once; the rest is to be asked for."""
+        """Answer that comes at once; the rest is to be asked for."""
         return {**self._response("queued", ()), **self.fault.extra}
 
     def frames(self) -> Iterator[Frame]:
@@ -209,7 +209,7 @@ def _message(own_id: str, text: str | None, refusal: str | None, cut: bool) -> J
 
 
 def _call(sequence: int, call: ScriptedCall, request: AcceptedRequest, output: Sequence[Json]) -> Json:
-    """As the tool of that name was declared: a function, or a custom tool with text for input."""
+    """Call of the tool as it was declared: a function, or a custom tool with text for input."""
     declared = {tool.get("name"): tool["type"] for tool in request.request.get("tools") or ()}
     custom = declared.get(call.name) == "custom"
     kind = "custom_tool_call" if custom else "function_call"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from lab.formats.responses import CALLS as READ_CALLS
+
 PASSTHROUGH = "internal_chat_message_metadata_passthrough"
-"""Codex puts it on every item."""
+"""Member that Codex puts on every item."""
 
 # fmt: off
 MEMBERS: Mapping[str, frozenset[str]] = {
@@ -47,7 +49,7 @@ MEMBERS: Mapping[str, frozenset[str]] = {
         "compaction_trigger": (),
     }.items()
 }
-"""By type of item."""
+"""Members by type of item."""
 
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "message": ("role", "content"),
@@ -100,7 +102,7 @@ PREFIXES: Mapping[str, str] = {
     "mcp_call": "mcp",
     "compaction": "cmp",
 }
-"""What ids begin with. A shell's output is named by the call it answers."""
+"""Beginnings of ids by type of item. A shell's output is named by the call it answers."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "user": ("input_text", "input_image", "input_file"),
@@ -108,7 +110,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "developer": ("input_text", "input_image", "input_file"),
     "assistant": ("output_text", "refusal"),
 }
-"""What messages are made of, by role."""
+"""Types of parts that messages are made of, by role."""
 IN_OUTPUTS = ("input_text", "input_image", "input_file")
 
 PART_MEMBERS: Mapping[str, frozenset[str]] = {
@@ -124,16 +126,7 @@ PART_MEMBERS: Mapping[str, frozenset[str]] = {
 
 ROLES = ("assistant", "system", "developer", "user")
 
-CALLS: Mapping[str, str] = {
-    "function_call": "function call",
-    "custom_tool_call": "custom tool call",
-    "local_shell_call": "local shell call",
-    "shell_call": "shell call",
-    "apply_patch_call": "apply patch call",
-    "computer_call": "computer call",
-    "tool_search_call": "tool search call",
-    "program": "program",
-}
+CALLS: Mapping[str, str] = {kind: kind.replace("_", " ") for kind in sorted(READ_CALLS - {"mcp_approval_request"})}
 """Families of calls, as errors name them."""
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
     # Codex answers a shell's call as if it were a function's.
@@ -146,7 +139,7 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "tool_search_output": ("tool_search_call",),
     "program_output": ("program",),
 }
-"""What each output answers."""
+"""Types of calls that each output answers."""
 
 SAID = frozenset(PREFIXES) - {"reasoning", "compaction", "message"}
 """Items of the model beside its messages."""

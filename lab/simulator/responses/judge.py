@@ -17,7 +17,8 @@ NOTHING: Json = {}
 def refusal_of(
     request: Any, stored: Mapping[str, Json] = NOTHING, earlier: Sequence[Json] = (), alternating: bool = False
 ) -> Rejection | None:
-    """None: it is acceptable. `stored`: the items that the provider keeps, by id; `earlier`: those it goes on from.
+    """Rejection of a request; None where it is acceptable. `stored`: the items that the provider keeps, by id;
+    `earlier`: those it goes on from.
 
     `alternating`: to a model whose template wants users and assistants in turn.
     """
@@ -43,12 +44,12 @@ def check(request: Any, stored: Mapping[str, Json], earlier: Sequence[Json], alt
 
 
 def items_of(given: Any) -> list[Json]:
-    """A string is one message of the user."""
+    """Items of an input; a string is one message of the user."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
     return list(given or [])
 
 
 def expanded(item: Json, stored: Mapping[str, Json]) -> Json:
-    """What a reference stands for."""
+    """Item that a reference stands for."""
     return stored[item["id"]] if item.get("type") == "item_reference" else item

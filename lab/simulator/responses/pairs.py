@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from lab.formats.responses import kind_of
 from lab.simulator.refusals import Refused, roles_do_not_alternate
 from lab.simulator.responses.items import CALLS, OUTPUTS, SAID, is_own, required_reasoning
 from lab.simulator.responses.refusals import no_call, no_following, no_output, no_reasoning
-from lab.simulator.responses.shapes import kind_of
 
 Json = Mapping[str, Any]
 

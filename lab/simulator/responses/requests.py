@@ -9,6 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from app.core.tokens.estimate import Count
+from lab.formats.known import RESPONSES
+from lab.formats.responses import kind_of
 from lab.simulator.counting import OF_A_PROMPT, Counting
 from lab.simulator.log import Record
 from lab.simulator.prompt_cache import PromptCache
@@ -17,7 +19,6 @@ from lab.simulator.responses.arguments import compacts
 from lab.simulator.responses.judge import check
 from lab.simulator.responses.refusals import OVERFLOW, no_such_conversation, no_such_response
 from lab.simulator.responses.sealing import opened
-from lab.simulator.responses.shapes import kind_of
 from lab.simulator.responses.store import Store
 from lab.simulator.rules import RequestRules, model_of
 
@@ -62,26 +63,15 @@ class AcceptedRequest:
 
 
 def conversation_of(instructions: Any, items: Sequence[Json]) -> Sequence[Any]:
-    """Its texts by role."""
+    """Texts of a history by role."""
     said: list[Json] = [{"role": "system", "content": instructions}] if instructions else []
     for item in items:
-        kind = kind_of(item)
-        if kind == "message":
-            said.append({"role": item["role"], "content": _text(item["content"])})
-        elif kind == "compaction":
+        kind, read = kind_of(item), RESPONSES.reading(dict(item))
+        if kind == "compaction":
             said.append({"role": "system", "content": opened("compaction", item["encrypted_content"])})
-        elif "output" in item:
-            said.append({"role": "tool", "content": _text(item["output"])})
-        elif "arguments" in item or "input" in item:
-            said.append({"role": "assistant", "content": ""})
+        elif kind == "message" or read.calls or read.answers:
+            said.append({"role": read.role, "content": read.text})
     return said
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(part.get("text") or part.get("refusal") or "" for part in parts if isinstance(part, dict))
 
 
 class Reader:
@@ -134,14 +124,14 @@ class Reader:
         return AcceptedRequest(request, items, None, sum(tokens), 0, "alone", overflows=False)
 
     def count(self, record: Record, rules: RequestRules) -> int:
-        """What `/responses/input_tokens` answers: whatever the window is."""
+        """Tokens that `/responses/input_tokens` answers, whatever the window is."""
         request = _object(record)
         items, _ = self._items(request)
         model_of(request, rules)
         return sum(self._parts(request, items, rules)[1])
 
     def _items(self, request: Json, alternating: bool = False) -> tuple[list[Json], str | None]:
-        """With those that the provider kept, and the conversation's id."""
+        """Items with those that the provider kept, and the conversation's id."""
         earlier: Sequence[Json] = ()
         if (before := request.get("previous_response_id")) is not None:
             kept = self._store.response(str(before))
@@ -177,7 +167,7 @@ def _object(record: Record) -> Json:
 
 
 def _unsealed(item: Json) -> Json:
-    """What the provider reads of a sealed item."""
+    """Item as the provider reads it, with what it sealed as text."""
     sealed = item.get("encrypted_content")
     return item if sealed is None else {"text": opened(kind_of(item), sealed)}
 

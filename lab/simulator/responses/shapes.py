@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from lab.formats.responses import kind_of
 from lab.simulator.refusals import Refused, missing, unknown, wrong_type, wrong_value
 from lab.simulator.responses.arguments import compacts
 from lab.simulator.responses.items import (
@@ -38,14 +39,6 @@ def check_items(items: Sequence[Any], stored: Collection[str], model: str) -> No
         if kind == "compaction_trigger" and index < len(items) - 1:
             raise Refused(trigger_not_last(path))
         _check_kept(kind, item, stored)
-
-
-def kind_of(item: Json) -> str:
-    """A message need not say that it is one, nor does a reference."""
-    kind = item.get("type")
-    if kind is None:
-        return "item_reference" if set(item) <= {"id", "type"} and "id" in item else "message"
-    return str(kind)
 
 
 def _check_members(path: str, item: Json, model: str) -> str:
@@ -124,7 +117,7 @@ def _check_part(path: str, part: Any, allowed: tuple[str, ...]) -> None:
 
 
 def _check_kept(kind: str, item: Json, stored: Collection[str]) -> None:
-    """What refers to the provider's store, and what it sealed."""
+    """Check references to the provider's store, and what it sealed."""
     if kind == "item_reference" and item["id"] not in stored:
         raise Refused(no_such_item(item["id"]))
     if kind not in ("reasoning", "compaction"):

@@ -1,4 +1,4 @@
-"""What the provider keeps: responses and their items, and conversations. The oldest go first."""
+"""Store of the provider: responses and their items, and conversations. The oldest go first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Store:
         self._responses: dict[str, Kept] = {}
         self._conversations: dict[str, list[Json]] = {}
         self.items: dict[str, Json] = {}
-        """By id."""
+        """Items by id."""
 
     def keep(self, response: Json, items: Sequence[Json], conversation: str | None) -> None:
         self._responses[response["id"]] = Kept(response, items)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from lab.benchmarks.corpus.case import MODEL, Case, Group, case
 from lab.benchmarks.corpus.cases.histories import Turn, conversation, plain_turn, tool_turn
 from lab.benchmarks.corpus.framing import request
+from lab.formats.format import ReplayFormat
+from lab.formats.known import MESSAGES, RESPONSES
 from lab.replay.converting import converted
-from lab.replay.formats.format import ReplayFormat
-from lab.replay.formats.known import MESSAGES, RESPONSES
 from lab.replay.recordings import Recording
 
 PRESETS = ("default", "librechat", "librechat-fading", "sliding-window", "rolling", "off")

@@ -1,14 +1,25 @@
-"""Responses, as the judge reads them: an item is a message, a call or a result, and instructions stand beside."""
+"""Responses: an item is a message, a call or a result, and instructions stand beside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from lab.replay.formats.format import Element, dicts, elements_of, member_of, object_of, written
-from lab.replay.sent import SentMessage
+from lab.formats.format import (
+    Called,
+    Element,
+    Reading,
+    dicts,
+    elements_of,
+    events_of,
+    member_of,
+    object_of,
+    whole_of,
+    written,
+)
+from lab.formats.sent import SentMessage
 
 SEALED = frozenset({"reasoning", "compaction"})
 CALLS = frozenset(
@@ -17,7 +28,7 @@ CALLS = frozenset(
         "program", "tool_search_call", "mcp_approval_request",
     }
 )  # fmt: skip
-"""Those that an item of the client's answers."""
+"""Types of calls that an item of the client's answers."""
 PLACED = frozenset({"additional_tools", "configuration_update"})
 CALLED_WITH = ("arguments", "input", "action", "operation", "code")
 ANSWERED_WITH = ("output", "result", "reason")
@@ -44,26 +55,41 @@ class Responses:
 
     def message(self, raw: bytes) -> SentMessage:
         item = object_of(raw)
-        type_ = str(item.get("type", "message"))
-        is_call, is_result = type_ in CALLS, _is_result(type_)
-        content = next((item[name] for name in ("content", *ANSWERED_WITH) if name in item), None)
-        texts = list(_texts(content)) if type_ == "message" or is_result else []
-        held = next((item[name] for name in CALLED_WITH if name in item), None)
-        called = [str(item.get("name") or ""), written(held)] if is_call else []
+        type_ = kind_of(item)
+        read = self.reading(item)
+        is_call, is_result = bool(read.calls), _is_result(type_)
+        content = _content(item)
         return SentMessage(
             raw=raw,
-            role=_role(type_, item),
-            pieces=(*texts, *called),
-            texts=len(texts),
+            role=read.role,
+            pieces=read.pieces,
+            texts=len(read.texts),
             plain=not is_call and (isinstance(content, str) or all(map(_is_text, dicts(content)))),
-            calls=(_id(type_, item),) if is_call else (),
-            answers=(_id(type_, item),) if is_result and _id(type_, item) else (),
+            calls=tuple(call.id for call in read.calls),
+            answers=read.answers,
             frame=_frame(item, is_call=is_call),
             anywhere=True,
             sealed=type_ in SEALED,
             opaque=type_ != "message" and not is_call and not is_result,
             tied=any(name in item for name in TIED),
         )
+
+    def reading(self, element: Element) -> Reading:
+        type_ = kind_of(element)
+        is_result, id_ = _is_result(type_), _id(type_, element)
+        held = next((element[name] for name in CALLED_WITH if name in element), None)
+        return Reading(
+            role=_role(type_, element),
+            texts=tuple(_texts(_content(element))) if type_ == "message" or is_result else (),
+            calls=(Called(id_, str(element.get("name") or ""), written(held)),) if type_ in CALLS else (),
+            answers=(id_,) if is_result and id_ else (),
+        )
+
+    def answered(self, body: bytes) -> str | None:
+        ends = [event["response"] for event in events_of(body) if event.get("type") == "response.completed"]
+        response = ends[-1] if ends else whole_of(body)
+        said = [self.reading(item).text for item in dicts(response.get("output")) if kind_of(item) == "message"]
+        return "\n".join(said) if response.get("status") == "completed" else None
 
     def is_answer(self, elements: Sequence[Element], place: int) -> bool:
         return place > 0 and _is_models(elements[place]) and not _is_models(elements[place - 1])
@@ -78,8 +104,20 @@ class Responses:
         ]
 
 
+def kind_of(item: Mapping[str, Any]) -> str:
+    """Type of an item; a message need not say that it is one, nor does a reference."""
+    kind = item.get("type")
+    if kind is None:
+        return "item_reference" if set(item) <= {"id", "type"} and "id" in item else "message"
+    return str(kind)
+
+
+def _content(item: Element) -> Any:
+    return next((item[name] for name in ("content", *ANSWERED_WITH) if name in item), None)
+
+
 def _said(role: str, text: bytes) -> bytes:
-    """What is no item, as one."""
+    """Item for what is none."""
     return b'{"role":"%b","content":%b}' % (role.encode(), text)
 
 
@@ -96,7 +134,7 @@ def _is_result(type_: str) -> bool:
 
 
 def _is_models(item: Element) -> bool:
-    return _role(str(item.get("type", "message")), item) == "assistant" and item.get("type") != "compaction"
+    return _role(kind_of(item), item) == "assistant" and item.get("type") != "compaction"
 
 
 def _id(type_: str, item: Element) -> str:

@@ -30,11 +30,11 @@ class SentMessage:
     role: str
     """Whose words these are: `tool` for what only answers calls, whatever the format calls it."""
     pieces: tuple[str, ...]
-    """What a reader of it has to be shown: its texts, then name and arguments of its calls."""
+    """Texts, then name and arguments of its calls: what a reader has to be shown."""
     texts: int
-    """How many of the pieces are texts."""
+    """Number of the pieces that are texts."""
     plain: bool
-    """It is text and nothing else."""
+    """True where it is text and nothing else."""
     calls: tuple[str, ...]
     """Ids of the tool calls it makes."""
     answers: tuple[str, ...]
@@ -55,7 +55,7 @@ class SentMessage:
         return original.tied and (self.frame, self.pieces) == (original.frame, original.pieces)
 
     def reduces(self, original: SentMessage) -> Reduction | None:
-        """How it stands for an original of which not everything is left; None where it does not."""
+        """Way in which it stands for an original of which not everything is left; None where it does not."""
         if self.frame != original.frame or self.pieces == original.pieces:
             return None
         if _is_placeholder(self) and original.role in RESULT_ROLES:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lab.replay.formats.chat_completions import ChatCompletions
-from lab.replay.formats.format import ReplayFormat
-from lab.replay.formats.messages import Messages
-from lab.replay.formats.responses import Responses
+from lab.formats.chat_completions import ChatCompletions
+from lab.formats.format import ReplayFormat
+from lab.formats.messages import Messages
+from lab.formats.responses import Responses
 
 CHAT_COMPLETIONS, MESSAGES, RESPONSES = ChatCompletions(), Messages(), Responses()
 FORMATS: dict[str, ReplayFormat] = {each.name: each for each in (CHAT_COMPLETIONS, MESSAGES, RESPONSES)}

@@ -1,0 +1,125 @@
+"""Reading of a format: what an element of a history says, and how a history stands in a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from lab.formats.sent import SentMessage
+
+Element = dict[str, Any]
+"""A message of a history, or an item."""
+
+
+class Called(NamedTuple):
+    """A call of a tool."""
+
+    id: str
+    name: str
+    arguments: str
+    """Arguments as text: JSON, or what a custom tool takes."""
+
+
+class Reading(NamedTuple):
+    """Texts, calls and results of an element."""
+
+    role: str
+    """Whose words these are: `tool` for what only answers calls, whatever the format calls it."""
+    texts: tuple[str, ...] = ()
+    calls: tuple[Called, ...] = ()
+    answers: tuple[str, ...] = ()
+    """Ids of the calls that it answers."""
+
+    @property
+    def text(self) -> str:
+        """All texts as one."""
+        return "\n".join(filter(None, self.texts))
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """Texts, then name and arguments of each call: what a reader has to be shown."""
+        return (*self.texts, *(piece for call in self.calls for piece in (call.name, call.arguments)))
+
+
+class ReplayFormat(Protocol):
+    name: str
+    path: str
+    """Path to which requests are posted."""
+    history: str
+    """Name of the member that holds the conversation."""
+    beside: Sequence[str]
+    """Members of a recording that are sent with every request: what is said once for all of it."""
+
+    begins_with_user: bool
+    """True where a history may not begin with what the assistant said."""
+
+    def raw_messages(self, body: bytes) -> list[bytes]:
+        """Elements of the history in a request's body, each with its own bytes; what stands beside it is the first."""
+
+    def prompt_of(self, body: bytes) -> bytes:
+        """Bytes of the prompt as they stand in the body, the history last."""
+
+    def reading(self, element: Element) -> Reading:
+        """Reading of an element."""
+
+    def message(self, raw: bytes) -> SentMessage:
+        """One of `raw_messages`, with what the judge asks of it beside its reading."""
+
+    def answered(self, body: bytes) -> str | None:
+        """Text of a model's answer, streamed or whole; None where the body is none, or was cut."""
+
+    def is_answer(self, elements: Sequence[Element], place: int) -> bool:
+        """True where the model's answer to a request begins."""
+
+    def is_instruction(self, element: Element) -> bool:
+        """True for what is said once, at the beginning."""
+
+    def renamed(self, elements: Sequence[Element], number: int) -> list[Element]:
+        """Elements with ids of their own, for the recording of that number in a chain."""
+
+
+def member_of(body: bytes, name: str) -> bytes:
+    """Bytes of a member; empty where the body has none of that name."""
+    try:
+        return bytes(msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get(name, b""))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return b""
+
+
+def elements_of(raw: bytes) -> list[bytes]:
+    """Elements of a list, each with its own bytes; none where it is no list."""
+    try:
+        return [bytes(element) for element in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+
+
+def object_of(raw: bytes) -> Element:
+    """Element in these bytes; an empty one where they are no object."""
+    value = msgspec.json.decode(raw)
+    return value if isinstance(value, dict) else {}
+
+
+def written(value: Any) -> str:
+    """Arguments of a call as text."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def dicts(value: Any) -> list[Element]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def events_of(body: bytes) -> list[Element]:
+    """Data of the server-sent events in a body; none where it is no stream."""
+    lines = (line.removeprefix(b"data:").strip() for line in body.splitlines() if line.startswith(b"data:"))
+    return [object_of(line) for line in lines if line and line != b"[DONE]"]
+
+
+def whole_of(body: bytes) -> Element:
+    """Object that an answer in one piece is; an empty one where it is none."""
+    try:
+        return object_of(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}

@@ -1,1 +1,0 @@
-"""The formats that conversations are recorded, played and judged in."""
