@@ -42,7 +42,7 @@ def test_what_would_begin_far_too_early_to_be_found_in_time_begins_at_the_trigge
 
 def test_it_begins_before_requests_may_grow_so_large_that_they_would_have_to_wait() -> None:
     """All of the usual size but one, which is as large as the largest recent one."""
-    assert begins_at(1_000, 1_000, 1_000, requests=3) == 6_500
+    assert begins_at(1_000, 1_000, 1_000, requests=3) == 6_700
     assert begins_at(200, 200, 2_600, requests=2) == 9_700 - 1_000 - 2_600
 
 
