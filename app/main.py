@@ -57,7 +57,7 @@ from app.providers.providers import (
     Unspoken,
 )
 from app.providers.registry import tariff as list_tariff
-from app.providers.upstream import CONNECT_SECONDS, HttpUpstream
+from app.providers.upstream import CONNECT_SECONDS, Upstream
 from app.providers.windows import Windows
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
@@ -231,12 +231,12 @@ def _gauges(store: Store, summariser: Summariser, in_flight: BytesInFlight, cach
     return {
         (DATABASE_UP, ()): lambda: store.state == "ok",
         (DATABASE_WRITABLE, ()): lambda: store.state == "ok" and store.not_written is None,
-        (RECORDS_WAITING, ("requests",)): lambda: store.waiting,
-        (RECORDS_WAITING, ("usage",)): lambda: store.waiting_records,
-        (RECORDS_WAITING, ("messages",)): lambda: store.waiting_messages,
-        (RECORDS_DROPPED, ("requests",)): lambda: store.dropped,
-        (RECORDS_DROPPED, ("usage",)): lambda: store.dropped_records,
-        (RECORDS_DROPPED, ("messages",)): lambda: store.dropped_messages,
+        (RECORDS_WAITING, ("requests",)): lambda: store.writes.requests,
+        (RECORDS_WAITING, ("usage",)): lambda: store.writes.records,
+        (RECORDS_WAITING, ("messages",)): lambda: store.writes.messages,
+        (RECORDS_DROPPED, ("requests",)): lambda: store.writes.dropped,
+        (RECORDS_DROPPED, ("usage",)): lambda: store.writes.dropped_records,
+        (RECORDS_DROPPED, ("messages",)): lambda: store.writes.dropped_messages,
         (PAUSED, ()): lambda: summariser.paused,
         (IN_FLIGHT, ()): lambda: in_flight.held_bytes,
         **{(CACHE_BYTES, (name,)): partial(caches.bytes_of, name) for name in CACHES},
@@ -315,9 +315,9 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
 
-def _open_upstream(settings: UpstreamSettings, instance: bytes) -> HttpUpstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
     key = settings.api_key
-    return HttpUpstream(
+    return Upstream(
         settings.base_url,
         connect=CONNECT_SECONDS,
         first_byte=settings.first_byte_seconds,

@@ -199,7 +199,7 @@ async def do_all_that_is_repeated(store: Store) -> None:
         store.record(seen(name, tenant=TENANT, summaries=(name,)))
         store.record_messages(strand("one", "two", "three", tenant=TENANT, conversation_id=name))
     await store.flush()
-    await store._writes._try_out()
+    await store.writes._try_out()
     await store._ping()
     # What replicas tell each other, by the minute.
     key = CalibrationKey(upstream="default", model="gpt-4o", formula="f", tools=False, tenant=TENANT)

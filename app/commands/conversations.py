@@ -6,7 +6,7 @@ deletion is what one by another replica is: a Steno that runs meanwhile forgets 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,11 @@ from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.main import open_store
 from app.settings import Settings
 from app.store import Page, Store, StoredConversation, StoreUnavailable
+from app.store.chunks import read_summaries
+from app.store.conversation_rows import find_conversation, read_conversations
+from app.store.message_rows import read_messages
+from app.store.pins import find_pins
+from app.store.usage_records import read_records
 
 PAGE = 100
 TENANT_SHOWN = 8
@@ -55,7 +60,7 @@ async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
     found: list[Found] = []
     for seen in await store.tenants():
         if seen.id.startswith(tenant):
-            page = await store.conversations(seen.id, limit=limit, after=None, order="desc")
+            page = await store.rest(read_conversations, seen.id, limit=limit, after=None, order="desc")
             found += (Found(seen.id, each) for each in page.data)
     return sorted(found, key=lambda each: each.conversation.updated_at, reverse=True)[:limit]
 
@@ -64,7 +69,7 @@ async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
     """Return the only conversation with this id. Raises `NotFound`."""
     found = []
     for seen in await store.tenants():
-        known = await store.conversation(seen.id, conversation_id) if seen.id.startswith(tenant) else None
+        known = await store.rest(find_conversation, seen.id, conversation_id) if seen.id.startswith(tenant) else None
         found += [Found(seen.id, known)] if known else []
     if not found:
         raise NotFound(f"There is no conversation {conversation_id!r}.")
@@ -85,16 +90,16 @@ async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[st
     found = await the_one(store, conversation_id, tenant)
     tenant, known = found.tenant, found.conversation
 
-    def of_it(read: Callable[..., Any]) -> Callable[[str | None], Any]:
-        return lambda after: read(tenant, known.id, limit=PAGE, after=after, order="asc")
+    def of_it(query: Callable[..., Awaitable[Any]]) -> Callable[[str | None], Any]:
+        return lambda after: store.rest(query, tenant, known.id, limit=PAGE, after=after, order="asc")
 
     return {
         "tenant": tenant,
         "conversation": _as_json(known),
-        "summaries": await _all(of_it(store.summaries)),
-        "pins": [msgspec.to_builtins(pin) for pin in await store.pins(tenant, known.id)],
-        "messages": await _all(of_it(store.messages)),
-        "usage": await _all(of_it(store.usage)),
+        "summaries": await _all(of_it(read_summaries)),
+        "pins": [msgspec.to_builtins(pin) for pin in await store.rest(find_pins, tenant, known.id)],
+        "messages": await _all(of_it(read_messages)),
+        "usage": await _all(of_it(read_records)),
     }
 
 

@@ -23,10 +23,11 @@ from app.memory.repeats import Repeats
 from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.tracing.spans import Tracer
-from app.wire.format import AnswerReader, Manners, SummaryDialect
+from app.wire.dialect import Manners, SummaryDialect
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
+from app.wire.summary_reader import SummaryReader
 from app.wire.surrogates import replaced
 
 log = structlog.get_logger("steno.summariser")
@@ -304,7 +305,7 @@ class Summariser:
         return call.deadline - self._clock()
 
 
-async def _read(reader: AnswerReader, answering: UpstreamAnswer) -> None:
+async def _read(reader: SummaryReader, answering: UpstreamAnswer) -> None:
     async for chunk in answering.chunks():
         reader.feed(chunk)
         if reader.done or _too_large(reader):
@@ -312,7 +313,7 @@ async def _read(reader: AnswerReader, answering: UpstreamAnswer) -> None:
     reader.end()
 
 
-def _too_large(reader: AnswerReader) -> bool:
+def _too_large(reader: SummaryReader) -> bool:
     return reader.held > LARGEST_OWN_ANSWER or reader.length > LONGEST_SUMMARY
 
 
@@ -327,7 +328,7 @@ def _refused(answering: UpstreamAnswer, body: bytes, prefix: Prefix | None) -> _
     )
 
 
-def _setback(reader: AnswerReader, prefix: Prefix | None) -> _Setback:
+def _setback(reader: SummaryReader, prefix: Prefix | None) -> _Setback:
     """Return the reason why an answer with status 200 is none."""
     if reader.error is not None:
         overflow = reader.error_is_first and _is_overflow(200, reader.error, prefix)

@@ -53,11 +53,11 @@ FOR_ANYBODY = frozenset(
     }
 )
 FOR_ANYBODY_PREFIX = b"x-stainless-"
-"""What OpenAI's SDKs tell of themselves."""
+"""Beginning of the headers in which OpenAI's SDKs tell of themselves."""
 
 
 def for_anybody(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """What a provider may see that the caller did not choose, or does not pay. Names are in lower case.
+    """Headers for a provider that the caller did not choose, or does not pay. Names are in lower case.
 
     A list of what may pass, not of what may not: a caller's headers may hold any secret under any name.
     """
@@ -69,7 +69,7 @@ QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_toke
 
 _BEARER = re.compile(rb"\Abearer(\s+|\Z)", re.IGNORECASE)
 _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-key": b"Api-Key"}
-"""As they are usually written; any case means the same."""
+"""Schemes as they are usually written; any case means the same."""
 
 
 def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[bytes]:

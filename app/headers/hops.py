@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from app.errors import LoopDetected
 
 HOPS = b"steno-hops"
-"""Not one of the `x-context-` headers, which releases before this one take out on the way."""
+"""Header with the hops: not one of the `x-context-` headers, which releases before this one take out on the way."""
 MOST_HOPS = 16
-"""Behind a balancer each replica is an instance: a circle through it would be run once for each of them."""
+"""Most hops of a request. Behind a balancer each replica is an instance: a circle through it would be run once for each
+of them."""
 
 _INSTANCE = re.compile(rb"[0-9a-f]{16}")
 

@@ -59,7 +59,7 @@ TOLD_BY_PROXIES = frozenset(
         b"x-webauth-user",
     }
 )
-"""Where a request came from, by which way, and who signed in on it."""
+"""Headers that tell where a request came from, by which way, and who signed in on it."""
 FAMILIES = (
     b"x-forwarded-",
     b"x-original-",

@@ -29,7 +29,7 @@ HOP_BY_HOP = frozenset(
 NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
 NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_FAMILIES, b"x-context-")
 NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
-"""Where the answer is to be read here."""
+"""Headers that are not forwarded where the answer is to be read here."""
 CALL_MARKER = b"x-context-call"
 """Marks a summary call, so that another Steno behind this one leaves it alone."""
 SUMMARY_CALL = (CALL_MARKER, b"summary")
@@ -57,12 +57,12 @@ NOT_RETURNED = HOP_BY_HOP | {
     b"x-sendfile",
     b"x-sendfile2",
 }
-"""By these a server speaks for its whole host, and here the host is Steno's.
+"""Headers by which a server speaks for its whole host, and here the host is Steno's.
 
 Not by `set-cookie`: no cookie goes up, so that what a client keeps reaches nobody.
 """
 NOT_RETURNED_CHANGED = NOT_RETURNED | {b"content-length"}
-"""Where the body is not the provider's any more."""
+"""Headers that are not returned where the body is not the provider's any more."""
 NOT_RETURNED_PREFIXES = (b"access-control-",)
 """Steno says itself which pages may read an answer."""
 
@@ -141,7 +141,7 @@ def for_summary(headers: Headers) -> Headers:
 
 
 def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """With what else has to be said, where it is not."""
+    """The headers, with those that are missing added."""
     said = {name for name, _ in headers}
     return [*headers, *(header for header in needed if header[0] not in said)]
 
@@ -168,7 +168,7 @@ def returned(
 
 
 def media_type(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """What a body is, without parameters; nothing for an encoded one, which Steno does not read."""
+    """Media type of a body, without parameters; nothing for an encoded one, which Steno does not read."""
     encoding = kind = None
     for name, value in headers:
         if name == b"content-type" and kind is None:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from app.headers.relayed import Headers
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding", b"connection"))
-"""They say where an answer ends, or that the connection ends with it."""
+"""Headers that say where an answer ends, or that the connection ends with it."""
 MOST_WORDS = 1_000
 LONGEST_WORD = 100
 _WORDS: set[bytes] = set()

@@ -19,6 +19,8 @@ from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit
 from app.inspector.why import meanings
 from app.rest import compact, conversations, edits, pins
 from app.store import StoredConversation
+from app.store.message_rows import read_stretch
+from app.store.pins import find_pins
 
 LONGEST_FOCUS = 2_000
 """Characters of what a compaction is asked to look after."""
@@ -31,7 +33,7 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
     """Pin one message, beside those that are pinned already."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     index, wanted = _index(form.get("message", "")), form.get("pinned") != "no"
-    held = {pin.position for pin in await services.store.pins(tenant, id_)}
+    held = {pin.position for pin in await services.store.rest(find_pins, tenant, id_)}
     asked = held | {index} if wanted else held - {index}
     try:
         await pins.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
@@ -53,7 +55,7 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     if key := form.get("key", "").strip():
         last = Fates(parts_of(conversation)).number - 1
-        written = [message.format for message in await services.store.history_between(tenant, id_, last, last)]
+        written = [message.format for message in await services.store.rest(read_stretch, tenant, id_, last, last)]
         name, before = key_header(formats_of(services).get(written[0] if written else "", services.format))
         headers.append((name, before + key.encode()))
     asking = Request({**request.scope, "headers": headers}, request.receive)

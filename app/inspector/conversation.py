@@ -27,6 +27,11 @@ from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.store import StoredConversation, StoredMessage, UsagePage
+from app.store.chunks import find_summary, read_summaries, read_versions
+from app.store.conversation_rows import find_conversation
+from app.store.message_rows import find_history, read_sources, read_stretch
+from app.store.pins import find_pins
+from app.store.usage_records import read_latest_records
 
 TEETH = 200
 """Number of requests that the sawtooth shows, wide and on a narrow screen."""
@@ -57,7 +62,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def _conversation(visit: TheVisit, conversation_id: Annotated[str, Path()]) -> StoredConversation:
     """Conversation of the path, which comes undecoded from the gate."""
     name = name_in_path("conversation_id", conversation_id.encode("latin-1"))
-    conversation = await visit.services.store.conversation(visit.tenant, name)
+    conversation = await visit.services.store.rest(find_conversation, visit.tenant, name)
     if conversation is None:
         raise NoSuchPage
     return conversation
@@ -137,8 +142,8 @@ async def page_of(
     """Page of a conversation, with what an action came to: `done` or a `problem`. `through`: the message up to which
     its form is to compact."""
     store, tenant, parts = visit.services.store, visit.tenant, parts_of(conversation)
-    ledger = await store.latest_usage(tenant, conversation.id, CALLS)
-    summaries = await store.summaries(tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
+    ledger = await store.rest(read_latest_records, tenant, conversation.id, CALLS)
+    summaries = await store.rest(read_summaries, tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
     teeth = teeth_of(ledger.page.data, ledger.sums.messages.requests, TEETH)
     latest = teeth[-1] if teeth else None
     return visit.page(
@@ -183,12 +188,12 @@ async def _timeline(
 ) -> dict[str, Any]:
     services, fates = visit.services, Fates(parts)
     paging = page_at(at, fates.number)
-    pinned = {pin.position for pin in await services.store.pins(visit.tenant, conversation.id)}
+    pinned = {pin.position for pin in await services.store.rest(find_pins, visit.tenant, conversation.id)}
     stretches, rows = fates.stretches, []
     if services.keeps_messages:
         leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
         first = paging.first or -leading
-        found = await services.store.history_between(visit.tenant, conversation.id, first, paging.last)
+        found = await services.store.rest(read_stretch, visit.tenant, conversation.id, first, paging.last)
         rows = _rows(found, range(first, paging.last + 1), fates, pinned, formats_of(services))
     shown = [each for each in stretches if paging.first <= each.last and each.first <= paging.last]
     return {"paging": paging, "stretches": stretches, "shown_stretches": shown, "rows": rows, "pinned": pinned}
@@ -257,7 +262,7 @@ async def _archived(
 ) -> dict[int, StoredMessage]:
     found: dict[int, StoredMessage] = {}
     for first, last in stretches_of(places):
-        stored = await visit.services.store.history_between(visit.tenant, conversation.id, first, last)
+        stored = await visit.services.store.rest(read_stretch, visit.tenant, conversation.id, first, last)
         found |= {message.position: message for message in stored}
     return found
 
@@ -277,7 +282,7 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
     services = visit.services
     if not services.keeps_messages:
         return ""
-    kept = await services.store.history(visit.tenant, conversation.id, services.bounds.messages, longest)
+    kept = await services.store.rest(find_history, visit.tenant, conversation.id, services.bounds.messages, longest)
     if kept is None or (spoken := formats_of(services).get(kept.format)) is None:
         return ""
     url = visit.request.base_url
@@ -316,12 +321,12 @@ async def summary_page(
 ) -> Response:
     """A summary beside what it was made from."""
     store, tenant = visit.services.store, visit.tenant
-    chunk = await store.summary(tenant, conversation.id, summary_id)
+    chunk = await store.rest(find_summary, tenant, conversation.id, summary_id)
     if chunk is None:
         raise NoSuchPage
-    kept = await store.sources(tenant, chunk) if visit.services.keeps_messages and not chunk.level else []
+    kept = await store.rest(read_sources, tenant, chunk) if visit.services.keeps_messages and not chunk.level else []
     formats = formats_of(visit.services)
-    ledger = await store.latest_usage(tenant, conversation.id, CALLS)
+    ledger = await store.rest(read_latest_records, tenant, conversation.id, CALLS)
     return visit.page(
         "summary.html",
         status=status,
@@ -329,7 +334,7 @@ async def summary_page(
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
         children=await store.chunks_named(tenant, chunk.children),
-        versions=await store.versions(tenant, chunk),
+        versions=await store.rest(read_versions, tenant, chunk),
         sources=[(message.position, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),
         keeps_messages=visit.services.keeps_messages,

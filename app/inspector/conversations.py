@@ -12,6 +12,8 @@ from app.inspector.pages import address
 from app.inspector.titles import titles_of
 from app.inspector.visits import PageRoute, TheVisit, redirected
 from app.store import Sorting, UnknownCursor, Wanted
+from app.store.conversation_lists import search_conversations
+from app.store.learned_windows import read_models_used
 
 PER_PAGE = 50
 LONGEST_SEARCH = 200
@@ -46,7 +48,7 @@ async def list_conversations(
     asked = {"q": q.strip(), "status": status, "model": model, "saved": saved or None, "failed": failed or None}
     asked["sort"] = None if sort == "updated" else sort
     try:
-        found = await store.search_conversations(visit.tenant, wanted, sort, limit=PER_PAGE, after=after)
+        found = await store.rest(search_conversations, visit.tenant, wanted, sort, limit=PER_PAGE, after=after)
     except UnknownCursor:
         return redirected(address(HERE, **asked))
     return visit.page(
@@ -59,7 +61,7 @@ async def list_conversations(
         is_filtered=wanted != Wanted(),
         first_page=after is None,
         statuses=STATUSES,
-        models=await store.models_used(visit.tenant, 100),
+        models=await store.rest(read_models_used, visit.tenant, 100),
         sorted_by=SORTED_BY,
         here=HERE,
     )

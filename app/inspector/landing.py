@@ -18,6 +18,8 @@ from app.rest.dependencies import base_of
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
 from app.store import StoreUnavailable, Wanted
+from app.store.conversation_lists import search_conversations
+from app.store.learned_windows import read_models_used
 
 LATEST = 6
 MOST_MODELS = 12
@@ -123,9 +125,9 @@ async def _stored(visit: Visit) -> dict[str, Any]:
     """Values from the database; none while it is away."""
     store = visit.services.store
     try:
-        used = await store.models_used(visit.tenant)
+        used = await store.rest(read_models_used, visit.tenant)
         wanted = Wanted(status="summarized")
-        latest = await store.search_conversations(visit.tenant, wanted, "updated", limit=LATEST, after=None)
+        latest = await store.rest(search_conversations, visit.tenant, wanted, "updated", limit=LATEST, after=None)
         titles = await titles_of(visit.services, visit.tenant, (each.id for each in latest.data))
     except StoreUnavailable:
         return {"windows": windows(visit, ()), "latest": [], "titles": {}}

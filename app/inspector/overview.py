@@ -17,6 +17,8 @@ from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
 from app.metrics.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
+from app.store.calibration_rows import read_own_calibrations
+from app.store.usage_days import SUMS, read_days
 
 PERIODS = (7, 14, 30)
 USUAL_DAYS = 14
@@ -79,8 +81,10 @@ class Counted(Struct, frozen=True):
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = USUAL_DAYS) -> Response:
     store = visit.services.store
-    usage = await store.usage_days(visit.tenant, days)
-    calibrations = await store.calibrations_of(visit.tenant, limit=MOST_CALIBRATIONS, after=None, order="desc")
+    usage = await store.rest(read_days, visit.tenant, days)
+    calibrations = await store.rest(
+        read_own_calibrations, visit.tenant, limit=MOST_CALIBRATIONS, after=None, order="desc"
+    )
     return visit.page(
         "overview.html",
         days=days,
@@ -105,7 +109,7 @@ def totals_of(days: Iterable[DayUsage]) -> Totals:
 
 def added(sums: Iterable[DaySums]) -> DaySums:
     kept = list(sums)
-    return DaySums(**{name: sum(getattr(each, name) for each in kept) for name in DaySums.__struct_fields__})
+    return DaySums(**{name: sum(getattr(each, name) for each in kept) for name in SUMS})
 
 
 def tokens_by_day(usage: UsageDays, days: int) -> Stacked:

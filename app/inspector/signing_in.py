@@ -24,6 +24,7 @@ from app.inspector.visits import (
     too_many_guesses,
 )
 from app.proxy.asgi import peer_of
+from app.store.tenant_rows import is_tenant
 
 log = structlog.get_logger("steno.inspector")
 
@@ -51,7 +52,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
         tenant = inspector.services.tenants.tenant([header], peer_of(request.scope))
     except MissingCredentials as error:
         return inspector.pages.page("sign_in.html", {"problem": error.message}, 400)
-    if not await inspector.services.store.is_tenant(tenant):
+    if not await inspector.services.store.rest(is_tenant, tenant):
         guesses.count(address, "key")
     answer = redirected("/ui")
     remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(tenant)))

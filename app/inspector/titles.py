@@ -10,6 +10,7 @@ from app.core.history.own_words import words_of
 from app.inspector.said import Formats
 from app.proxy.services import Services
 from app.store import StoredMessage
+from app.store.message_rows import find_questions
 from app.wire.members import Unreadable
 
 LONGEST = 80
@@ -29,7 +30,7 @@ async def titles_of(services: Services, tenant: str, conversation_ids: Iterable[
     untitled = list(conversation_ids)
     for number in range(MOST_MESSAGES):
         if untitled:
-            found = await services.store.questions(tenant, untitled, number, LONGEST_MESSAGE)
+            found = await services.store.rest(find_questions, tenant, untitled, number, LONGEST_MESSAGE)
             titles |= await services.work.do(tenant, partial(_titled, found, formats))
             untitled = [id_ for id_ in untitled if id_ not in titles]
     return titles

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import product
 from math import inf, prod
 from typing import Literal, get_args
@@ -64,36 +65,33 @@ class Family(Struct, frozen=True, eq=False):
         return tuple(product(*self.labels.values()))
 
 
+_counter, _histogram, _gauge = (partial(Family, kind) for kind in ("counter", "histogram", "gauge"))
+
 # Requests
 
-REQUESTS = Family(
-    "counter",
+REQUESTS = _counter(
     "steno_requests",
     "Requests that were answered, by what became of them and the status' class.",
     {"route": _ROUTES, "status": ("1xx", "2xx", "3xx", "4xx", "5xx")},
 )
-REQUEST_SECONDS = Family(
-    "histogram",
+REQUEST_SECONDS = _histogram(
     "steno_request_duration_seconds",
     "Seconds from a request's head to the end of its answer.",
     {"route": _ROUTES},
     _ANSWERING,
 )
-FIRST_BYTE = Family(
-    "histogram",
+FIRST_BYTE = _histogram(
     "steno_request_first_byte_seconds",
     "Seconds from a request's head to the first byte of its answer, the provider's time included.",
     {"route": _ROUTES},
     _ANSWERING,
 )
-UPSTREAM_FIRST_BYTE = Family(
-    "histogram",
+UPSTREAM_FIRST_BYTE = _histogram(
     "steno_upstream_first_byte_seconds",
     "Seconds from sending a client's request to the provider to the first byte of its answer.",
     bounds=_ANSWERING,
 )
-UPSTREAM_ERRORS = Family(
-    "counter",
+UPSTREAM_ERRORS = _counter(
     "steno_upstream_errors",
     "Client requests that a provider refused, did not answer, or answered in part.",
     {"code": (*_STATUSES, OTHER_4XX, OTHER_5XX, *_ERRORS)},
@@ -101,32 +99,26 @@ UPSTREAM_ERRORS = Family(
 
 # What is done to the context
 
-PAYLOADS = Family(
-    "counter",
+PAYLOADS = _counter(
     "steno_payloads",
     "Chat payloads that were made for a provider, by what was done to the context.",
     {"context_status": ("full", "summarized", "trimmed", "bypassed")},
 )
-PAYLOAD_REASONS = Family(
-    "counter",
+PAYLOAD_REASONS = _counter(
     "steno_payload_reasons",
     "Chat payloads for which something due was not done, by the first reason.",
     {"reason": _REASONS},
 )
 REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
 """Kinds of tokens that providers report."""
-TOKENS = Family(
-    "counter",
+TOKENS = _counter(
     "steno_tokens",
     "Tokens of answered calls, as providers reported them, and by Steno's estimate.",
     {"purpose": get_args(Purpose), "kind": (*REPORTED, ESTIMATED, FORWARDED, SAVED)},
 )
-RECALLED = Family("counter", "steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
-COST = Family(
-    "counter", "steno_cost", "Cost of answered calls in the currency of the prices.", {"purpose": get_args(Purpose)}
-)
-ESTIMATE_RATIO = Family(
-    "histogram",
+RECALLED = _counter("steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
+COST = _counter("steno_cost", "Cost of answered calls in the currency of the prices.", {"purpose": get_args(Purpose)})
+ESTIMATE_RATIO = _histogram(
     "steno_estimate_ratio",
     "Prompt tokens that the provider reported, divided by Steno's estimate of them.",
     bounds=(0.5, 0.75, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, inf),
@@ -134,39 +126,33 @@ ESTIMATE_RATIO = Family(
 
 # Compactions
 
-COMPACTIONS = Family(
-    "counter",
+COMPACTIONS = _counter(
     "steno_compactions",
     "Compactions that ended, by what came of them and whether a request needed them.",
     {"outcome": tuple(outcome.name.lower() for outcome in ENDS), "purpose": _SUMMARISING},
 )
-COMPACTION_FAILURES = Family(
-    "counter",
+COMPACTION_FAILURES = _counter(
     "steno_compaction_failures",
     "Compactions that ended without all that was planned, by the first reason.",
     {"reason": _REASONS},
 )
-COMPACTION_SECONDS = Family(
-    "histogram",
+COMPACTION_SECONDS = _histogram(
     "steno_compaction_duration_seconds",
     "Seconds that compactions took, whatever came of them.",
     {"purpose": _SUMMARISING},
     _SUMMARY,
 )
-CHUNKS = Family(
-    "counter",
+CHUNKS = _counter(
     "steno_chunks",
     "Summaries that were made, and those made earlier that a payload used again.",
     {"result": ("new", "reused")},
 )
-SUMMARY_CALLS = Family(
-    "counter",
+SUMMARY_CALLS = _counter(
     "steno_summary_calls",
     "Summaries that summarisers were asked for, by what came of it.",
     {"result": (ANSWERED, *_OF_SUMMARISERS)},
 )
-VALUES_KEPT = Family(
-    "histogram",
+VALUES_KEPT = _histogram(
     "steno_summary_values_kept",
     "Share of the exact values of its messages that a summary's own text holds.",
     bounds=(0.25, 0.5, 0.75, 0.9, 1.0, inf),
@@ -174,26 +160,22 @@ VALUES_KEPT = Family(
 
 # Waits
 
-WAITS = Family(
-    "histogram",
+WAITS = _histogram(
     "steno_summary_wait_seconds",
     "Seconds that chat requests waited because a summary was being made.",
     bounds=_SUMMARY,
 )
-LEASE_WAITS = Family(
-    "histogram",
+LEASE_WAITS = _histogram(
     "steno_lease_wait_seconds",
     "Seconds that requests waited for a compaction that another request, or another replica, was making.",
     bounds=_SUMMARY,
 )
-THREAD_WAITS = Family(
-    "histogram",
+THREAD_WAITS = _histogram(
     "steno_thread_wait_seconds",
     "Seconds that long bodies and histories waited for a thread.",
     bounds=_QUEUEING,
 )
-DATABASE_SECONDS = Family(
-    "histogram",
+DATABASE_SECONDS = _histogram(
     "steno_database_call_seconds",
     "Seconds that requests' calls to the database took, with the wait for their turn.",
     bounds=_QUEUEING,
@@ -201,25 +183,22 @@ DATABASE_SECONDS = Family(
 
 # State
 
-DATABASE_UP = Family("gauge", "steno_database_up", "Whether a worker reads the database: 1, or 0.", is_each=True)
-DATABASE_WRITABLE = Family(
-    "gauge", "steno_database_writable", "Whether a worker can store anything in the database: 1, or 0.", is_each=True
+DATABASE_UP = _gauge("steno_database_up", "Whether a worker reads the database: 1, or 0.", is_each=True)
+DATABASE_WRITABLE = _gauge(
+    "steno_database_writable", "Whether a worker can store anything in the database: 1, or 0.", is_each=True
 )
-RECORDS_WAITING = Family(
-    "gauge",
+RECORDS_WAITING = _gauge(
     "steno_records_waiting",
     "What a worker recorded and could not store yet.",
     {"kind": RECORDED},
     is_each=True,
 )
-RECORDS_DROPPED = Family("counter", "steno_records_dropped", "What was recorded and never stored.", {"kind": RECORDED})
-PAUSED = Family("gauge", "steno_summarisers_paused", "Models that a worker asks for no summaries now.", is_each=True)
-IN_FLIGHT = Family("gauge", "steno_in_flight_bytes", "Bytes of the chat requests that are being served.", is_each=True)
-CACHE_BYTES = Family(
-    "gauge", "steno_cache_bytes", "Bytes that a worker's caches hold.", {"cache": CACHES}, is_each=True
-)
-WORKERS = Family("gauge", "steno_workers", "Workers that are alive.")
-RESTARTS = Family("counter", "steno_worker_restarts", "Workers that were started in place of one that ended.")
+RECORDS_DROPPED = _counter("steno_records_dropped", "What was recorded and never stored.", {"kind": RECORDED})
+PAUSED = _gauge("steno_summarisers_paused", "Models that a worker asks for no summaries now.", is_each=True)
+IN_FLIGHT = _gauge("steno_in_flight_bytes", "Bytes of the chat requests that are being served.", is_each=True)
+CACHE_BYTES = _gauge("steno_cache_bytes", "Bytes that a worker's caches hold.", {"cache": CACHES}, is_each=True)
+WORKERS = _gauge("steno_workers", "Workers that are alive.")
+RESTARTS = _counter("steno_worker_restarts", "Workers that were started in place of one that ended.")
 
 FAMILIES = (
     *(REQUESTS, REQUEST_SECONDS, FIRST_BYTE, UPSTREAM_FIRST_BYTE, UPSTREAM_ERRORS),

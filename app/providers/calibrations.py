@@ -38,7 +38,7 @@ log = structlog.get_logger("steno.calibrations")
 MOST_REMEMBERED = 10_000
 """Calibrations in memory, about 3 kB each."""
 MOST_OF_TENANT = 500
-"""Of those of one tenant: whoever makes up names of models pushes out no others."""
+"""Most calibrations of one tenant: whoever makes up names of models pushes out no others."""
 MOST_COMPARED = 32
 """Tenants whose lines of one model are compared, those heard of last."""
 MOST_WAITING = 10_000
@@ -55,10 +55,10 @@ PAUSE_SECONDS = 1.0
 
 
 class Calibrations:
-    """What is known of one upstream's models.
+    """Calibrations of one upstream's models.
 
-    The store's own write-behind is not used: its queue is of conversations, joined and erased as such, and what a
-    flush brings back here, the samples of other replicas, it has no place for.
+    The store's own write-behind is not used: its queue is of conversations, joined and erased as such, and what a flush
+    brings back here, the samples of other replicas, it has no place for.
     """
 
     def __init__(self, store: Store, upstream: str) -> None:
@@ -69,9 +69,9 @@ class Calibrations:
         )
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
         self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
-        """Of the tenants that have enough samples, by the key that is nobody's."""
+        """Lines of the tenants that have enough samples, by the key that is nobody's."""
         self._rests: dict[tuple[str, str, str, bool], float] = {}
-        """Until when no sample is looked at, by the monotonic clock, for a tenant, model, formula and tools."""
+        """Times until which no sample is looked at, by the monotonic clock, for a tenant, model, formula and tools."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
         """Why the latest usage was not learnt from."""
         self._waiting: dict[CalibrationKey, list[Sample]] = {}
@@ -89,7 +89,7 @@ class Calibrations:
         """Samples that were not stored: too many waited, or the database refused them."""
 
     def of(self, tenant: str, model: str, formula: str, tools: bool) -> Calibration:
-        """What the tenant's estimates are corrected by, from memory; the prior if nothing was learnt yet."""
+        """The correction of the tenant's estimates, from memory; the prior if nothing was learnt yet."""
         if len(model) > LONGEST_MODEL:
             return Calibration(prior_for(model, formula, tools))
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
@@ -105,7 +105,7 @@ class Calibrations:
         return own if line is None else replace(own, held=line)
 
     def picture_scale(self, tenant: str, model: str, formula: str) -> float:
-        """What the tokens of the model's pictures are multiplied with."""
+        """Factor for the tokens of the model's pictures."""
         return picture_scale(self.of(tenant, model, pictures_of(formula), tools=False).ratio)
 
     def _own(self, key: CalibrationKey) -> Calibration:
@@ -117,7 +117,7 @@ class Calibrations:
         return monotonic() >= rests and len(model) <= LONGEST_MODEL
 
     def learn(self, tenant: str, model: str, formula: str, tools: bool, sample: Sample) -> None:
-        """In force at once, stored within about a second. Never waits."""
+        """Learn a sample, which counts at once and is stored within about a second. Never waits."""
         if not self.is_due(tenant, model, formula, tools):
             return
         key = CalibrationKey(self._upstream, model, formula, tools, tenant)
@@ -210,7 +210,7 @@ class Calibrations:
                 log.info("calibrations exchanged again", upstream=self._upstream, times=ended[0], seconds=ended[1])
 
     async def _refresh(self) -> None:
-        """What other replicas learnt since the last time; at first everything."""
+        """Read what other replicas learnt since the last time; at first everything."""
         now, last = monotonic(), self._refreshed_at
         if last is not None and now - last < REFRESH_SECONDS:
             return
@@ -222,7 +222,7 @@ class Calibrations:
         self._loaded.set()
 
     def _adopt(self, key: CalibrationKey, stored: Calibration) -> None:
-        """As stored, and what this process has learnt since."""
+        """Adopt calibrations as stored, and add what this process has learnt since."""
         for sample in self._waiting.get(key, ()):
             stored = observe(stored, sample)
         self._remember(key, stored)
@@ -243,7 +243,7 @@ class Calibrations:
             of_tenants.move_to_end(key.tenant)
 
     def _forget(self, key: CalibrationKey) -> None:
-        """All of one that was pushed out of either map."""
+        """Forget all of a calibration that was pushed out of either map."""
         self.revision += 1
         self._known.pop(key)
         held = self._of_tenant[key.tenant]

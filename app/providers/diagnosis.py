@@ -37,7 +37,7 @@ async def judge_upstream(provider: Provider, listed: ListingOutcome, key_in: str
 
 
 async def _judge_path(provider: Provider, listed: ModelListing | ListingRefused, subject: str, address: str) -> Finding:
-    """Of a base URL below which there is no list of models, or an empty one: the path of `address` may be wrong."""
+    """Judge a base URL below which there is no list of models, or an empty one: the path of `address` may be wrong."""
     found = "lists no models"
     if isinstance(listed, ListingRefused):
         found = f"has no list of models at /models ({'no JSON' if listed.status == 200 else listed.status})"
@@ -56,7 +56,7 @@ async def _judge_path(provider: Provider, listed: ModelListing | ListingRefused,
 
 
 async def _missing_paths(provider: Provider) -> list[str]:
-    """Where its formats would be, below the base URL, if none of them is there; otherwise nothing.
+    """Paths of its formats, below the base URL, if none of them is there; otherwise nothing.
 
     An empty request is sent to each: it costs nothing, and is refused in another way where there is such a path.
     """
@@ -72,7 +72,7 @@ async def _missing_paths(provider: Provider) -> list[str]:
 
 
 def suffix(provider: Provider) -> str:
-    """What distinguishes its findings from those of the default one."""
+    """Ending of the names of its findings; empty for the default upstream."""
     return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"
 
 
@@ -83,5 +83,5 @@ def _judge_key(subject: str, listed: ListingRefused, key_in: str | None) -> Find
 
 
 def _section(provider: Provider) -> str:
-    """Where it stands in the settings."""
+    """Section of the settings."""
     return "upstream" if provider.name == DEFAULT_UPSTREAM else f"upstreams.{provider.name}"

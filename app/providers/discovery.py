@@ -53,25 +53,25 @@ OUTPUT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxCompletionToke
 HOLDERS = ("top_provider", "model_spec", "metadata", "parameters", "model_info", "context_window")
 """Members of an entry that may be objects with such names."""
 LITELLM_CREATED = 1_677_610_602
-"""When LiteLLM says that every model was created, whichever it is."""
+"""Time at which LiteLLM says that every model was created, whichever it is."""
 USUAL_PATHS = ("/api/v1", "/openai/v1", "/v1beta/openai")
-"""Where OpenRouter, Groq and Azure, and Gemini have what others have below `/v1`."""
+"""Paths at which OpenRouter, Groq and Azure, and Gemini have what others have below `/v1`."""
 LEAST_CONTEXT = 256
 """Tokens; less is no context of a model that chats."""
 OLLAMA_DEFAULT = 4_096
-"""What Ollama loads a model with on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it more."""
+"""Window with which Ollama loads a model on a small machine; more memory or OLLAMA_CONTEXT_LENGTH make it more."""
 MOST_SHOWN = 64
 """Models of an Ollama that are asked about one by one."""
 AT_ONCE = 4
-"""Of them; each answer may take 4 MB."""
+"""Most models asked about at once; each answer may take 4 MB."""
 MOST_HOSTS = 20
-"""Of a model that are read."""
+"""Most hosts of a model that are read."""
 MOST_ENTRIES = 3_000
 """Models of a list that are read; the longest lists have some hundreds."""
 PAGE = 1_000
 """Models asked for at once, where a list comes in pages."""
 MOST_VALUES = 200_000
-"""In an answer that is decoded. The longest lists have a quarter of that."""
+"""Most values of an answer that is decoded. The longest lists have a quarter of that."""
 LONGEST_NUMBER = 20
 """Digits that are read; Python refuses to read 4,300."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\S+)", re.MULTILINE)
@@ -91,10 +91,10 @@ class ListingRefused(Exception):
 
 
 class ModelListing(Struct, frozen=True):
-    """What a provider said of its models."""
+    """List of models, as a provider gave it."""
 
     models: Mapping[str, Window | None]
-    """By the provider's names; None where it does not name the window."""
+    """Windows by the provider's names; None where it does not name the window."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other names that it answers to."""
     any_name: Window | None = None
@@ -103,7 +103,7 @@ class ModelListing(Struct, frozen=True):
     """Windows depend on how a model is loaded at the moment."""
 
     def beside(self, other: ModelListing, most: int) -> ModelListing:
-        """This list, and what another one adds to it; this one alone where together they are too long."""
+        """The list with what another one adds to it; without that where together they are too long."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }
@@ -132,7 +132,7 @@ class Discovery:
         self._seconds = seconds
         self._asked_with = asked_with
         self._shown: dict[str, tuple[str | float | None, Window]] = {}
-        """When each model that is not loaded was changed last, and its window since."""
+        """Time of the last change of each model that is not loaded, and its window since."""
         self._loaded: dict[str, int] = {}
 
     async def listing(self, headers: Headers = ()) -> ModelListing:
@@ -201,7 +201,7 @@ class Discovery:
         return replace(listing, models=models, any_name=window, changes=True)
 
     async def _litellm(self, listing: ModelListing, headers: Headers) -> ModelListing:
-        """One name may stand for several deployments: any of them may answer."""
+        """Windows in LiteLLM's list. One name may stand for several deployments: any of them may answer."""
         windows = dict(listing.models)
         for entry in _entries(await self._asked("/v1/model/info", headers), "data"):
             name, window = _name(entry, "model_name"), announced(entry)
@@ -211,7 +211,7 @@ class Discovery:
         return replace(listing, models=windows)
 
     async def _gemini(self, listing: ModelListing, headers: Headers) -> ModelListing:
-        """Its own API takes the key in a header of its own."""
+        """Headers for Gemini's own API, which takes the key in a header of its own."""
         keys = [value.removeprefix(b"Bearer ") for name, value in headers if name == b"authorization"]
         rest = [(name, value) for name, value in headers if name != b"authorization"]
         headers = with_missing(rest, [(b"x-goog-api-key", key) for key in keys])
@@ -263,7 +263,7 @@ class Discovery:
         return window
 
     async def _body(self, path: str, headers: Headers, body: bytes = b"") -> bytes:
-        """Of a path beside the base URL's."""
+        """Body of the answer at a path beside the base URL's."""
         return await self._asked(self._root + path, headers, body)
 
     async def _asked(self, target: str, headers: Headers, body: bytes = b"") -> bytes:
@@ -309,7 +309,7 @@ def _windows(entries: Mapping[str, Entry]) -> dict[str, Window | None]:
 
 
 def _windows_of_hosts(entry: Entry) -> dict[str, Window]:
-    """Those that are there of the hosts behind a router, each of which can be asked for by its name."""
+    """Windows of the hosts behind a router, as far as given, each of which can be asked for by its name."""
     listed = entry.get("providers")
     hosts = listed[:MOST_HOSTS] if isinstance(listed, list) else []
     return {

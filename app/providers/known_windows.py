@@ -1,4 +1,4 @@
-"""What is known of every model's window without refusals: config > announced > bundled > a guess."""
+"""Windows of every model, as they are known without refusals: config > announced > bundled > a guess."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KnownWindows:
         self._default_window = default_window
         self._cache: BoundedMap[str, Window] = BoundedMap(MOST_CACHED)
         self.listing: ModelListing | None = None
-        """What the provider said last."""
+        """The provider's last listing."""
         self.revision = 0
         """Rises whenever it says something."""
 

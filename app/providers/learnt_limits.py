@@ -1,4 +1,4 @@
-"""What refusals and answers taught: the limit that a refusal named, until a larger prompt is answered.
+"""Limits that refusals and answers taught: the one that a refusal named, until a larger prompt is answered.
 
 Each is a sighting of one tenant. It is stored for the other replicas once the provider answered that tenant, and read
 from them every half minute.
@@ -44,7 +44,7 @@ class LearntLimits:
         self._route = route
         self._tasks = tasks
         self.answered = AnsweredTenants()
-        """Who had an answer from the provider, and so may confirm what others saw."""
+        """Tenants that had an answer from the provider, and so may confirm what others saw."""
         among = self.answered.__contains__
         self._limits: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=about_the_same)
         """The limit of each model that a refusal named."""
@@ -60,7 +60,7 @@ class LearntLimits:
         self._tasks.start(self._share(), "windows")
 
     def models(self) -> Iterator[str]:
-        """Those for which anybody has learnt a limit."""
+        """Models for which anybody has learnt a limit."""
         return iter(self._limits)
 
     def lower(self, tenant: str, model: str, base: Window) -> Window:
@@ -186,7 +186,7 @@ class LearntLimits:
 
 
 def overflow_in(status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> Overflow | None:
-    """What a provider's error says about the size of the prompt.
+    """The overflow in a provider's error, if it is about the size of the prompt.
 
     `first_frame`: `body` is the first data frame of a stream of status 200.
     """
@@ -211,7 +211,7 @@ def lowered(base: Window, limit: int) -> Window:
 
 
 def least_of(base: Window) -> int:
-    """What a refusal may lower the window to."""
+    """The smallest window that a refusal may lead to."""
     return int(LEAST_OF_CONFIGURED * (base.max_input or base.context)) if base.source == "config" else 0
 
 

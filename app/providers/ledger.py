@@ -26,7 +26,7 @@ PRICES_REMEMBERED = 1_000
 
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
-"""How long providers usually keep a prompt that nobody asks for again, and what they are paid to keep longer."""
+"""Time that providers usually keep a prompt that nobody asks for again, and one that they are paid to keep longer."""
 
 
 class _Latest(Struct, frozen=True):
@@ -44,7 +44,7 @@ class _Latest(Struct, frozen=True):
 
 
 def new_request_id() -> str:
-    """For one request of a client, and all calls that it leads to."""
+    """An id for one request of a client, and all calls that it leads to."""
     return f"req_{RANDOMNESS.hex(12)}"
 
 
@@ -66,10 +66,10 @@ class Ledger:
         self._sent: BoundedMap[tuple[str, str, str], _Latest] = BoundedMap(MOST_REMEMBERED)
         self._latest = 0
         self.heard: Callable[[UsageRecord], None] | None = None
-        """Who else hears of each record, at once and in the server's own loop."""
+        """Others that hear of each record, at once and in the server's own loop."""
 
     def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
-        """What calls cost now: of the model that answered, where that is known, or of the one that was asked for; None
+        """Prices of calls now: of the model that answered, where that is known, or of the one that was asked for; None
         where nobody knows."""
         return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
 
@@ -156,7 +156,8 @@ class Ledger:
             log.exception("a call was not recorded", request_id=request_id)
 
     def _sent_whole(self, of: tuple[str, str, str], tokens: Tokens, chain: Chain, sizes: Estimated) -> Tokens:
-        """What the client's own request would have taken. What the answer says of the cache is kept for the next."""
+        """Tokens that the client's own request would have taken. What the answer says of the cache is kept for the
+        next."""
         latest = self._sent.get(of)
         if latest is not None and not latest.begins(chain):
             latest = None  # Another branch, or edited.
@@ -170,7 +171,7 @@ class Ledger:
         return self._clock() - latest.at <= (CACHED_LONG_SECONDS if latest.sent.long else CACHED_SECONDS)
 
     def _next_id(self) -> str:
-        """Each greater than the one before: many records are stored in the same millisecond."""
+        """An id greater than the one before: many records are stored in the same millisecond."""
         now = time_ns()
         self._latest = now if now > self._latest else self._latest + 1
         return f"use_{self._latest:016x}{RANDOMNESS.hex(4)}"

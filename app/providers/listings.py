@@ -22,23 +22,24 @@ log = structlog.get_logger("steno.windows")
 
 REFRESH_SECONDS = 3600.0
 REFRESH_CHANGING_SECONDS = 60.0
-"""Where windows depend on what is loaded: local servers, on the same machine or in the same network."""
+"""Time between two listings where windows depend on what is loaded: local servers, on the same machine or in the same
+network."""
 RETRY_SECONDS = 300.0
 ASK_SECONDS = 5.0
-"""For each question to the provider."""
+"""Longest wait for each question to the provider."""
 DISCOVERY_SECONDS = 10.0
-"""For all of them together."""
+"""Longest wait for all questions together."""
 WAIT_SECONDS = 1.0
-"""What the first requests wait for the first listing, from its start."""
+"""Longest wait of the first requests for the first listing, from its start."""
 MOST_LISTED = 10_000
 """Models in all lists together."""
 NOBODY = ""
-"""Who sees only what holds for everybody."""
+"""A tenant that sees only what holds for everybody."""
 ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
-"""What a listing may depend on."""
+"""Headers on which a listing may depend."""
 
 ListingOutcome = ModelListing | ListingRefused | StenoError
-"""How a provider answered when it was asked for its models."""
+"""The answer of a provider that was asked for its models."""
 
 
 class Listings:
@@ -65,9 +66,9 @@ class Listings:
         self._due = 0.0
         self._wants_key = False
         self._open_names: frozenset[str] = frozenset()
-        """What the provider lists without a caller's key."""
+        """Names that the provider lists without a caller's key."""
         self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
-        """What it listed to each tenant's own key, and until when that is not asked again."""
+        """Names that it listed to each tenant's own key, and until when that is not asked again."""
 
     def start(self) -> None:
         """Asks without credentials, now and whenever it is due."""
@@ -80,7 +81,7 @@ class Listings:
         return self._told
 
     def names_for(self, tenant: str) -> frozenset[str]:
-        """What is listed to everybody, or to the tenant's own key."""
+        """Names listed to everybody, or to the tenant's own key."""
         names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)
         return self._open_names | names
 
@@ -127,14 +128,14 @@ class Listings:
         return listing
 
     async def told(self, headers: Headers = (), tenant: str = NOBODY) -> ListingOutcome:
-        """How the provider answers now."""
+        """Ask the provider now, and return how it answers."""
         try:
             return await self.discover(headers, tenant)
         except (ListingRefused, StenoError) as error:
             return error
 
     async def first_told(self) -> ListingOutcome | None:
-        """How it answered when it was asked at the start; None where it is not asked, or was not understood."""
+        """The provider's answer at the start; None where it is not asked, or was not understood."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
         return self._told
@@ -145,7 +146,7 @@ class Listings:
         return path and urlsplit(self._at.base_url)._replace(path=path).geturl()
 
     def _ask(self, headers: Headers, tenant: str = NOBODY) -> None:
-        """One question at a time."""
+        """Ask the provider. One question at a time."""
         if self._asking is None or self._asking.done():
             self._asked_at = self._clock()
             self._due = self._asked_at + RETRY_SECONDS
@@ -168,7 +169,7 @@ class Listings:
         self._due = self._clock() + pause
 
     async def _refresh(self) -> None:
-        """Without credentials; a provider that wants a key is asked when a caller brings one."""
+        """Ask anew, without credentials; a provider that wants a key is asked when a caller brings one."""
         while True:
             await asyncio.sleep(max(1.0, min(self._due - self._clock(), REFRESH_CHANGING_SECONDS)))
             if not self._wants_key and self._clock() >= self._due:

@@ -26,21 +26,21 @@ from app.wire.format import WireFormat
 log = structlog.get_logger("steno.upstreams")
 
 STREAMED_USAGE_SECONDS = 24 * 3600.0
-"""How long it is remembered how a model's streams report their usage."""
+"""Time for which it is remembered how a model's streams report their usage."""
 UNSPOKEN_SECONDS = 3600.0
-"""So long it is remembered that a format's path was not there: the next release of a server may have it."""
+"""Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
 
 COMPACTING_SECONDS = 24 * 3600.0
-"""So long it is remembered whether a model behind an upstream compacts histories itself."""
+"""Time for which it is remembered whether a model behind an upstream compacts histories itself."""
 
 
 class StreamedUsage(Enum):
-    """How a model's streams come to report what they cost."""
+    """Ways in which a model's streams come to report what they cost."""
 
     UNASKED = "unasked"
     WHEN_ASKED = "when asked"
     REFUSED = "refused"
-    """It does not take the question."""
+    """The model does not take the question."""
 
 
 class Unspoken:
@@ -70,26 +70,26 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
     settings: UpstreamSettings
     upstream: Upstream
     formats: tuple[WireFormat, ...]
-    """Those that it speaks, as far as Steno does."""
+    """Formats that it speaks, as far as Steno does."""
     windows: Windows
     calibrations: Calibrations
     streamed_usage: Sightings[tuple[str, str], StreamedUsage]
-    """How each model's streams in a format report their usage, as far as it was seen."""
+    """Way in which each model's streams in a format report their usage, as far as it was seen."""
     unspoken: Unspoken
     compacting: Sightings[tuple[str, str], bool]
-    """By format and model, whether it knew its own compaction when that was asked for."""
+    """Whether it knew its own compaction when that was asked for, by format and model."""
 
     @lazy
     def host(self) -> str:
-        """Where it is: some hosts put less into a prompt than others."""
+        """Host of its base URL: some hosts put less into a prompt than others."""
         return self.settings.host
 
     def may_speak(self, format_: str, tenant: str) -> bool:
-        """As far as is known: the settings say so, and no answer says otherwise."""
+        """Whether it speaks a format as far as is known: the settings say so, and no answer says otherwise."""
         return format_ in self.settings.speaks and not self.unspoken.holds(tenant, format_)
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
-        """In which it is asked for summaries of conversations in a format: in the same, where it speaks that."""
+        """The format in which it is asked for summaries of conversations in `own`: the same, where it speaks that."""
         able = [each for each in self.formats if self.may_speak(each.name, tenant)]
         return own if own in able else next(iter(able), own)
 
@@ -105,7 +105,7 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         return self.compacting.holding(tenant, (format_, model))
 
     def compacted(self, format_: str, model: str, tenant: str, *, knows: bool) -> None:
-        """It was asked to, and knew what that is, or refused it as unknown."""
+        """Note that it was asked to compact, and knew what that is, or refused it as unknown."""
         if len(model) > LONGEST_MODEL:
             return
         if not knows and self.compacting.own(tenant, (format_, model)) is not False:
@@ -123,7 +123,7 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
 
 
 class Providers:
-    """All of them, in the order in which they are asked whether they serve a model."""
+    """All upstreams, in the order in which they are asked whether they serve a model."""
 
     def __init__(self, default: Provider, *others: Provider) -> None:
         self.default = default
@@ -131,7 +131,7 @@ class Providers:
         self._by_name = {provider.name: provider for provider in self.all}
 
     def of(self, model: str | None, format_: str | None, tenant: str, named: str | None = None) -> Provider:
-        """Where a request goes: to the upstream in its base URL, else by its model among those that speak its format.
+        """The provider of a request: the upstream in its base URL, else by its model among those that speak its format.
 
         None stands for a model that is not known, and for a path that is no format's. Raises `UnknownUpstream` and
         `FormatNotSpoken`.
@@ -146,7 +146,7 @@ class Providers:
         return found
 
     def _by_model(self, model: str) -> Provider:
-        """Where requests for it go that the default upstream could be sent, too."""
+        """The provider of requests for a model that the default upstream could be sent, too."""
         return next((provider for provider in self.all if provider.serves(model)), self.default)
 
     def _first(self, model: str | None, format_: str, able: Sequence[Provider]) -> Provider | None:
@@ -190,7 +190,7 @@ class Providers:
         return found
 
     def in_force(self, stored: StoredCalibration) -> Calibration:
-        """What a tenant's estimates are corrected by, as far as it is stored."""
+        """The correction of a tenant's estimates, as far as it is stored."""
         at = (provider for provider in self.all if provider.settings.base_url == stored.key.upstream)
         provider = next(at, None)  # None: it is in the settings no more.
         return provider.calibrations.in_force(stored.key, stored.calibration) if provider else stored.calibration

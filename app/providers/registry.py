@@ -19,9 +19,9 @@ DATA = Path(__file__).parent / "data" / "models.json"
 PRICES = DATA.with_name("prices.json")
 
 MOST_SEPARATORS = 24
-"""What has more of them is no model's name, and is not taken apart: the known names have at most nine."""
+"""Most separators of a model's name; what has more is not taken apart: the known names have at most nine."""
 _OF_ITS_OWN = frozenset({"audio", "image", "live", "ocr", "realtime", "speech", "transcribe", "tts", "video", "voice"})
-"""What says in a name that the model is another one than without it, with another window."""
+"""Parts of a name with which the model is another one than without them, with another window."""
 _SEPARATORS = re.compile(r"[-@:/.]")
 _RELEASE = re.compile(r"(?:[-@](?:\d{4}-\d\d-\d\d|\d{8}|\d{6}|\d{3,4}|latest))?(?:-v\d+)?(?::\w+)?$")
 """A date, a tag or a version at the end of a name: another release of the same model, at the same price."""
@@ -37,30 +37,30 @@ class BundledModel(NamedTuple):
     context: int
     """Prompt and completion together."""
     max_input: int | None
-    """What the prompt may have, where that is less than the context."""
+    """Tokens that the prompt may have, where that is less than the context."""
     max_output: int | None
 
 
 class Beside(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model's price has beside the usual four numbers; rates are in US dollars for a million."""
+    """Parts of a model's price beside the usual four numbers; rates are in US dollars for a million."""
 
     written_hour: float | None = None
     audio: float | None = None
     speech: float | None = None
     search: float | None = None
-    """For a million searches of the web."""
+    """Price of a million web searches."""
     regions: dict[str, float] = {}
     """Factors, by the region an answer names."""
     steps: dict[str, list[list[float | None]]] = {}
-    """By service tier, the usual one first and without a name: for prompts over so many tokens the rates of `Price`, as
-    far as the model has them, but for searches."""
+    """Rates by service tier, the usual one first and without a name: for prompts over so many tokens the rates of
+    `Price`, as far as the model has them, but for searches."""
 
 
 NOTHING = Beside()
 
 
 class ListPrice(NamedTuple):
-    """What a model's vendor, or the host in its name, asks for a million tokens, in US dollars."""
+    """Price of a million tokens, in US dollars, of a model's vendor or of the host in its name."""
 
     prompt: float
     completion: float
@@ -107,7 +107,7 @@ def list_prices() -> ListPrices:
 
 
 def day_of_list_prices() -> date:
-    """When the public tables were as they are here."""
+    """Day on which the public tables were as they are here."""
     return _price_table().date
 
 
@@ -123,8 +123,7 @@ def tariff(asked: str, answered: str = "") -> Tariff | None:
 
 
 def _priced(model: str) -> tuple[str, str, ListPrice] | None:
-    """Whose price it is, its name in the table, and the price: of a model that was tuned and has none of its own, that
-    of its base."""
+    """Owner, name in the table, and price: of a model that was tuned and has none of its own, that of its base."""
     tuned = _TUNED.fullmatch(model)
     names = (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"])
     found = ((name, look_up_price(name, list_prices())) for name in names)
@@ -142,7 +141,7 @@ def _bare(model: str) -> str:
 
 
 def days_since(day: date) -> int:
-    """How old something of that day is, in UTC."""
+    """Days since that day, in UTC."""
     return max(0, (datetime.now(UTC).date() - day).days)
 
 
@@ -158,7 +157,7 @@ def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:
 
 
 def look_up_price(model: str, prices: ListPrices) -> tuple[str, ListPrice] | None:
-    """That of the name, without provider and vendor, or without its date or tag, too; with the entry's own name.
+    """The price of the name, without provider and vendor, or without its date or tag, too; with the entry's own name.
 
     Nothing else is taken from it: a `-pro` or a `-mini` has another price, and so has a model that was tuned.
     """
@@ -187,7 +186,7 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def spelled(name: str) -> str:
-    """In lower case, and Anthropic's and xAI's models as their vendors write them: elsewhere 4-5 is 4.5."""
+    """The name in lower case, and Anthropic's and xAI's models as their vendors write them: elsewhere 4-5 is 4.5."""
     host, slash, bare = name.lower().rpartition("/")
     return host + slash + (bare.replace(".", "-") if bare.startswith(("claude", "grok")) else bare)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -54,47 +54,12 @@ class UpstreamAnswer(Protocol):
         ...
 
 
-class RelayedAnswer(UpstreamAnswer, Protocol):
-    """One whose body can be looked at before it is taken."""
-
-    async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
-        """What is there of the body, after waiting so long for more of it than so many bytes. Raises the upstream
-        errors."""
-        ...
-
-
 class WholeAnswer(Struct, frozen=True):
     """A whole answer."""
 
     status: int
     headers: Headers
     body: bytes
-
-
-class Upstream(Protocol):
-    def head(self, method: bytes, target: bytes, headers: Headers) -> RequestHead:
-        """Of requests that are relayed there. `target` is the client's raw path and query; the base URL's path replaces
-        `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
-        ...
-
-    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[RelayedAnswer]:
-        """Sends a request as it is."""
-        ...
-
-    def completion(
-        self, target: bytes, body: bytes, headers: Headers, seconds: float
-    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
-        """A call of our own, to be read as it arrives, within so many seconds from its start to its end.
-
-        Raises the upstream errors, also where the block that reads it takes too long.
-        """
-        ...
-
-    async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
-        """A question of our own about the provider, within so many seconds: GET, or POST with a body."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) -> bool:
@@ -115,7 +80,7 @@ def arrived_whole(answering: UpstreamAnswer) -> bytes | None:
 
 
 def arrived_part(answering: UpstreamAnswer) -> bytes:
-    """What is there already of an answer's body, or the beginning of it."""
+    """The part of an answer's body that is there already, or its beginning."""
     return answering.first_part if isinstance(answering, Exchange) else b""
 
 
@@ -153,7 +118,7 @@ class _HttpxAnswer:
         await self.response.aclose()
 
 
-class HttpUpstream:
+class Upstream:
     """The provider over HTTP/1.1: what is relayed by our own transport, calls of our own by httpx2.
 
     With a `key` of ours a caller's headers go there by a list only, and the key where what it `speaks` wants it. Every
@@ -187,10 +152,13 @@ class HttpUpstream:
         )
 
     def head(self, method: bytes, target: bytes, headers: Headers) -> RequestHead:
+        """Head of the requests that are relayed there. `target` is the client's raw path and query; the base URL's path
+        replaces `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
         sent = self._with_key(with_hop(headers, self._instance), target)
         return RequestHead(method, self._at_provider(target), self._base.netloc, sent)
 
-    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[RelayedAnswer]:
+    def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[Exchange]:
+        """Send a request as it is."""
         written = head.before(content)
         return self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
 
@@ -198,6 +166,10 @@ class HttpUpstream:
     async def completion(
         self, target: bytes, body: bytes, headers: Headers, seconds: float
     ) -> AsyncIterator[UpstreamAnswer]:
+        """A call of our own, to be read as it arrives, within so many seconds from its start to its end.
+
+        Raises the upstream errors, also where the block that reads it takes too long.
+        """
         try:
             async with asyncio.timeout(seconds):  # In all: a drip would never trip the client's own timeout.
                 request = self._request("POST", target, headers, body, self._timeouts.first_byte)
@@ -212,6 +184,7 @@ class HttpUpstream:
             raise UpstreamTimedOut(f"The provider did not answer within {seconds:g} seconds.") from error
 
     async def ask(self, target: bytes, headers: Headers, seconds: float, body: bytes = b"") -> WholeAnswer:
+        """A question of our own about the provider, within so many seconds: GET, or POST with a body."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._whole(self._request("POST" if body else "GET", target, headers, body, seconds))

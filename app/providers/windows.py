@@ -74,7 +74,7 @@ class Windows:
         return self._learnt.lower(tenant, _learnt_as(model, asked), base)
 
     def _base(self, model: str, asked: int | None, guess: int | None = None) -> Window:
-        """Without refusals. What the operator set stands, whatever a request asks for."""
+        """The window without refusals. What the operator set stands, whatever a request asks for."""
         base = self._known.of(model)
         if guess is not None and base.source == "default":
             base = replace(base, context=guess)
@@ -93,8 +93,8 @@ class Windows:
         return self._named(self._learnt.models(), listing.models if listing else ())
 
     def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
-        """As far as a tenant may know them who used these: a learnt limit, or a fine-tune, reveals its users, and a
-        list that was read with a key of whose key it is."""
+        """Names that a tenant may know who used these: a learnt limit, or a fine-tune, reveals its users, and a list
+        that was read with a key of whose key it is."""
         return self._named(used, self._listings.names_for(tenant))
 
     def listed(self, model: str, tenant: str = NOBODY) -> bool:
@@ -123,7 +123,7 @@ class Windows:
 
     @property
     def latest_told(self) -> ListingOutcome | None:
-        """How the provider answered when it was last asked; None where it was not."""
+        """The provider's latest answer; None where it was not."""
         return self._listings.latest_told
 
     async def look_elsewhere(self) -> str | None:

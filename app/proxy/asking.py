@@ -18,7 +18,8 @@ from app.proxy.facts import Facts
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import bypassed, context_headers, editor_of, unless_told
-from app.wire.format import AnswerEditor, WireRequest
+from app.wire.answers import AnswerEditor
+from app.wire.format import WireRequest
 from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
 from app.wire.paths import path_of
 from app.wire.sse import frames_in

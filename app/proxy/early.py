@@ -22,7 +22,9 @@ from app.proxy.decoding import plain_answer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation
 from app.proxy.report import announcement, closing, context_headers, editor_of, status_member
-from app.wire.format import AnswerEditor, EarlyFrames, WireFormat, WireRequest
+from app.wire.answers import AnswerEditor
+from app.wire.early import EarlyFrames
+from app.wire.format import WireFormat, WireRequest
 from app.wire.sse import frames_in
 
 T = TypeVar("T")

@@ -14,7 +14,8 @@ from app.core.view.view import Note, Recalled
 from app.providers.providers import Provider
 from app.proxy.conversations import Heads
 from app.proxy.measuring import Measure
-from app.wire.format import EventShape, WireFormat, WireRequest
+from app.wire.early import EventShape
+from app.wire.format import WireFormat, WireRequest
 
 
 class Facts(Struct, frozen=True):

@@ -16,7 +16,8 @@ from app.core.stages.ladder import Decision
 from app.errors import UpstreamUnreachable
 from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
-from app.providers.upstream import RelayedAnswer, UpstreamAnswer
+from app.providers.transport.connection import Exchange
+from app.providers.upstream import UpstreamAnswer
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded
 from app.proxy.facts import Facts
@@ -50,7 +51,7 @@ class Forwarding(Struct, frozen=True):
         headers: Headers | None = None,
         *,
         tells: bool = True,
-    ) -> RelayedAnswer:
+    ) -> Exchange:
         """Make one call, with the client's headers if no others are given. `tells`: a refusal is logged at once.
         Raises the upstream errors."""
         self.record.goes_to(provider, model)
@@ -70,9 +71,7 @@ class Forwarding(Struct, frozen=True):
         it would. Raises the upstream errors."""
         return self._ask_again(observed, milestones) if milestones.is_committed else self._ask(observed, milestones)
 
-    def send_decided(
-        self, body: bytes, facts: Facts, decision: Decision, *, tells: bool = True
-    ) -> Awaitable[RelayedAnswer]:
+    def send_decided(self, body: bytes, facts: Facts, decision: Decision, *, tells: bool = True) -> Awaitable[Exchange]:
         """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it."""
         if decision.view is None or not decision.view.drops:
             return self.send(body, facts.provider, facts.job.model, tells=tells)
@@ -132,7 +131,7 @@ class Forwarding(Struct, frozen=True):
             self.record.refused(answering)
         return answering
 
-    async def _send_observed(self, observed: Observation, milestones: Milestones) -> RelayedAnswer:
+    async def _send_observed(self, observed: Observation, milestones: Milestones) -> Exchange:
         facts, decision = observed.facts, observed.decision
         if decision.view is None:
             body = facts.request.untouched

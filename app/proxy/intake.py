@@ -27,7 +27,8 @@ from app.proxy.measuring import SECONDS, Measure
 from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
-from app.wire.format import EventShape, WireRequest
+from app.wire.early import EventShape
+from app.wire.format import WireRequest
 
 INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""

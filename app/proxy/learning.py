@@ -201,8 +201,15 @@ class Observation:
         job, overflow = self.facts.job, self.overflow
         if overflow is None or not job.compaction:
             return None
-        instructions, output = job.conversation.instruction_tokens, self.facts.request.output
-        budget = recovery_budget(overflow, job.budget, self.sent, instructions, output)
+        conversation, output = job.conversation, self.facts.request.output
+        budget = recovery_budget(
+            overflow,
+            job.budget,
+            self.sent,
+            conversation.instruction_tokens,
+            output,
+            holds_media=conversation.holds_media,
+        )
         # Its summary settings are then worked out anew: what the refusal said holds for the summariser too, where it is
         # the same model.
         return replace(job, budget=budget) if budget is not None else None

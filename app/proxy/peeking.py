@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from time import monotonic
 
 from app.errors import StenoError
-from app.providers.upstream import LONGEST_REFUSAL, Headers, RelayedAnswer, UpstreamAnswer, read_into
-from app.wire.format import AnswerEditor, WireFormat
+from app.providers.transport.connection import Exchange
+from app.providers.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
+from app.wire.answers import AnswerEditor
+from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, may_tell_error
 
 FIRST_PIECE_SECONDS = 1.0
@@ -60,7 +62,7 @@ async def read_refusal(answering: UpstreamAnswer, *, is_passed_on: bool = False)
     return peeked
 
 
-async def first_error(answering: RelayedAnswer, format_: WireFormat) -> bytes:
+async def first_error(answering: Exchange, format_: WireFormat) -> bytes:
     """Return what `refusal_in` finds in a stream. Raises the upstream errors."""
     until = monotonic() + FIRST_PIECE_SECONDS
     editor, splitter, seen = format_.editor(), FrameSplitter(), 0

@@ -13,8 +13,10 @@ from app.proxy.asgi import AbortedAnswer, ClientAnswer
 from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.record import RequestRecord
-from app.wire.format import LARGEST_WHOLE, AnswerEditor, WireFormat
+from app.wire.answers import AnswerEditor
+from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, first_end, frames_in, last_end
+from app.wire.streamed import LARGEST_WHOLE
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""

@@ -24,7 +24,9 @@ from app.memory.repeats import Repeats
 from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name
 from app.store import ConversationSeen
-from app.wire.format import UNTOLD, AnswerEditor, ContextMembers, EarlyFrames, WireFormat
+from app.wire.answers import AnswerEditor
+from app.wire.early import EarlyFrames
+from app.wire.format import UNTOLD, ContextMembers, WireFormat
 from app.wire.paths import Uncompacted
 
 log = structlog.get_logger("steno.bypass")

@@ -13,6 +13,7 @@ from app.proxy.facts import Facts
 from app.proxy.services import Services
 from app.rest.dependencies import format_of, readable
 from app.store import StoredConversation, message_id
+from app.store.message_rows import find_history
 from app.wire.format import WireFormat, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.options import read_focus
@@ -111,7 +112,7 @@ async def _archived(
 ) -> tuple[WireFormat, WireRequest, str]:
     """A request made of the archived messages of the latest one, in its format, and the id of its last message."""
     limits = services.limits
-    kept = await services.store.history(tenant, conversation.id, services.bounds.messages, limits.body_of())
+    kept = await services.store.rest(find_history, tenant, conversation.id, services.bounds.messages, limits.body_of())
     format_ = next((each for each in services.formats if kept and each.name == kept.format), None)
     if kept is None or format_ is None:
         raise InvalidRequest(NOT_KEPT, "messages")

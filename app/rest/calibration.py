@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from app.proxy.services import Services
 from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, listing, made_of, paged
 from app.store import StoredCalibration
+from app.store.calibration_rows import read_own_calibrations
 
 
 class CalibrationOut(BaseModel):
@@ -38,7 +39,7 @@ async def list_calibrations(
 ) -> Listing[CalibrationOut]:
     """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
     await services.providers.flush()
-    found = services.store.calibrations_of(tenant, limit=limit, after=after, order=order)
+    found = services.store.rest(read_own_calibrations, tenant, limit=limit, after=after, order=order)
     return listing(await paged(found), partial(_calibration, services))
 
 

@@ -27,6 +27,7 @@ from app.rest.dependencies import (
     paged,
 )
 from app.store import StoredConversation
+from app.store.conversation_rows import read_conversations
 
 
 class ConversationOut(BaseModel):
@@ -66,7 +67,7 @@ async def list_conversations(
     services: TheServices, tenant: Tenant, limit: Limit = 20, after: After = None, order: Order = "desc"
 ) -> Listing[ConversationOut]:
     """The caller's conversations, newest first."""
-    found = services.store.conversations(tenant, limit=limit, after=after, order=order)
+    found = services.store.rest(read_conversations, tenant, limit=limit, after=after, order=order)
     return listing(await paged(found), _conversation)
 
 

@@ -20,6 +20,7 @@ from app.proxy.naming import name_in_path
 from app.proxy.native import restored
 from app.proxy.services import Services
 from app.store import Page, StoredConversation, UnknownCursor
+from app.store.conversation_rows import find_conversation
 from app.wire.format import WireFormat, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.paths import FORMAT_NAMES
@@ -158,7 +159,7 @@ async def whole(
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:
     """Stored conversation of the tenant. Raises `ConversationNotFound`."""
-    conversation = await services.store.conversation(tenant, conversation_id)
+    conversation = await services.store.rest(find_conversation, tenant, conversation_id)
     if conversation is None:
         raise no_conversation(conversation_id)
     return conversation

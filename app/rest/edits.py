@@ -14,6 +14,7 @@ from app.errors import InvalidRequest, SummaryNotActive, SummaryNotFound
 from app.proxy.services import Services
 from app.rest.dependencies import Body, ConversationId, Tenant, TheServices, known
 from app.rest.summaries import SummaryOut, found_summary, summary_out
+from app.store.chunks import deactivate_summaries, read_summaries, replace_summary
 from app.wire.members import RawObject, Unreadable
 
 LONGEST_BODY = 200_000
@@ -68,7 +69,7 @@ async def edit_summary(
         )
     if new is old:
         return summary_out(old)
-    stored = await services.store.replace_summary(tenant, old.id, new)
+    stored = await services.store.rest_change(replace_summary, tenant, old.id, new)
     services.compactor.forget_summaries(tenant, [old.id])
     if stored is None:
         raise _not_active(old.id)
@@ -90,7 +91,7 @@ async def undo_compaction(services: TheServices, tenant: Tenant, conversation_id
     stored last."""
     conversation = await known(services, tenant, conversation_id)
     sent = await services.store.chunks_named(tenant, conversation.summaries)
-    page = await services.store.summaries(tenant, conversation_id, limit=NEWEST, after=None, order="desc")
+    page = await services.store.rest(read_summaries, tenant, conversation_id, limit=NEWEST, after=None, order="desc")
     made = last_compaction(sent, page.data)
     if not made:
         raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary that is in use.")
@@ -116,7 +117,7 @@ async def _deactivated(
     services: Services, tenant: str, conversation_id: str, chunks: Sequence[SummaryChunk]
 ) -> DeactivatedOut:
     asked = [chunk.id for chunk in chunks]
-    done = await services.store.deactivate_summaries(tenant, asked)
+    done = await services.store.rest_change(deactivate_summaries, tenant, asked)
     services.compactor.forget_summaries(tenant, asked)
     if not done:
         raise _not_active(asked[0])

@@ -27,6 +27,7 @@ from app.rest.dependencies import (
 )
 from app.rest.usage import TotalsOut, totals_out
 from app.store import MessagePage, StoredMessage
+from app.store.message_rows import read_messages
 
 
 class MessageOut(BaseModel):
@@ -74,7 +75,9 @@ async def list_messages(
     """Everything that was said in a conversation, its branches too, in the order in which it came."""
     refuse_unless_kept(services)
     conversation = await known(services, tenant, conversation_id)
-    found = await paged(services.store.messages(tenant, conversation_id, limit=limit, after=after, order=order))
+    found = await paged(
+        services.store.rest(read_messages, tenant, conversation_id, limit=limit, after=after, order=order)
+    )
     parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
     return rendered(listing(found.page, lambda message: _archived(message, found, parts)))
 

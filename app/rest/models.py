@@ -16,6 +16,7 @@ from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
 from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, made_of
 from app.store import Page, StoreUnavailable
+from app.store.learned_windows import read_models_used
 
 
 class ModelOut(BaseModel):
@@ -61,7 +62,7 @@ async def list_models(
     A model that several upstreams list is there once for each, and counts once."""
     used: list[str] = []
     with suppress(StoreUnavailable):  # What is in memory is still shown.
-        used = await services.store.models_used(tenant)
+        used = await services.store.rest(read_models_used, tenant)
     # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
     await services.providers.default.windows.show(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)

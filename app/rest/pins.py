@@ -13,6 +13,7 @@ from app.errors import InvalidRequest
 from app.proxy.services import Services
 from app.rest.dependencies import Body, ConversationId, Listing, Tenant, TheServices, known, no_conversation
 from app.store import Pin
+from app.store.pins import find_pins, set_pins
 from app.wire.members import RawObject, Unreadable
 
 MOST_PINS = 100
@@ -53,7 +54,7 @@ router = APIRouter(prefix="/context/conversations/{conversation_id}", tags=["pin
 async def list_pins(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> Listing[PinOut]:
     """The pinned messages in order."""
     await known(services, tenant, conversation_id)
-    return _listing(await services.store.pins(tenant, conversation_id))
+    return _listing(await services.store.rest(find_pins, tenant, conversation_id))
 
 
 @router.put(
@@ -95,7 +96,7 @@ def read_indexes(body: bytes) -> Sequence[int]:
 
 
 async def _replaced(services: Services, tenant: str, conversation_id: str, indexes: Sequence[int]) -> list[Pin]:
-    found = await services.store.replace_pins(tenant, conversation_id, indexes)
+    found = await services.store.rest_change(set_pins, tenant, conversation_id, indexes)
     if found is None:
         raise no_conversation(conversation_id)
     return found

@@ -12,6 +12,7 @@ from app.rest.dependencies import After, Limit, Listing, Tenant, TheServices, li
 from app.rest.messages import MessageOut, message_out, refuse_unless_kept, rendered
 from app.rest.summaries import SummaryOut, summary_out
 from app.store import Searched, StoredMessage, words_in
+from app.store.search import search_texts
 
 LONGEST_QUERY = 200
 MOST_WORDS = 16
@@ -39,7 +40,7 @@ async def search(
         raise InvalidRequest("q must hold the words to look for, of letters and digits; it holds none.", "q")
     if len(words) > MOST_WORDS:
         raise InvalidRequest(f"q holds {len(words)} different words; at most {MOST_WORDS} are looked for.", "q")
-    found = services.store.search(tenant, words, among, limit=limit, after=after, order="desc")
+    found = services.store.rest(search_texts, tenant, words, among, limit=limit, after=after, order="desc")
     return rendered(listing(await paged(found), _found))
 
 

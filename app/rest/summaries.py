@@ -24,6 +24,7 @@ from app.rest.dependencies import (
     made_of,
     paged,
 )
+from app.store.chunks import find_summary, read_summaries
 
 
 class SummaryOut(BaseModel):
@@ -64,7 +65,7 @@ async def list_summaries(
 ) -> Listing[SummaryOut]:
     """The summaries that a conversation made or uses, oldest first; those too that are not in use any more."""
     await known(services, tenant, conversation_id)
-    found = services.store.summaries(tenant, conversation_id, limit=limit, after=after, order=order)
+    found = services.store.rest(read_summaries, tenant, conversation_id, limit=limit, after=after, order=order)
     return listing(await paged(found), summary_out)
 
 
@@ -77,7 +78,7 @@ async def read_summary(
 
 async def found_summary(services: Services, tenant: str, conversation_id: str, summary_id: str) -> SummaryChunk:
     """Stored summary of the tenant. Raises `SummaryNotFound`."""
-    chunk = await services.store.summary(tenant, conversation_id, summary_id)
+    chunk = await services.store.rest(find_summary, tenant, conversation_id, summary_id)
     if chunk is None:
         raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
     return chunk

@@ -24,6 +24,7 @@ from app.rest.dependencies import (
     paged,
 )
 from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums, sum_of
+from app.store.usage_records import read_records, read_report
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)
@@ -196,7 +197,7 @@ async def report_usage(
     A time without an offset is in UTC.
     """
     begin, end = _period(since, until)
-    found = await services.store.usage_report(tenant, _ms(begin), _ms(end), model=model, by=by)
+    found = await services.store.rest(read_report, tenant, _ms(begin), _ms(end), model=model, by=by)
     return UsageReportOut(
         since=begin,
         until=end if until else None,
@@ -217,7 +218,9 @@ async def read_usage(
 ) -> UsageListing:
     """Usage of the conversation's calls: in all, by turn, and each by itself, newest first."""
     await known(services, tenant, conversation_id)
-    found = await paged(services.store.usage(tenant, conversation_id, limit=limit, after=after, order=order))
+    found = await paged(
+        services.store.rest(read_records, tenant, conversation_id, limit=limit, after=after, order=order)
+    )
     return UsageListing(
         conversation_id=conversation_id,
         totals=_sum(found.sums),

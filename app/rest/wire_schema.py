@@ -15,7 +15,7 @@ from app.core.stages.ladder import Status
 from app.core.view.view import ACTIONS
 from app.settings.presets import PRESETS
 from app.settings.sections.trigger import TriggerSettings
-from app.wire.format import EVENT_SHAPES
+from app.wire.early import EVENT_SHAPES
 from app.wire.options import LONGEST_FOCUS
 
 Schema = dict[str, Any]

@@ -28,17 +28,19 @@ from app.store.words import term_size, words_in
 log = structlog.get_logger("steno.store")
 
 QUEUE_BYTES = 64 << 20
-"""Of messages that wait. They are held a second time as text, and a third where they are in no reader's memory."""
+"""Bytes of messages that wait. They are held a second time as text, and a third where they are in no reader's
+memory."""
 PLACE_BYTES = 250
-"""What a place takes by which a history is known, of which there are two for each request."""
+"""Size in memory of a place by which a history is known, of which there are two for each request."""
 BATCH_MESSAGES = 200
 BATCH_BYTES = 1 << 20
 FLUSH_BATCHES = 4
-"""Then others have their turn: after an outage it may take a minute until all is stored."""
+"""Batches written in one flush, so that others have their turn: after an outage it may take a minute until all is
+stored."""
 INDEXED_CHARACTERS = 65_536
-"""Of a message: what stands behind them is kept, but no search finds it."""
+"""Indexed characters of a message: what stands behind them is kept, but no search finds it."""
 INDEXED_BYTES = 900_000
-"""Of its words: PostgreSQL takes a megabyte."""
+"""Indexed bytes of a message's words: PostgreSQL takes a megabyte."""
 
 
 class Strand(Struct, frozen=True):
@@ -56,7 +58,7 @@ class Strand(Struct, frozen=True):
     root: bytes
     """The place before the first message of all."""
     tokens: Sequence[int]
-    """Of each message, by the estimate."""
+    """Estimated tokens of each message."""
     ratio: float
     """Tokens the provider counts for one that is estimated."""
     first: int
@@ -67,13 +69,13 @@ class Strand(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """What of a strand waits to be stored."""
+    """Part of a strand that waits to be stored."""
 
     strand: Strand
     next: int
-    """Which message is to be stored next."""
+    """Index of the message that is stored next."""
     size: int
-    """Bytes of those that waited at first."""
+    """Bytes of the messages that waited at first."""
 
     @property
     def left(self) -> int:
@@ -81,7 +83,7 @@ class Part:
 
 
 Write = Callable[[Sequence[MessageRow]], Awaitable[Sequence[MessageRow]]]
-"""Stores them, and says which it could not."""
+"""Stores rows and returns those that it could not store."""
 
 
 class Archive:
@@ -91,7 +93,7 @@ class Archive:
         self._parts: deque[Part] = deque()
         self._bytes = 0
         self._known: Cache[tuple[str, bytes], str] = (caches or Caches()).cache("archive", lambda *_: PLACE_BYTES)
-        """By conversation and place, which identifies the tenant, too."""
+        """Tenant by conversation and place, for each history that was recorded."""
         self._repeats = Repeats()
         self.dropped = 0
         """Messages that were left out: the queue was full, or the database did not take them. What follows them brings
@@ -108,7 +110,7 @@ class Archive:
         return sum(part.left for part in self._parts)
 
     def record(self, strand: Strand) -> None:
-        """Dropped and counted where the queue is full."""
+        """Queue what is new of a strand; it is dropped and counted where the queue is full."""
         start = self._known_to(strand)
         if start == len(strand.messages):
             return
@@ -122,8 +124,8 @@ class Archive:
             self._known.keep((strand.conversation_id, place), strand.tenant)
 
     async def flush(self, write: Write, strands: int) -> None:
-        """Some batches of the first so many strands. Whatever `write` raises it raises, too, and keeps the rest. Nobody
-        else may flush meanwhile."""
+        """Store some batches of the first so many strands. Whatever `write` raises it raises, too, and keeps the rest.
+        Nobody else may flush meanwhile."""
         for _ in range(FLUSH_BATCHES):
             if not strands:
                 return
@@ -142,7 +144,8 @@ class Archive:
                 log.info("messages archived again", times=ended[0], seconds=ended[1])
 
     def erase(self, tenant: str, conversation_id: str | None) -> None:
-        """What waits of the conversation, or of the tenant's for None, and what is known of it. Not in a flush."""
+        """Drop what waits of the conversation, or of all the tenant's for None, and what is known of it. Not in a
+        flush."""
         kept = [
             part
             for part in self._parts
@@ -152,7 +155,7 @@ class Archive:
         self._known.drop(lambda known, owner: owner == tenant and conversation_id in (None, known[0]))
 
     def _known_to(self, strand: Strand) -> int:
-        """How many messages of it were recorded before."""
+        """Number of the strand's messages that were recorded before."""
         known, conversation_id, places = self._known, strand.conversation_id, strand.places
         for length in range(len(strand.messages), 0, -1):
             if (conversation_id, places[length]) in known:
@@ -180,7 +183,7 @@ class Archive:
 
 
 def _from(strand: Strand, start: int) -> Strand:
-    """What of it is new, without holding the rest."""
+    """The messages from `start` on, without holding the rest."""
     return replace(
         strand,
         messages=strand.messages[start:],
@@ -191,7 +194,7 @@ def _from(strand: Strand, start: int) -> Strand:
 
 
 def _rows_of(batch: Sequence[tuple[Part, int]]) -> list[MessageRow]:
-    """In a worker thread: cutting texts into words takes its time."""
+    """Rows of a batch. Runs in a worker thread: cutting texts into words takes its time."""
     return [_row(part.strand, number) for part, number in batch]
 
 
@@ -215,7 +218,7 @@ def _row(strand: Strand, number: int) -> MessageRow:
 
 
 def _words(message: Message) -> list[str]:
-    """What it is found by: those of its texts, and of its calls with their arguments."""
+    """Words by which a message is found: those of its texts, and of its calls with their arguments."""
     said = "\n".join((*message.texts, *(f"{call.name} {call.arguments}" for call in message.calls)))
     words, room = [], INDEXED_BYTES
     for word in words_in(said[:INDEXED_CHARACTERS]):

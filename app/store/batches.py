@@ -60,7 +60,7 @@ class Lookup:
     async def find(
         self, connection: AsyncConnection, digests: Collection[bytes], **parameters: object
     ) -> Sequence[Row[Any]]:
-        """In no order. No digest may stand twice."""
+        """Return the rows with these digests, in no order. No digest may stand twice."""
         if not digests:
             return []
         statement = self._by_array if connection.dialect.name == "postgresql" else self._by_rows
@@ -85,7 +85,7 @@ def has_key(connection: AsyncConnection, table: Table) -> ColumnElement[bool]:
 
 
 def written(keys: Sequence[Key]) -> str:
-    """As one parameter. They have to be clean."""
+    """Write the keys as one parameter. They have to be clean."""
     return msgspec.json.encode(keys).decode()
 
 

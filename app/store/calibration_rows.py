@@ -22,24 +22,24 @@ from app.store.tables import calibrations
 
 
 class CalibrationKey(Struct, frozen=True):
-    """What a calibration holds for."""
+    """Key of a calibration: the requests that it holds for."""
 
     upstream: str
     model: str
     formula: str
-    """What the estimates were counted with."""
+    """Name of the formula that counted the estimates."""
     tools: bool
     tenant: str
-    """Whose requests taught it."""
+    """Tenant whose requests taught it; empty: all of them."""
 
     @property
     def of_all(self) -> CalibrationKey:
-        """The same for whatever tenant."""
+        """The key without its tenant."""
         return replace(self, tenant="")
 
     @property
     def id(self) -> str:
-        """The row's, the same at every replica."""
+        """Id of the row, the same at every replica."""
         parts = (self.upstream, self.model, self.formula, str(self.tools), self.tenant)
         joined = "\0".join(parts).encode(errors="surrogatepass")
         return "cal_" + blake2b(joined, digest_size=16, person=b"steno-calibrate").hexdigest()
@@ -57,7 +57,7 @@ class StoredCalibration(Struct, frozen=True):
 async def read_calibrations(
     connection: AsyncConnection, limit: int, within_ms: int | None = None
 ) -> list[StoredCalibration]:
-    """The latest to change come first; with `within_ms` only those that changed so lately."""
+    """Calibrations of all tenants, the latest to change first; with `within_ms` only those that changed so lately."""
     rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(limit)
     if within_ms is not None:
         # In a subquery the clock is read once, so that the index finds them.
@@ -123,10 +123,10 @@ async def _write(connection: AsyncConnection, learnt: Mapping[CalibrationKey, Ca
     )
 
 
-async def list_calibrations(
+async def read_own_calibrations(
     connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
 ) -> Page[StoredCalibration]:
-    """The tenant's own."""
+    """A page of the calibrations that the tenant's requests taught. Raises UnknownCursor if `after` is none of them."""
     rows = select(calibrations).where(calibrations.c.tenant == tenant)
     return await read_page(connection, calibrations, rows, _stored, limit=limit, after=after, order=order)
 

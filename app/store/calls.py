@@ -25,22 +25,24 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Query = Callable[Concatenate[AsyncConnection, P], Awaitable[T]]
-"""What is asked on a connection: one of the functions beside this module."""
+"""A function beside this module that asks or changes something on a connection."""
+OwnQuery = Callable[Concatenate[AsyncConnection, str, P], Awaitable[T]]
+"""A query whose first argument is a tenant."""
 
 TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
 REQUEST_SLOTS = 8
 """Calls of one tenant's requests that are under way at once: about half of the connections."""
 QUEUE_SECONDS = 2.0
-"""How long a request waits for others of this process that write."""
+"""Longest wait of a request for other writers of this process."""
 REST_SLOTS = 2
 ALL_REST_SLOTS = 4
-"""Calls for the REST API likewise, of one tenant and of all: what they cost is not bounded by a request's history."""
+"""REST calls under way at once, of one tenant and of all: what they cost is not bounded by a request's history."""
 DAY_MS = 24 * 3_600_000
 
 
 class Calls:
-    """What all calls share, and the three ways to make one: for a request, for the REST API, in the background."""
+    """Base of all calls, and the three ways to make one: for a request, for the REST API, in the background."""
 
     def __init__(
         self,
@@ -62,7 +64,8 @@ class Calls:
         self._guard = Guard(self._ping, opened=database.doubt_idle)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self._readiness = Readiness(lambda: self._guard.bounded(self.migrate, MIGRATION_SECONDS))
-        self._writes = WriteBehind(database, self._guard, caches)
+        self.writes = WriteBehind(database, self._guard, caches)
+        """The queues of what is recorded and not stored yet, and how much was dropped."""
         self._request_slots = Slots(REQUEST_SLOTS)
         self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)
         self._waiters = Waiters(database, self._guard, listen=listen)
@@ -84,7 +87,7 @@ class Calls:
     # What is to be done, as work that can be begun once or again
 
     def _read(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
-        """Without a transaction."""
+        """Work that runs a query without a transaction."""
 
         async def work() -> T:
             async with self._database.reading() as connection:
@@ -93,7 +96,7 @@ class Calls:
         return work
 
     def _write(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
-        """In a transaction, which waits for locks as long as a request may."""
+        """Work that runs a change in a transaction, which waits for locks as long as a request may."""
 
         async def work() -> T:
             async with self._database.writing() as connection:
@@ -102,7 +105,7 @@ class Calls:
         return work
 
     def _write_patiently(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
-        """In a transaction, which waits some seconds for locks."""
+        """Work that runs a change in a transaction, which waits some seconds for locks."""
 
         async def work() -> T:
             async with self._database.writing(patient=True) as connection:
@@ -113,7 +116,7 @@ class Calls:
     # The three ways to do it. Each raises StoreUnavailable.
 
     async def _guarded(self, tenant: str, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
-        """On a request's path: through the breaker, within the request's timeout. `late`: see `Guard.call`."""
+        """Do work on a request's path: through the breaker, within the request's timeout. `late`: see `Guard.call`."""
         self._require_ready()
         came = monotonic()
         try:
@@ -132,8 +135,16 @@ class Calls:
                 if monotonic() - began > QUEUE_SECONDS:
                     raise
 
+    async def rest(self, query: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
+        """Run a query about a tenant's rows for the REST API. Raises what the query does, too."""
+        return await self._rest(tenant, self._read(query, tenant, *arguments, **options))
+
+    async def rest_change(self, change: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
+        """Change a tenant's rows for the REST API, in a transaction."""
+        return await self._rest(tenant, self._write_patiently(change, tenant, *arguments, **options))
+
     async def _rest(self, tenant: str, work: Work[T]) -> T:
-        """For the REST API: whoever looks after a request sees what the request showed.
+        """Do work for the REST API: whoever looks after a request sees what the request showed.
 
         Not through the breaker, which is there for requests: this may be slow while the database is well.
         """
@@ -142,7 +153,7 @@ class Calls:
 
         async def flush_first() -> T:
             try:
-                await self._writes.flush()
+                await self.writes.flush()
                 return await work()
             finally:
                 # Not when its caller gives up: until it ends the database is still at it.
@@ -151,7 +162,7 @@ class Calls:
         return await self._bounded(flush_first, REST_SECONDS)
 
     async def _merge_indexes(self) -> None:
-        """So that SQLite's hold no words of what was deleted."""
+        """Merge SQLite's search indexes, so that they hold no words of what was deleted."""
         if self._database.address.path is None:
             return
         for search in remains.SEARCHES:
@@ -160,12 +171,12 @@ class Calls:
                 first = False
 
     async def _empty_log(self) -> None:
-        """So that SQLite's holds nothing of what was deleted."""
+        """Empty SQLite's log, so that it holds nothing of what was deleted."""
         if self._database.address.path is not None:
             await self._bounded(self._read(remains.empty_log), REST_SECONDS)
 
     async def _bounded(self, work: Work[T], seconds: float) -> T:
-        """In the background, or for somebody who can wait."""
+        """Do work in the background, or for somebody who can wait."""
         self._require_ready()
         return await self._guard.bounded(work, seconds)
 

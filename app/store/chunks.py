@@ -24,7 +24,7 @@ from app.store.tables import conversations, summary_chunks, summary_words
 from app.store.words import words_in
 
 USED_EVERY_MS = 3_600_000
-"""Noted no more often: a chunk of a busy conversation stands in every payload."""
+"""Shortest time between two notes of a chunk's use: a chunk of a busy conversation stands in every payload."""
 _RANGE = (
     summary_chunks.c.series,
     summary_chunks.c.level,
@@ -75,7 +75,7 @@ async def chunks_in(
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
-    """Those of the tenant's that are there, in the order of their ids, whether they are in use or not."""
+    """The tenant's chunks with these ids, in the order of their ids, whether they are in use or not."""
     found: dict[str, SummaryChunk] = {}
     for batch in batches(sorted(set(ids))):
         rows = await connection.execute(
@@ -134,10 +134,10 @@ async def deactivate_summaries(connection: AsyncConnection, tenant: str, ids: Se
     return await _deactivate(connection, tenant, await _lock_active(connection, tenant, set(ids)))
 
 
-async def list_summaries(
+async def read_summaries(
     connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
 ) -> Page[SummaryChunk]:
-    """What the conversation made or last used. Raises UnknownCursor if `after` is none of it."""
+    """A page of the chunks that the conversation made or last used. Raises UnknownCursor if `after` is none of it."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     return await read_page(connection, summary_chunks, rows, _chunk, limit=limit, after=after, order=order)
 
@@ -145,13 +145,13 @@ async def list_summaries(
 async def find_summary(
     connection: AsyncConnection, tenant: str, conversation_id: str, chunk_id: str
 ) -> SummaryChunk | None:
-    """One of `list_summaries`; None if it is none of them."""
+    """The chunk with that id, if it is among `read_summaries`."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     row = (await connection.execute(rows.where(summary_chunks.c.id == chunk_id))).first()
     return _chunk(row) if row else None
 
 
-async def list_versions(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[SummaryChunk]:
+async def read_versions(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[SummaryChunk]:
     """Every chunk of its range, level and series, by version: what it replaced, itself, and what replaced it."""
     columns = summary_chunks.c
     rows = await connection.execute(
@@ -211,7 +211,8 @@ async def _folds_over(connection: AsyncConnection, tenant: str, children: set[st
 
 
 async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> Select[Any]:
-    """What it made or last used. Its row may not be there: chunks are stored at once, conversations a little later."""
+    """Chunks that the conversation made or last used. Its row may not be there: chunks are stored at once,
+    conversations a little later."""
     used = await connection.scalar(
         select(conversations.c.summaries).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     )
@@ -224,7 +225,7 @@ async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_i
 async def _as_stored(
     connection: AsyncConnection, tenant: str, chunks: Sequence[SummaryChunk]
 ) -> list[SummaryChunk] | None:
-    """None where one was deactivated at this moment."""
+    """The chunks as they are stored; None where one was deactivated at this moment."""
     wanted = list(map(_range, chunks))
     rows = await connection.execute(
         select(summary_chunks)
@@ -242,7 +243,7 @@ def _range(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
 
 
 async def _versioned(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> SummaryChunk:
-    """As the next version, where all that there are of its range are deactivated."""
+    """The chunk, as the next version where all others of its range are deactivated."""
     found = await connection.execute(
         select(summary_chunks.c.version, summary_chunks.c.deactivated_at).where(
             summary_chunks.c.tenant == tenant, tuple_(*_RANGE) == tuple_(*_range(chunk))
@@ -255,7 +256,7 @@ async def _versioned(connection: AsyncConnection, tenant: str, chunk: SummaryChu
 
 
 async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
-    """With the words that it is found by."""
+    """Store a chunk, with the words that find it."""
     columns = {**_columns(chunk), "created_at": now_ms(), "used_at": now_ms()}
     await connection.execute(
         insert_into(connection, summary_chunks).values(tenant=tenant, **columns).on_conflict_do_nothing()
@@ -280,8 +281,8 @@ async def _is_outdated(connection: AsyncConnection, tenant: str, chunks: Sequenc
 
 
 async def _lock_active(connection: AsyncConnection, tenant: str, ids: set[str]) -> set[str]:
-    """Those of them that are in use, with every fold over them. Nobody else changes them until the transaction ends,
-    nor stores another fold."""
+    """Lock those chunks that are in use, with every fold over them. Nobody else changes them until the transaction
+    ends, nor stores another fold."""
     wanted = ids | await _folds_over(connection, tenant, ids)
     active: set[str] = set()
     # In order of their keys, so that two replicas cannot deadlock.
@@ -302,7 +303,7 @@ async def _lock_active(connection: AsyncConnection, tenant: str, ids: set[str]) 
 
 
 async def _deactivate(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> list[str]:
-    """Those of them that were in use. No search finds them any more."""
+    """Deactivate the chunks, which no search finds any more, and return those that were in use."""
     done: list[str] = []
     for batch in batches(sorted(ids)):
         own = (summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))

@@ -30,5 +30,5 @@ def _on_sqlite(element: now_ms, compiler: SQLCompiler, **_: Any) -> str:  # noqa
 
 
 def moment(milliseconds: int) -> datetime:
-    """Of milliseconds since 1970, as `now_ms` gives them."""
+    """Time of these milliseconds since 1970, as `now_ms` gives them."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -35,18 +35,6 @@ _KEYS: Mapping[Sorting, ColumnElement[int]] = {
     "size": _TABLE.tokens_before,
     "requests": _TABLE.requests,
 }
-_SHOWN = (
-    "id",
-    "model",
-    "turns",
-    "requests",
-    "status",
-    "reason",
-    "tokens_before",
-    "tokens_after",
-    "window",
-    "forked_from",
-)
 
 
 class Wanted(Struct, frozen=True):
@@ -55,12 +43,12 @@ class Wanted(Struct, frozen=True):
     text: str = ""
     """Part of an id, or words that one of its summaries holds."""
     status: str | None = None
-    """Of the latest request; likewise what follows."""
+    """Status of the latest request; the members below are about that request, too."""
     model: str | None = None
     saved: bool = False
-    """Less was sent than came."""
+    """Whether less must have been sent than came."""
     failed: bool = False
-    """Something could not be done: it has a reason, and none that is as intended."""
+    """Whether something must have failed: there is a reason, and none that is as intended."""
 
 
 class ListedConversation(Struct, frozen=True):
@@ -85,7 +73,7 @@ class ListedConversation(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """As `Wanted` has it."""
+        """Whether something could not be done, as in `Wanted.failed`."""
         return self.reason is not None and self.reason not in AS_INTENDED
 
 
@@ -99,7 +87,8 @@ class ConversationList(Struct, frozen=True):
 async def search_conversations(
     connection: AsyncConnection, tenant: str, wanted: Wanted, sorting: Sorting, *, limit: int, after: str | None
 ) -> ConversationList:
-    """The largest first. Raises UnknownCursor for an `after` that no list gave."""
+    """A page of the conversations that are wanted, the largest key first. Raises UnknownCursor for an `after` that no
+    list gave."""
     key = _KEYS[sorting].label("key")
     found = select(_TABLE.id, key).where(_TABLE.tenant == tenant, *_conditions(connection, tenant, wanted))
     if after is not None:
@@ -109,7 +98,7 @@ async def search_conversations(
     places = {row.id: row.key for row in await connection.execute(found)}
     shown = list(places)[:limit]
     rows = await connection.execute(
-        select(*(_TABLE[name] for name in (*_SHOWN, "created_at", "updated_at"))).where(
+        select(*(_TABLE[name] for name in ListedConversation.__struct_fields__)).where(
             _TABLE.tenant == tenant, _TABLE.id.in_(shown)
         )
     )
@@ -162,5 +151,5 @@ def _read_cursor(after: str) -> tuple[int, str]:
 
 
 def _listed(row: Row[Any]) -> ListedConversation:
-    columns = {name: getattr(row, name) for name in _SHOWN}
-    return ListedConversation(**columns, created_at=moment(row.created_at), updated_at=moment(row.updated_at))
+    moments = {name: moment(getattr(row, name)) for name in ("created_at", "updated_at")}
+    return ListedConversation(**{**row._mapping, **moments})  # noqa: SLF001 - SQLAlchemy's public name for it

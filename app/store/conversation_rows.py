@@ -37,11 +37,11 @@ from app.store.tables import conversations, heads, masks, messages, prints, usag
 from app.store.usage_days import delete_records
 
 MOST_HEADS = 256
-"""Of one conversation between two flushes: the latest stay."""
+"""Most heads of a conversation between two flushes: the latest stay."""
 
 
 class ConversationSeen(Struct, frozen=True):
-    """What one request showed of its conversation."""
+    """A conversation as one request showed it."""
 
     tenant: str
     conversation_id: str
@@ -65,7 +65,7 @@ class ConversationSeen(Struct, frozen=True):
 
 
 class StoredConversation(Struct, frozen=True):
-    """What is known of a conversation, from all its requests."""
+    """A conversation as all its requests showed it."""
 
     id: str
     model: str
@@ -81,7 +81,7 @@ class StoredConversation(Struct, frozen=True):
     forked_from: str | None
     coverage: str
     plan: str | None
-    """Of the latest request whose payload was changed, or due to be."""
+    """JSON: the plan of the latest request whose payload was changed, or due to be."""
     summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
@@ -93,7 +93,7 @@ class Pulse(Struct, frozen=True):
     compacting: bool
     """Whether some replica holds the lease of one of its ranges."""
     updated_at: datetime | None
-    """When its latest request was stored; None where nobody knows the conversation."""
+    """Time at which its latest request was stored; None where nobody knows the conversation."""
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class UnwrittenRequests:
         return cls(seen, seen.turns, 1, dict(seen.heads))
 
     def add(self, seen: ConversationSeen) -> None:
-        """The next one."""
+        """Add the next request."""
         self._follow(seen, seen.turns, 1, seen.heads)
 
     def join(self, newer: UnwrittenRequests) -> None:
@@ -167,8 +167,8 @@ async def _tips(connection: AsyncConnection, tenant: str, ids: Collection[str]) 
 
 
 async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> int | None:
-    """The transaction's number, by which `is_committed` knows it: doing it twice counts the requests twice. None on
-    SQLite.
+    """Store requests, and return the transaction's number, by which `is_committed` knows it: doing it twice counts the
+    requests twice. None on SQLite.
 
     Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock.
     """
@@ -183,15 +183,15 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[U
 
 
 async def is_committed(connection: AsyncConnection, transaction: int) -> bool | None:
-    """Whether it was; None while it is under way. Only PostgreSQL can say."""
+    """Whether the transaction was committed; None while it is under way. Only PostgreSQL can say."""
     status = await connection.scalar(select(func.txid_status(transaction)))
     return None if status == "in progress" else status == "committed"
 
 
-async def list_conversations(
+async def read_conversations(
     connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
 ) -> Page[StoredConversation]:
-    """The tenant's, by creation. Raises UnknownCursor if `after` is none of them."""
+    """A page of the tenant's conversations, by creation. Raises UnknownCursor if `after` is none of them."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
     return await read_page(connection, conversations, rows, _conversation, limit=limit, after=after, order=order)
 
@@ -199,7 +199,7 @@ async def list_conversations(
 async def find_conversation(
     connection: AsyncConnection, tenant: str, conversation_id: str
 ) -> StoredConversation | None:
-    """None if the tenant has none by that id, or its first request is not flushed yet."""
+    """The tenant's conversation with that id; None if there is none, or its first request is not flushed yet."""
     rows = await connection.execute(
         select(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     )
@@ -208,7 +208,7 @@ async def find_conversation(
 
 
 async def read_pulse(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> Pulse:
-    """`ttl_ms`: how long a lease lives."""
+    """The conversation at this moment. `ttl_ms`: how long a lease lives."""
     own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
     updated = await connection.scalar(select(conversations.c.updated_at).where(*own))
     compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
@@ -216,7 +216,7 @@ async def read_pulse(connection: AsyncConnection, tenant: str, conversation_id: 
 
 
 async def erase_conversation(connection: AsyncConnection, tenant: str, conversation_id: str) -> bool:
-    """Whether there was one. Needs a transaction."""
+    """Delete all of a conversation; False if there was none. Needs a transaction."""
     # Leases first: a commit in flight holds its lease's row, so either it is done and its chunk is deleted below, or
     # it finds the epoch raised.
     await revoke_leases(connection, tenant, conversation_id)
@@ -238,7 +238,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
 
 
 async def _lock_as_flushes_do(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """The conversation, then its heads by digest, which a flush may be giving to another one: no deadlock."""
+    """Lock the conversation, then its heads by digest, which a flush may be giving to another one: no deadlock."""
     row = select(conversations.c.id).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
     await connection.execute(row.with_for_update())
     owned = select(heads.c.digest).where(heads.c.tenant == tenant, heads.c.conversation_id == conversation_id)
@@ -265,7 +265,8 @@ def _upsert_conversation(connection: AsyncConnection, statement: Insert) -> Clau
 
 
 def _upsert_head(_connection: AsyncConnection, statement: Insert) -> ClauseElement:
-    """Of two conversations that share a history the newer one keeps the head, whichever was written last."""
+    """Upsert of a head. Of two conversations that share a history the newer one keeps the head, whichever was written
+    last."""
     new = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=[heads.c.tenant, heads.c.digest],
@@ -287,7 +288,7 @@ _UPSERT_HEADS = PreparedInsert(heads, _upsert_head)
 
 
 def _conversation_row(seen: UnwrittenRequests) -> tuple[Any, ...]:
-    """In the order of the table's columns, as those of heads are."""
+    """Row of a conversation, in the order of the table's columns."""
     latest = seen.latest
     return (
         *(latest.tenant, latest.conversation_id, latest.model),

@@ -31,7 +31,8 @@ MIGRATION_SECONDS = 600.0
 CLOSE_SECONDS = 2.0
 LOCK_SECONDS = 0.2
 PATIENT_LOCK_SECONDS = 4.0
-"""Longer than an idle transaction that was cut off is in the way, and less than a statement may take."""
+"""Wait of a patient transaction for locks: longer than an idle transaction that was cut off is in the way, and less
+than a statement may take."""
 _LIMITS = {
     # Under COMMAND_SECONDS: only a server that is silent lets that pass.
     "statement_timeout": "4500ms",
@@ -53,12 +54,12 @@ _READS_ONLY = "steno_reads_only"
 
 
 class Address(Struct, frozen=True):
-    """Where the database is."""
+    """Address of a database."""
 
     kind: str
     """`postgresql`, `file` (SQLite) or `memory` (SQLite)."""
     dsn: str
-    """For asyncpg, as libpq would read it, sslmode and sockets included. Empty for SQLite.
+    """URL for asyncpg, as libpq would read it, sslmode and sockets included. Empty for SQLite.
 
     Of several hosts (`?host=a,b`, not before the path) the next one is tried where one refuses, but not where it is
     silent: asyncpg knows one timeout for all.
@@ -126,7 +127,7 @@ class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.
     """A connection that tells what holds in a transaction together with `BEGIN`, not in a round trip of its own."""
 
     told = ""
-    """SQL, of the transaction that begins next."""
+    """SQL that is sent with the `BEGIN` of the next transaction."""
 
     async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:  # noqa: ASYNC109 - asyncpg's
         if query.startswith("BEGIN") and self.told:
@@ -145,7 +146,7 @@ class Database:
         self._writer = asyncio.Lock() if self.address.kind != "postgresql" else None
         self._driver_connections: WeakSet[Any] = WeakSet()
         self._idle: WeakSet[Any] = WeakSet()
-        """Those of the pool that nobody uses."""
+        """Connections of the pool that nobody uses."""
         self._file: tuple[int, int] | None = None
         """Which file the connections lead to; None before the first one, and where the database is none."""
         self._beside: set[tuple[int, int] | None] = set()
@@ -195,7 +196,7 @@ class Database:
             yield connection
 
     async def connect_to_read(self) -> AsyncConnection:
-        """As `reading`, for longer than one block: whoever takes it closes it."""
+        """A connection as `reading` gives, for longer than one block: whoever takes it closes it."""
         return await self._reader.connect()
 
     async def listen(
@@ -276,7 +277,7 @@ class Database:
         await disposing
 
     def _limits(self, connection: AsyncConnection, patient: bool) -> dict[str, str]:
-        """Those of a transaction, beyond its session's."""
+        """Limits of a transaction, beyond its session's."""
         version = connection.dialect.server_version_info or ()
         limits = {} if self._statement_cache else _limits_of(version, self._lock_seconds)
         return {**limits, **_lock_limit(PATIENT_LOCK_SECONDS)} if patient else limits

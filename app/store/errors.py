@@ -1,16 +1,10 @@
-"""What can go wrong with the database, and whether waiting helps.
+"""Errors of the database, by whether waiting helps.
 
-StoreError
-├── StoreUnavailable        not now: unreachable, too slow, or the breaker is open
-│   ├── StatementRefused    the database is well, but does not take this statement
-│   └── Contended           the database is well, but somebody else has a lock that this needs
-│       └── Queued          somebody else of this process
-├── DatabaseUnusable        not before somebody changes something
-│   ├── DatabaseURLError
-│   ├── AccessRefused
-│   ├── SchemaTooNew
-│   └── MigrationFailed
-└── UnknownCursor           `after` names nothing in the list
+StoreError ├── StoreUnavailable not now: unreachable, too slow, or the breaker is open │ ├── StatementRefused the
+database is well, but does not take this statement │ └── Contended the database is well, but somebody else has a lock
+that this needs │ └── Queued somebody else of this process ├── DatabaseUnusable not before somebody changes something │
+├── DatabaseURLError │ ├── AccessRefused │ ├── SchemaTooNew │ └── MigrationFailed └── UnknownCursor `after` names
+nothing in the list
 """
 
 from __future__ import annotations
@@ -62,7 +56,7 @@ class Contended(StoreUnavailable):
 
 
 class Queued(Contended):
-    """Behind others of this process, who are let in one by one."""
+    """The call has to wait behind others of this process, who are let in one by one."""
 
 
 class DatabaseUnusable(StoreError):
@@ -90,7 +84,7 @@ class UnknownCursor(StoreError, LookupError):
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """What a driver's error is to whoever made the call."""
+    """The error that a driver's error is to whoever made the call."""
     if _state(error).startswith(_CONTENDED_STATES):
         return Contended(describe(error))
     kind = StoreUnavailable if is_away(error) else StatementRefused

@@ -14,7 +14,6 @@ from app.store.calls import REST_SECONDS
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
-from app.store.learning_calls import LearningCalls
 from app.store.lease_calls import LeaseCalls
 from app.store.request_calls import RequestCalls
 from app.store.rest_calls import RestCalls
@@ -24,7 +23,7 @@ from app.store.write_behind import REMEDY as UNWRITABLE
 log = structlog.get_logger("steno.store")
 
 LOOK_SECONDS = 5.0
-"""How often it is looked whether a SQLite file is still the one of that name."""
+"""Time between two looks whether a SQLite file is still the one of that name."""
 REPLACED = "the database file was deleted or replaced, and is opened anew"
 REPLACED_REMEDY = (
     "Steno goes on with the file that is there now, or with a new one; what was in the old one alone is lost. "
@@ -33,22 +32,22 @@ REPLACED_REMEDY = (
 
 
 class Check(Struct, frozen=True):
-    """What `steno doctor` says about the database."""
+    """State of the database, for `steno doctor`."""
 
     place: str
-    """Which database, without its password."""
+    """The database's URL or path, without its password."""
     reachable: bool
     current_revision: str | None
     head_revision: str
     reason: str | None
     """Why it cannot be used now."""
     is_new: bool = False
-    """It is made at the first start."""
+    """Whether the file is missing and made at the first start."""
     unusable: bool = False
-    """Nothing starts with it before somebody changes something."""
+    """Whether Steno cannot start with this database until an operator fixes it."""
 
 
-class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
+class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
     """One database, SQLite or PostgreSQL. Made in the event loop that uses it, by `open`.
 
     Its calls stand by who makes them in the modules it is put together from; `calls` is what they share.
@@ -82,7 +81,7 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self._readiness.start()
-        self._writes.start(self._readiness.ready)
+        self.writes.start(self._readiness.ready)
         self._tidying = asyncio.ensure_future(self._tidy())
         if self._database.address.kind == "file":
             self._watching = asyncio.ensure_future(self._watch_file())
@@ -94,9 +93,9 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
                 task.cancel()
                 await asyncio.wait({task})
         await self._readiness.stop()
-        await self._writes.stop()
+        await self.writes.stop()
         await self._waiters.stop()
-        if self._writes.waiting:
+        if self.writes.waiting:
             await self._flush_last()
         await self._guard.close()
         await self._guard.abandoned_calls(CLOSE_SECONDS)
@@ -116,18 +115,18 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
     @property
     def not_written(self) -> str | None:
         """Why nothing can be stored, whether it can be read or not; None while it can be, as far as is known."""
-        return self._writes.reason
+        return self.writes.reason
 
     @property
     def remedy(self) -> str | None:
-        """What the operator can do; None while the store is well."""
+        """Advice to the operator; None while the store is well."""
         if self.reason is not None:
             return UNREADABLE
         return None if self.not_written is None else UNWRITABLE
 
     @property
     def place(self) -> str:
-        """Which database it is, without its password."""
+        """The database's URL or path, without its password."""
         return self._database.address.place
 
     async def wait_ready(self, timeout: float) -> bool:  # noqa: ASYNC109 - answers False instead of raising
@@ -171,7 +170,7 @@ class Store(RequestCalls, LeaseCalls, LearningCalls, RestCalls, Tidying):
         self._readiness.lose(REPLACED)
         log.warning("database file deleted or replaced", path=self.place, remedy=REPLACED_REMEDY)
         await self._waiters.stop()
-        await self._writes.pause()
+        await self.writes.pause()
         await self._database.let_go()
         self._is_indexed = False
         self._readiness.regain()

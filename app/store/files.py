@@ -35,7 +35,7 @@ def identity_of(path: Path) -> tuple[int, int] | None:
 
 
 def beside(database: Path) -> tuple[Path, Path]:
-    """What SQLite keeps beside it while it is open."""
+    """The two files that SQLite keeps beside the database while it is open."""
     return database.with_name(f"{database.name}-wal"), database.with_name(f"{database.name}-shm")
 
 

@@ -15,19 +15,19 @@ MOST_OF_TENANT = 100
 
 
 class LearnedWindow(Struct, frozen=True):
-    """One that still holds."""
+    """A learned limit that still holds."""
 
     model: str
     tenant: str
-    """Who learnt it."""
+    """Tenant that learnt it."""
     limit: int
     """Tokens."""
     seconds_left: float
-    """Until it is forgotten."""
+    """Time until it is forgotten."""
 
 
 async def read_learned_windows(connection: AsyncConnection, upstream: str, most: int) -> list[LearnedWindow]:
-    """Those that still hold, the latest to be learnt first."""
+    """Limits that still hold, the latest to be learnt first."""
     row, left = learned_windows.c, learned_windows.c.expires_at - now_ms()
     rows = await connection.execute(
         select(row.model, row.tenant, row.limit_tokens, left.label("left"))
@@ -42,7 +42,8 @@ async def read_learned_windows(connection: AsyncConnection, upstream: str, most:
 async def learn_window(
     connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, ttl_ms: int
 ) -> None:
-    """Of two limits that hold the smaller stays. Expired rows go, and those of the tenant beyond the latest hundred."""
+    """Store a limit; of two that hold the smaller stays. Expired rows go, and those of the tenant beyond the latest
+    hundred."""
     await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
     statement = insert_into(connection, learned_windows).values(
         upstream=upstream,
@@ -88,7 +89,7 @@ async def forget_window(connection: AsyncConnection, upstream: str, model: str, 
     )
 
 
-async def read_models_used(connection: AsyncConnection, tenant: str, most: int) -> list[str]:
+async def read_models_used(connection: AsyncConnection, tenant: str, most: int = 1_000) -> list[str]:
     """The models in a tenant's conversations, the latest first."""
     rows = await connection.execute(
         select(conversations.c.model)

@@ -28,12 +28,12 @@ from app.store.database import insert_into
 from app.store.tables import leases
 
 _NEVER = 0
-"""Leases that were given up end before it: at the negative time of their release, which distinguishes them from
+"""Time before which leases end that were given up: at the negative time of their release, which distinguishes them from
 expired ones, and old ones from new ones."""
 _NOBODYS = ""
-"""The conversation of a lease that was revoked: its holder may not know yet."""
+"""Name in place of the conversation of a revoked lease: its holder may not know yet."""
 KEPT_MS = 24 * 3_600_000
-"""How long a row outlives its lease: longer than anybody may still be making its chunk."""
+"""Time that a row outlives its lease: longer than anybody may still be making its chunk."""
 
 
 class Lease(Struct, frozen=True):
@@ -110,7 +110,7 @@ async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id
 
 
 async def renew_lease(connection: AsyncConnection, lease: Lease, ttl_ms: int) -> bool:
-    """False once the lease was taken over or released. Needs a transaction.
+    """Prolong a lease; False once it was taken over or released. Needs a transaction.
 
     An expired one is still ours, unless somebody began what would have had to wait for it.
     """
@@ -143,10 +143,7 @@ async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:
 
 
 async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_id: str | None = None) -> None:
-    """Whatever is being made for the conversation, or for any of the tenant's, can no longer be committed.
-
-    Leases that were given up are deleted: nobody has their epochs left. The others stay for a day without a name.
-    """
+    """Revoke leases: nothing that is being made for the conversation, or for any of the tenant's, can be committed."""
     own = leases.c.tenant == tenant
     if conversation_id is not None:
         own = and_(own, leases.c.conversation_id == conversation_id)
@@ -160,7 +157,7 @@ async def revoke_leases(connection: AsyncConnection, tenant: str, conversation_i
 
 
 async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
-    """Whether it was; who takes a lease over puts a name of its own in the holder's place."""
+    """Whether the lease was revoked; who takes a lease over puts a name of its own in the holder's place."""
     found = await connection.execute(
         select(leases.c.epoch).where(
             *_key_of(lease),

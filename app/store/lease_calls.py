@@ -1,4 +1,4 @@
-"""What a compaction asks: the lease, those who wait for it, and the commit under it. The theory is in `lease`."""
+"""Calls of a compaction: the lease, those who wait for it, and the commit under it. The theory is in `lease`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from app.store.wakeups import CHANNEL, wake_word
 log = structlog.get_logger("steno.store")
 
 COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0)
-"""When a commit is tried, at the earliest: a database that restarts refuses at once, a silent one takes its time."""
+"""Earliest times of the tries of a commit: a database that restarts refuses at once, a silent one takes its time."""
 COMMIT_TRY_SECONDS = 1.7
 
 
 class LeaseCalls(Calls):
-    """All of it raises StoreUnavailable."""
+    """Calls that raise StoreUnavailable."""
 
     # On a request's path
 
@@ -35,7 +35,7 @@ class LeaseCalls(Calls):
         chain: Collection[bytes],
         holder: str,
     ) -> Lease | Busy:
-        """Busy if waiting is better than making the chunk: see `lease`."""
+        """Take the lease of a range; Busy if waiting is better than making the chunk, see `lease`."""
         if busy := self._waiters.awaited(tenant, (conversation_id, range, frozenset(chain))):
             return busy
         look = self._read(lease.find_live, tenant, conversation_id, range, chain, self._ttl_ms)
@@ -58,7 +58,7 @@ class LeaseCalls(Calls):
         range: ChunkRange,  # noqa: A002 - the noun of the design
         chain: Collection[bytes],
     ) -> Busy | None:
-        """What `acquire` would have to wait for; None if nothing is."""
+        """The lease that `acquire` would have to wait for; None if nothing is."""
         return await self._guarded(
             tenant, self._read(lease.find_live, tenant, conversation_id, range, chain, self._ttl_ms)
         )
@@ -85,7 +85,7 @@ class LeaseCalls(Calls):
     # In compaction tasks
 
     async def renew(self, lease_held: Lease) -> bool:
-        """False: it was taken over, and what is being made can no longer be committed."""
+        """Prolong a lease; False: it was taken over, and what is being made can no longer be committed."""
         return await self._bounded(self._write_patiently(lease.renew_lease, lease_held, self._ttl_ms), TASK_SECONDS)
 
     async def release(self, lease_held: Lease) -> None:
@@ -105,10 +105,7 @@ class LeaseCalls(Calls):
         return await self._bounded(self._read(lease.is_revoked, lease_held), TASK_SECONDS)
 
     async def commit(self, lease_held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
-        """The chunks as stored; None if the lease was lost.
-
-        Repeats itself on connection errors, which is safe, for some ten seconds. Raises StatementRefused at once.
-        """
+        """Store chunks and return them as stored; None if the lease was lost."""
         work, began = self._write(chunks.commit_chunks, lease_held, made), monotonic()
         for next_at in COMMIT_AT_SECONDS[1:]:
             try:
@@ -121,6 +118,6 @@ class LeaseCalls(Calls):
         return await self._bounded(work, COMMIT_TRY_SECONDS)
 
     async def _give_back(self, granted: Lease | Busy) -> None:
-        """A lease that came after its request had given up would keep everybody waiting for nobody."""
+        """Release a lease that came after its request had given up: it would keep everybody waiting for nobody."""
         if isinstance(granted, Lease):
             await self.release(granted)

@@ -23,43 +23,40 @@ from app.store.word_index import WordIndex
 
 MESSAGES = WordIndex(messages, message_words, "message_search")
 MOST_PAGE_CHARACTERS = 8 << 20
-"""Of a page's messages together, the first one aside: a message may hold a picture."""
+"""Characters of a page's messages together, the first one aside: a message may hold a picture."""
 _IN_ORDER = ("created_at", "position", "id")
 """A message is never stored before the one it follows, so that this is the order in which they were said."""
 
 
-class MessageRow(Struct, frozen=True):
+class KeptMessage(Struct, frozen=True):
     """A message at its place in the history of a conversation."""
 
+    id: str
+    conversation_id: str
+    previous_id: str | None
+    """Id of the message it follows; None for the first one."""
+    position: int
+    kind: str
+    role: str
+    format: str
+    sent: str
+    """JSON of the message, letter by letter."""
+    tokens: int
+    request_id: str
+    """Id of the request that brought it."""
+
+
+class MessageRow(KeptMessage, frozen=True):
+    """A message that is to be stored."""
+
     tenant: str
-    id: str
-    conversation_id: str
-    previous_id: str | None
-    """Of the message it follows; None for the first one."""
-    position: int
-    kind: str
-    role: str
-    format: str
-    sent: str
-    """Its JSON, letter by letter."""
-    tokens: int
-    request_id: str
-    """Of the request that brought it."""
     words: Sequence[str]
-    """By which it is found."""
+    """Words by which it is found."""
 
 
-class StoredMessage(Struct, frozen=True):
-    id: str
-    conversation_id: str
-    previous_id: str | None
-    position: int
-    kind: str
-    role: str
-    format: str
-    sent: str
-    tokens: int
-    request_id: str
+class StoredMessage(KeptMessage, frozen=True):
+    """A message as it is stored."""
+
     created_at: datetime
 
 
@@ -68,21 +65,21 @@ class MessagePage(Struct, frozen=True):
 
     page: Page[StoredMessage]
     latest: frozenset[str]
-    """The ids of those that stand in the history of the latest request, the leading instructions aside."""
+    """Ids of those that stand in the history of the latest request, the leading instructions aside."""
     usage: Mapping[str, UsageSums]
-    """What the requests took that brought them, by their ids, as far as the ledger has them."""
+    """Usage of the requests that brought the messages, by request id, as far as the ledger has them."""
 
 
 def message_id(conversation_id: str, place: bytes) -> str:
-    """Of a message by its place in a history, which is the digest of all up to it: every replica says the same."""
+    """Id of a message by its place in a history, which is the digest of all up to it: every replica says the same."""
     mac = blake2b(place, digest_size=12, person=b"steno-message")
     mac.update(conversation_id.encode("utf-8", "surrogatepass"))
     return f"msg_{mac.hexdigest()}"
 
 
 async def write_messages(connection: AsyncConnection, rows: Sequence[MessageRow]) -> list[MessageRow]:
-    """Those that cannot be stored, as their conversation is gone, or the message they follow: what was deleted does not
-    come back in parts.
+    """Store messages, and return those that cannot be stored, as their conversation is gone, or the message they
+    follow: what was deleted does not come back in parts.
 
     Needs a transaction; doing it twice is doing it once. Each comes after the one that it follows.
     """
@@ -108,10 +105,11 @@ async def write_messages(connection: AsyncConnection, rows: Sequence[MessageRow]
     return left
 
 
-async def list_messages(
+async def read_messages(
     connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
 ) -> MessagePage:
-    """Empty where nothing is kept of the conversation. Raises UnknownCursor if `after` is none of its messages."""
+    """A page of the conversation's messages; empty where nothing is kept. Raises UnknownCursor if `after` is none of
+    its messages."""
     own = (messages.c.tenant == tenant, messages.c.conversation_id == conversation_id)
     rows = select(*(messages.c[name] for name in _IN_ORDER), _size()).where(*own)
     sizes = await read_page(connection, messages, rows, _sized, limit=limit, after=after, order=order, by=_IN_ORDER)
@@ -156,13 +154,13 @@ class KeptHistory(Struct, frozen=True):
     sent: Sequence[str]
     """The JSON of each message, what leads as instructions first."""
     last_id: str
-    """Of its last message."""
+    """Id of the last message."""
 
 
 async def find_history(
     connection: AsyncConnection, tenant: str, conversation_id: str, most_messages: int, most_characters: int
 ) -> KeptHistory | None:
-    """None where nothing is kept of it, or more than that."""
+    """The kept history of the latest request; None where nothing is kept of it, or more than that."""
     own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id
     last = await connection.scalar(select(_last_message(tenant, conversation_id)))
     leading = await connection.scalar(select(_latest_instruction(tenant, conversation_id)))
@@ -181,8 +179,7 @@ async def find_history(
 async def find_questions(
     connection: AsyncConnection, tenant: str, conversation_ids: Sequence[str], number: int, most_characters: int
 ) -> dict[str, StoredMessage]:
-    """The user's message of that number, from 0, in the order in which they came, by conversation. Longer ones are
-    missing."""
+    """The user's message of that number, from 0, of each conversation. Longer ones are missing."""
     of_user = select(messages.c.id).where(
         messages.c.tenant == conversations.c.tenant,
         messages.c.conversation_id == conversations.c.id,
@@ -199,7 +196,7 @@ async def find_questions(
 
 
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
-    """Those of the tenant's that are there."""
+    """The tenant's messages with these ids, by id; missing ones are left out."""
     found: dict[str, StoredMessage] = {}
     for batch in batches(ids):
         rows = await connection.execute(select(messages).where(messages.c.tenant == tenant, messages.c.id.in_(batch)))
@@ -208,7 +205,7 @@ async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence
 
 
 async def sizes_of(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[tuple[str, int]]:
-    """Those of these rows that are messages, with their sizes in characters; 0 for others."""
+    """The ids with the sizes of their messages in characters; 0 for what is no message."""
     known: dict[str, int] = {}
     for batch in batches(ids):
         rows = await connection.execute(
@@ -219,7 +216,7 @@ async def sizes_of(connection: AsyncConnection, tenant: str, ids: Sequence[str])
 
 
 def within_size(page: Page[tuple[str, int]]) -> Page[str]:
-    """As much of a page, by id and size, as one answer may hold."""
+    """The ids of a page, by id and size, as far as one answer may hold them."""
     shown: list[str] = []
     held = 0
     for id_, size in page.data:
@@ -238,8 +235,8 @@ async def page_of(connection: AsyncConnection, tenant: str, sizes: Page[tuple[st
 
 
 async def _owners(connection: AsyncConnection, rows: Iterable[MessageRow]) -> set[tuple[str, str]]:
-    """Those of their conversations that are there, and will be until the transaction ends. Nobody else writes messages
-    of theirs meanwhile: what follows a message is never dated before it."""
+    """Lock those of the rows' conversations that are there, and will be until the transaction ends. Nobody else writes
+    messages of theirs meanwhile: what follows a message is never dated before it."""
     key = (conversations.c.tenant, conversations.c.id)
     found: set[tuple[str, str]] = set()
     for batch in batches(sorted({(row.tenant, row.conversation_id) for row in rows})):
@@ -262,7 +259,7 @@ async def _followed(connection: AsyncConnection, rows: Sequence[MessageRow]) -> 
 async def _latest(
     connection: AsyncConnection, tenant: str, conversation_id: str, shown: Sequence[StoredMessage]
 ) -> frozenset[str]:
-    """Goes back from the last message of the latest request, as far as the ones that are shown."""
+    """Ids of the shown messages that stand in the history of the latest request."""
     positions = [message.position for message in shown if message.position >= 0]
     if not positions:
         return frozenset()
@@ -272,7 +269,7 @@ async def _latest(
 
 
 def _last_message(tenant: str, conversation_id: str) -> ScalarSelect[str]:
-    """Of the latest request's history."""
+    """Id of the last message in the latest request's history."""
     own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
     return select(conversations.c.last_message).where(*own).scalar_subquery()
 

@@ -45,14 +45,14 @@ _FILE_LOCK_POLL_SECONDS = 0.05
 
 
 class Migrated(Struct, frozen=True):
-    """Both are revisions; `before` is None for an empty database."""
+    """Revisions before and after a migration; `before` is None for an empty database."""
 
     before: str | None
     after: str
 
 
 async def upgrade(database: Database, revision: str = "head") -> Migrated:
-    """Raise StoreUnavailable if trying again may help, and DatabaseUnusable if not."""
+    """Migrate. Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not."""
     async with _alone(database) as connection:
         migrated = await _upgrade_under_lock(connection, revision)
     if (path := database.address.path) is not None:
@@ -67,7 +67,7 @@ async def run_alone(database: Database, work: Callable[[Connection], None]) -> N
 
 
 async def current_revision(connection: AsyncConnection) -> str | None:
-    """None for an empty database."""
+    """Revision of the schema; None for an empty database."""
     return await connection.run_sync(_current)
 
 
@@ -87,7 +87,7 @@ def refuse_newer(revision: str | None) -> None:
 
 
 def translated(error: BaseException) -> StoreUnavailable | AccessRefused | DatabaseURLError:
-    """Why we could not get in."""
+    """The reason why the database could not be opened."""
     if is_unreachable(error) and not is_closed_to_us(error):
         return StoreUnavailable(describe(error))
     if is_configuration(error):

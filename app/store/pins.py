@@ -43,7 +43,7 @@ _OF_A_CONVERSATION = (
 
 
 async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> list[Pin]:
-    """Ascending."""
+    """The conversation's pins by position; empty also where nobody knows it."""
     rows = await connection.execute(_OF_A_CONVERSATION, {"tenant": tenant, "conversation_id": conversation_id})
     return [Pin(row.position, row.digest, moment(row.created_at)) for row in rows]
 
@@ -51,7 +51,8 @@ async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: s
 async def bind_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, digests: Mapping[int, bytes]
 ) -> list[Pin]:
-    """The pins afterwards. Needs a transaction; of two branches that bind at once the first one keeps the pin."""
+    """Bind pins to their digests, and return all pins. Needs a transaction; of two branches that bind at once the first
+    one keeps the pin."""
     await connection.execute(
         update(pins).where(
             pins.c.tenant == tenant,
@@ -65,10 +66,11 @@ async def bind_pins(
     return await find_pins(connection, tenant, conversation_id)
 
 
-async def replace_pins(
+async def set_pins(
     connection: AsyncConnection, tenant: str, conversation_id: str, positions: Sequence[int]
 ) -> list[Pin] | None:
-    """The new pins, none of them bound; None if nobody knows the conversation. Needs a transaction."""
+    """Replace the pins, and return the new ones, none of them bound; None if nobody knows the conversation. Needs a
+    transaction."""
     known = await connection.execute(
         select(conversations.c.id)
         .where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
@@ -87,5 +89,5 @@ async def replace_pins(
 
 
 async def delete_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
-    """All of the conversation, bound or not. Needs a transaction."""
+    """Delete the conversation's pins, bound or not. Needs a transaction."""
     await connection.execute(delete(pins).where(pins.c.tenant == tenant, pins.c.conversation_id == conversation_id))

@@ -29,13 +29,13 @@ Build = Callable[[AsyncConnection], ClauseElement]
 """A statement for the connection's kind of database."""
 Insert = postgresql.Insert | sqlite.Insert
 _PREFIX = "of_"
-"""Of parameters: SQLAlchemy wants the names of columns for itself."""
+"""Prefix of parameters: SQLAlchemy wants the names of columns for itself."""
 Finish = Callable[[AsyncConnection, Insert], ClauseElement]
-"""Adds to an insert what it does beyond inserting."""
+"""A function that adds to an insert what it does beyond inserting."""
 MOST_ROWS = 2_000
-"""Of one statement, which may not take longer than a few seconds."""
+"""Most rows of one statement, which may not take longer than a few seconds."""
 MOST_WRITTEN = 64
-"""Forms of one insert, by the columns that are filled. A few are used."""
+"""Most forms of one insert, by the columns that are filled. A few are used."""
 
 
 class Prepared:
@@ -44,10 +44,10 @@ class Prepared:
     def __init__(self, build: Build) -> None:
         self._build = build
         self._written: dict[str, Written] = {}
-        """For each kind of database."""
+        """The statement as SQL, by dialect."""
 
     async def run(self, connection: AsyncConnection, **given: str) -> list[Row]:
-        """With these parameters. What it finds."""
+        """Execute with these parameters and return the rows."""
         dialect = connection.dialect
         if dialect.name not in self._written:
             self._written[dialect.name] = Written.of(self._build(connection), connection)
@@ -59,9 +59,9 @@ class Written(Struct, frozen=True):
 
     sql: str
     parameters: Sequence[str]
-    """In their order."""
+    """Names of the parameters in their order."""
     constants: Mapping[str, Any]
-    """Those of them that are the same each time."""
+    """Values of the parameters that are the same each time."""
 
     @classmethod
     def of(cls, statement: ClauseElement, connection: AsyncConnection) -> Written:
@@ -91,8 +91,8 @@ class PreparedInsert:
         self._together: BoundedMap[tuple[str, ...], Written] = BoundedMap(MOST_WRITTEN)
 
     async def write(self, connection: AsyncConnection, rows: Sequence[Row]) -> list[Row]:
-        """Needs a transaction, and a row at least. They are written in their order. What PostgreSQL returns, if the
-        statement returns anything."""
+        """Insert rows in their order, at least one, and return what PostgreSQL does, if anything. Needs a
+        transaction."""
         given = [
             _cleaned(values) if isinstance(column.type, CleanText) else values
             for column, values in zip(self._columns, zip(*rows, strict=True), strict=True)
@@ -138,12 +138,12 @@ class PreparedInsert:
 
 
 def _plain(column: Column[Any]) -> TypeEngine[Any]:
-    """What its values are when they come: JSON is written already."""
+    """Type of a column's values as they are given: JSON is written already."""
     return Text() if isinstance(column.type, JSON | CleanText) else column.type
 
 
 async def _execute(connection: AsyncConnection, sql: str, parameters: Row | list[Row]) -> list[Row]:
-    """In the transaction that has begun: once, or with each of many rows."""
+    """Execute in the transaction that has begun: once, or with each of many rows."""
     if connection.dialect.name == "postgresql":
         result = await connection.exec_driver_sql(sql, parameters)
         return [tuple(row) for row in result] if result.returns_rows else []
@@ -160,7 +160,7 @@ async def _execute(connection: AsyncConnection, sql: str, parameters: Row | list
 
 
 def _cleaned(texts: Sequence[str | None]) -> Sequence[str | None]:
-    """The same, if all can be stored, as they nearly always can: they are looked at in one go."""
+    """The texts as they are, if all can be stored, as they nearly always can: they are looked at in one go."""
     if is_clean("".join(filter(None, texts))):
         return texts
     return [None if text is None else clean(text) for text in texts]

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 SEARCHES = ("summary_search", "message_search")
 PAGES = 250
-"""That are merged in one transaction: others wait to write meanwhile."""
+"""Pages merged in one transaction: others wait to write meanwhile."""
 
 
 async def merge_some(connection: AsyncConnection, search: str, *, first: bool) -> bool:

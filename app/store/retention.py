@@ -33,11 +33,12 @@ Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
 """Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
 
 MESSAGES = 5_000
-"""Of the histories of conversations that are removed together, as each may be kept with its conversation."""
+"""Messages in the histories of conversations that are removed together, as each may be kept with its conversation."""
 
 
 async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """By their last request. Their chunks have a time of their own: other conversations may use them."""
+    """Remove conversations by their last request. Their chunks have a time of their own: other conversations may use
+    them."""
     held = 0
     some = _oldest(conversations, conversations.c.updated_at, kept_ms, most)
     found = await connection.execute(some.add_columns(conversations.c.messages))
@@ -61,7 +62,7 @@ async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: 
 
 
 async def date_chunks(connection: AsyncConnection, most: int) -> int:
-    """Those of an earlier release grow old from now on."""
+    """Date the chunks of an earlier release: they grow old from now on."""
     undated = summary_chunks.c.used_at.is_(None)
     key = tuple_(*summary_chunks.primary_key)
     some = select(*summary_chunks.primary_key).where(undated).limit(most).with_for_update(skip_locked=True)
@@ -70,27 +71,27 @@ async def date_chunks(connection: AsyncConnection, most: int) -> int:
 
 
 async def remove_chunks(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """By the last payload they stood in, which is noted to the hour."""
+    """Remove chunks by the last payload they stood in, which is noted to the hour."""
     return await _remove(connection, summary_chunks, summary_chunks.c.used_at, kept_ms + USED_EVERY_MS, most)
 
 
 async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """By their time, with what they are in their days."""
+    """Remove usage records by their time, and take them off their days."""
     return await delete_some_records(connection, usage_records.c.created_at < _before(kept_ms), most)
 
 
 async def remove_usage_days(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Once all of the day is too old: those of which there is no record."""
+    """Remove days that are too old as a whole and have no records left."""
     return await _remove(connection, usage_days, usage_days.c.day, kept_ms + DAY_MS, most)
 
 
 async def remove_calibrations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """By their latest sample."""
+    """Remove calibrations by their latest sample."""
     return await _remove(connection, calibrations, calibrations.c.updated_at, kept_ms, most)
 
 
 async def remove_learned_windows(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """By when they ceased to hold."""
+    """Remove learned windows by the time at which they ceased to hold."""
     return await _remove(connection, learned_windows, learned_windows.c.expires_at, kept_ms, most)
 
 

@@ -18,7 +18,7 @@ Searched = Literal["summaries", "messages", "all"]
 _INDEXES = {"summaries": (SUMMARIES,), "messages": (MESSAGES,), "all": (SUMMARIES, MESSAGES)}
 
 
-async def search(
+async def search_texts(
     connection: AsyncConnection,
     tenant: str,
     words: Sequence[str],
@@ -28,7 +28,8 @@ async def search(
     after: str | None,
     order: Order,
 ) -> Page[SummaryChunk | StoredMessage]:
-    """Those with every word, or one that begins with it: see `words`."""
+    """A page of what holds every word, or one that begins with it: see `words`. Raises UnknownCursor if `after` is none
+    of it."""
     found = await find_words(connection, _INDEXES[among], tenant, words, limit=limit, after=after, order=order)
     sizes = await sizes_of(connection, tenant, found.data)
     page = within_size(Page(sizes, found.first_id, found.last_id, found.has_more))

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """First come, first served: within a tenant, and among the tenants where there is a limit for all of them."""
+    """Slots by tenant. First come, first served: within a tenant, and among the tenants where there is a limit for all
+    of them."""
 
     def __init__(self, each: int, overall: int | None = None) -> None:
         self._each = each
         self._all = asyncio.Semaphore(overall) if overall is not None else None
         self._tenants: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
-        """Those with calls under way, or waiting."""
+        """Semaphore and slots of each tenant with calls under way, or waiting."""
 
     async def take(self, tenant: str) -> Slot:
         """Wait for a slot; whoever gets one ends it."""
@@ -45,7 +46,7 @@ class Slots:
             slot.end()
 
     def ended(self, slot: Slot) -> None:
-        """The next in the queue has it."""
+        """Pass the slot on to the next in the queue."""
         if self._all is not None:
             self._all.release()
         self._tenants[slot.tenant][0].release()
@@ -59,12 +60,12 @@ class Slots:
 
 
 class Slot:
-    """One that somebody has, or waits for."""
+    """A slot that somebody has, or waits for."""
 
     def __init__(self, slots: Slots, tenant: str) -> None:
         self._slots = slots
         self.tenant = tenant
 
     def end(self) -> None:
-        """Once."""
+        """Give the slot back. To be called once."""
         self._slots.ended(self)

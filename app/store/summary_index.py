@@ -25,7 +25,7 @@ class Busy(Exception):
 
 
 def searched(text: str, values: Sequence[str], rules: Sequence[str]) -> str:
-    """All the text that a summary is found by."""
+    """The text by which a summary is found."""
     return "\n".join((text, *values, *rules))
 
 

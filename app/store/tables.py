@@ -48,7 +48,7 @@ def is_clean(text: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """With U+FFFD in place of what cannot be stored."""
+    """The text with U+FFFD in place of what cannot be stored."""
     return text if is_clean(text) else _UNSTORABLE.sub("\ufffd", text)
 
 
@@ -158,8 +158,8 @@ summary_chunks = Table(
 
 
 def _words_of(table: Table, name: str) -> Table:
-    """What each row is found by: see `words`. On SQLite a full text index follows it by triggers, which know its rows
-    by their number."""
+    """Table of the words by which each row is found: see `words`. On SQLite a full text index follows it by triggers,
+    which know its rows by their number."""
     return Table(
         name,
         metadata,
@@ -402,7 +402,7 @@ usage_days_due = Table(
     Index(None, "day"),
 )
 
-# Sessions of the inspector that ended before their time: see `revocations`.
+# Sessions of the inspector that ended before their time. A row is kept until the session would have ended by itself.
 revocations = Table(
     "revocations",
     metadata,

@@ -1,4 +1,4 @@
-"""All that is stored of one tenant, to be shown or erased. A table that is added later is among it by its column."""
+"""Rows of one tenant in all tables, to be shown or erased. A table that is added later is among them by its column."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from app.store.usage_days import delete_some_records, delete_tenants_days
 
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
 _WORDS = (summary_words, message_words)
-"""Those of summaries and messages, once more: they go with them."""
+"""Tables of words: their rows go with those of summaries and messages."""
 EXPORTED = tuple(table for table in TABLES if table not in (usage_days_due, *_WORDS))
 _USAGE = (usage_records, usage_days, usage_days_due)
 _ERASED = tuple(table for table in TABLES if table not in (leases, *_USAGE, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
 MOST_TENANTS = 500
-"""That are listed: those seen last."""
+"""Maximum number of tenants listed, most recent first."""
 
 
 class SeenTenant(Struct, frozen=True):
@@ -43,23 +43,23 @@ class SeenTenant(Struct, frozen=True):
     id: str
     conversations: int
     latest: datetime
-    """When one of them last had a request."""
+    """Time of the last request in one of the conversations."""
 
 
 async def latest_tenant(connection: AsyncConnection) -> str | None:
-    """Whose conversation had a request last: the first one of the list below."""
+    """The tenant whose conversation had a request last: the first of `read_tenants`."""
     table = conversations.c
     return await connection.scalar(select(table.tenant).order_by(table.updated_at.desc(), table.tenant).limit(1))
 
 
 async def is_tenant(connection: AsyncConnection, tenant: str) -> bool:
-    """Whether it has a conversation."""
+    """Whether the tenant has a conversation."""
     found = await connection.scalar(select(conversations.c.id).where(conversations.c.tenant == tenant).limit(1))
     return found is not None
 
 
-async def list_tenants(connection: AsyncConnection) -> list[SeenTenant]:
-    """Who has conversations; the latest first."""
+async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
+    """Tenants with conversations, the latest first."""
     table, latest = conversations.c, func.max(conversations.c.updated_at).label("latest")
     rows = await connection.execute(
         select(table.tenant, func.count().label("number"), latest)
@@ -84,12 +84,12 @@ async def read_rows(
 
 
 def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
-    """After which `read_rows` goes on."""
+    """Key of a row, after which `read_rows` goes on."""
     return [row[column.name] for column in table.primary_key]
 
 
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
-    """Of one table, so that nothing is locked for long. How many rows there were; needs a transaction."""
+    """Erase rows of one table, so that nothing is locked for long; return how many. Needs a transaction."""
     if records := await delete_some_records(connection, usage_records.c.tenant == tenant, most):
         return records
     for table in _IN_ORDER:
@@ -102,7 +102,7 @@ async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int
 
 
 async def erase_rest(connection: AsyncConnection, tenant: str) -> bool:
-    """What came meanwhile, and whether anything did. Needs a transaction."""
+    """Erase what came meanwhile; False if nothing did. Needs a transaction."""
     await revoke_leases(connection, tenant)
     for table in (conversations, heads):
         own: ColumnElement[bool] = table.c.tenant == tenant

@@ -22,21 +22,17 @@ PAUSE_SECONDS = 0.1
 ROWS = 500
 INDEXED_ROWS = 100
 REMOVED_ROWS = 100
-"""Of conversations and the like, each of which has rows in other tables."""
+"""Rows of conversations and the like that are removed at once: each has rows in other tables."""
 
 
 class Tidying(Calls):
-    """Each task raises StoreUnavailable, and may be done by several replicas side by side."""
+    """Tasks that tidy. Each raises StoreUnavailable, and may be done by several replicas side by side."""
 
     _is_indexed = False
     """Whether a whole look at all summaries found none that was not indexed."""
 
     async def index_summaries(self) -> None:
-        """Those that no search finds, because an earlier release stored them; a few at a time, one replica at a time.
-
-        Once nothing was missing any more, nothing is looked for again before the next start: whatever this release
-        stores, it indexes.
-        """
+        """Index the summaries of an earlier release, which no search finds; a few at a time, one replica at a time."""
         if self._is_indexed:
             return
         last: summary_index.Key | None = None
@@ -54,11 +50,11 @@ class Tidying(Calls):
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def remove_old_leases(self) -> None:
-        """Those that ended a day ago."""
+        """Remove leases that ended a day ago."""
         await self._repeat(self._write_patiently(lease.remove_old_leases, ROWS))
 
     async def remove_unused(self) -> None:
-        """What nobody used for as long as things are kept."""
+        """Remove what nobody used for as long as things are kept."""
         await self._repeat(self._write_patiently(retention.date_chunks, ROWS))
         if self._kept_ms is None:
             return
@@ -66,12 +62,12 @@ class Tidying(Calls):
             await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS))
 
     async def clear_remains(self) -> None:
-        """What SQLite's files still hold of all that was deleted."""
+        """Clear what SQLite's files still hold of all that was deleted."""
         await self._merge_indexes()
         await self._empty_log()
 
     async def add_days_up(self) -> None:
-        """Those of an earlier release, a few at a time; each replica goes on where another one stopped."""
+        """Add up the days of an earlier release, a few at a time; each replica goes on where another one stopped."""
 
         async def add_up() -> int:
             # A day of millions of records takes longer than other statements may.
@@ -82,7 +78,7 @@ class Tidying(Calls):
             await self._repeat(add_up, MIGRATION_SECONDS)
 
     async def _tidy(self) -> None:
-        """Soon after the start, then about once an hour."""
+        """Tidy soon after the start, then about once an hour."""
         await self._readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
@@ -100,7 +96,8 @@ class Tidying(Calls):
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
 
     async def _repeat(self, change: Work[int], seconds: float = TASK_SECONDS) -> None:
-        """A few at a time, so that nobody waits long for the write lock of SQLite; until there are none left."""
+        """Make a change a few rows at a time, so that nobody waits long for the write lock of SQLite; until there are
+        none left."""
         changed = 1
         while changed:
             changed = await self._bounded(change, seconds)

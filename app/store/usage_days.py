@@ -40,9 +40,9 @@ from app.store.tables import usage_days, usage_days_due, usage_records
 
 DAY_MS = 86_400_000
 TENANTS_AT_ONCE = 20
-"""Whose days are added up in one transaction."""
+"""Tenants whose days are added up in one transaction."""
 MOST_MODELS = 20
-"""That a report has, those with the largest prompts."""
+"""Most models of a report, those with the largest prompts."""
 
 _KEY = ("tenant", "day", "purpose", "model", "context_status")
 _TOKENS = ("prompt", "completion", "cached", "written", "reasoning", "saved")
@@ -50,47 +50,54 @@ _DUE = union(
     select(usage_days_due.c.tenant, usage_days_due.c.day),
     select(usage_days.c.tenant, usage_days.c.day).where(usage_days.c.unreported.is_(None)),
 ).subquery()
-"""Days whose sums are not those of their records: of before there were sums, or added up by an earlier release, which
+"""Days whose sums are not those of their records: from before there were sums, or added up by an earlier release, which
 did not count all that is counted now and may still go on during a rollout."""
 
 
-class DaySums(Struct, frozen=True):
-    """Calls added up. What a provider did not say counts as nothing."""
+class Counts(Struct, frozen=True):
+    """Counts and tokens of calls added up. A number that a provider did not say counts as nothing."""
 
     calls: int = 0
-    failed: int = 0
-    """Calls that a provider did not answer with 200."""
     unreported: int = 0
-    """Other calls of which the prompt's tokens are not known."""
+    """Calls with status 200 of which the prompt's tokens are not known."""
     unpriced: int = 0
-    """Other calls of which the cost is not known."""
-    priced: int = 0
-    """Calls whose cost is known."""
+    """Calls with status 200 of which the cost is not known."""
     list_priced: int = 0
-    """Of those, the ones whose cost is by the public list prices, in US dollars."""
+    """Calls whose cost is by the public list prices, in US dollars."""
     billed: int = 0
-    """Of those, the ones whose cost is what their provider says it charged, also in US dollars."""
+    """Calls whose cost is what their provider says it charged, also in US dollars."""
     prompt: int = 0
     completion: int = 0
     cached: int = 0
     written: int = 0
     reasoning: int = 0
     saved: int = 0
-    cost: float = 0.0
-    saved_cost: float = 0.0
-    """What the client's own requests would have cost beyond this, where both are known; negative where less."""
     too_large: int = 0
     """Requests that came larger than the model's window leaves room for, and were answered."""
     too_large_tokens: int = 0
-    """Tokens of those, as they came."""
+    """Tokens of the requests that were too large, as they came."""
+
+
+class DaySums(Counts, frozen=True):
+    """Calls of one day, or of several, added up."""
+
+    failed: int = 0
+    """Calls that a provider did not answer with 200."""
+    priced: int = 0
+    """Calls whose cost is known."""
+    cost: float = 0.0
+    saved_cost: float = 0.0
+    """Cost of the client's own requests beyond this, where both are known; negative where less."""
     too_large_saved_cost: float = 0.0
-    """What was saved on those."""
+    """Saved cost of the requests that were too large."""
     compared: int = 0
-    """Calls of which it is known what they saved."""
+    """Calls of which the saved cost is known."""
     too_large_compared: int = 0
-    """Of those, the ones that came too large."""
+    """Calls of which the saved cost is known and whose request was too large."""
 
 
+COUNTS = Counts.__struct_fields__
+COSTS = ("cost", "saved_cost", "too_large_saved_cost")
 SUMS = DaySums.__struct_fields__
 
 
@@ -110,14 +117,14 @@ class ModelUsage(Struct, frozen=True):
     model: str
     sums: DaySums
     saved_cost: float | None
-    """Of its answers and of the summaries that it made; None where no cost is known."""
+    """Saved cost of its answers and of the summaries that it made; None where no cost is known."""
 
 
 class UsageDays(Struct, frozen=True):
     days: Sequence[DayUsage]
-    """In order; those on which nothing was called are not among them."""
+    """Days in order, but for those on which nothing was called."""
     models: Sequence[ModelUsage]
-    """The largest prompts first."""
+    """Models, the largest prompts first."""
 
 
 async def count_records(connection: AsyncConnection, keys: Sequence[Key]) -> None:
@@ -126,7 +133,7 @@ async def count_records(connection: AsyncConnection, keys: Sequence[Key]) -> Non
 
 
 async def delete_records(connection: AsyncConnection, *which: ColumnElement[bool]) -> None:
-    """Records, which are taken off their days. Needs a transaction."""
+    """Delete records, and take them off their days. Needs a transaction."""
     if connection.dialect.name == "postgresql":
         # In one statement: a record that another replica stores between two of them would be deleted and stay counted.
         await connection.execute(added_to_days(connection, delete(usage_records).where(*which), sign=-1))
@@ -150,7 +157,7 @@ async def delete_some_records(connection: AsyncConnection, which: ColumnElement[
 
 
 async def delete_tenants_days(connection: AsyncConnection, tenant: str) -> bool:
-    """All records and days of the tenant, and whether there were any. Needs a transaction."""
+    """Delete all records and days of the tenant; False if there were none. Needs a transaction."""
     records = await connection.execute(delete(usage_records).where(usage_records.c.tenant == tenant))
     days = await _add_up_again(connection, usage_days.c.tenant == tenant, usage_records.c.tenant == tenant)
     # After them, as where due days are added up: in another order the two could deadlock.
@@ -159,8 +166,8 @@ async def delete_tenants_days(connection: AsyncConnection, tenant: str) -> bool:
 
 
 async def _add_up_again(connection: AsyncConnection, which: ColumnElement[bool], records: ColumnElement[bool]) -> int:
-    """Adds up these days from their records, and how many of them there were before. What others store meanwhile is
-    either among these records, or added by them afterwards: they wait for the rows that are deleted here."""
+    """Add up these days from their records, and return how many of them there were before. What others store meanwhile
+    is either among these records, or added by them afterwards: they wait for the rows that are deleted here."""
     removed = await connection.execute(delete(usage_days).where(which))
     sums = _sums_of(usage_records, records).subquery()
     others = usage_days.alias()
@@ -196,7 +203,7 @@ async def add_up_due_days(connection: AsyncConnection) -> int:
 
 
 async def read_days(connection: AsyncConnection, tenant: str, days: int) -> UsageDays:
-    """The last so many days of the tenant, today included."""
+    """Usage of the tenant in the last so many days in UTC, today included, by day and by model."""
     of = usage_days.c
     # In a subquery the clock is read once, so that the key's index finds the days.
     today = select(now_ms() - now_ms() % DAY_MS).scalar_subquery()
@@ -233,40 +240,53 @@ async def added_up(connection: AsyncConnection, tenant: str, first: int, last: i
     return (await connection.scalars(select(days.day).where(*within).distinct().order_by(days.day))).all()
 
 
-def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 1) -> Select[Any]:
+def sums_over(records: FromClause) -> dict[str, ColumnElement[Any]]:
+    """Each sum over records by its name; a cost is null where none of them has one."""
     of = records.c
-    answered = of.status == 200
-    day = (of.created_at - of.created_at % DAY_MS).label("day")
-    status = func.coalesce(of.context_status, "").label("fate")
-
+    answered, priced, compared = of.status == 200, of.cost.is_not(None), of.saved_cost.is_not(None)
     too_large = of.saved_tokens > 0, of.estimated_tokens > of.limit_tokens
 
     def counted(*which: ColumnElement[bool]) -> ColumnElement[int]:
-        return sign * (func.count().filter(*which) if which else func.count())
+        return func.count().filter(*which)
 
-    sums = {
-        "calls": counted(),
+    return {
+        "calls": func.count(),
         "failed": counted(~answered),
         "unreported": counted(answered, of.prompt_tokens.is_(None)),
         "unpriced": counted(answered, of.cost.is_(None)),
-        "priced": counted(of.cost.is_not(None)),
-        "list_priced": counted(of.cost.is_not(None), of.price_source == "registry"),
-        "billed": counted(of.cost.is_not(None), of.price_source == "provider"),
-        **{name: sign * func.coalesce(func.sum(of[f"{name}_tokens"]), 0) for name in _TOKENS},
-        "cost": sign * func.coalesce(func.sum(of.cost), 0.0),
-        "saved_cost": sign * func.coalesce(func.sum(of.saved_cost), 0.0),
+        "priced": counted(priced),
+        "list_priced": counted(priced, of.price_source == "registry"),
+        "billed": counted(priced, of.price_source == "provider"),
+        **{name: func.coalesce(func.sum(of[f"{name}_tokens"]), 0) for name in _TOKENS},
         "too_large": counted(*too_large),
-        "too_large_tokens": sign * func.coalesce(func.sum(of.estimated_tokens).filter(*too_large), 0),
-        "too_large_saved_cost": sign * func.coalesce(func.sum(of.saved_cost).filter(*too_large), 0.0),
-        "compared": counted(of.saved_cost.is_not(None)),
-        "too_large_compared": counted(of.saved_cost.is_not(None), *too_large),
+        "too_large_tokens": func.coalesce(func.sum(of.estimated_tokens).filter(*too_large), 0),
+        "cost": func.sum(of.cost),
+        "saved_cost": func.sum(of.saved_cost),
+        "too_large_saved_cost": func.sum(of.saved_cost).filter(*too_large),
+        "compared": counted(compared),
+        "too_large_compared": counted(compared, *too_large),
     }
+
+
+def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 1) -> Select[Any]:
+    """The sums of these records by the key of their day, to be added to it, or taken off with `sign=-1`."""
+    of, sums = records.c, sums_over(records)
+    day = (of.created_at - of.created_at % DAY_MS).label("day")
+    status = func.coalesce(of.context_status, "").label("fate")
+    added = [(sign * (func.coalesce(sums[name], 0.0) if name in COSTS else sums[name])).label(name) for name in SUMS]
     grouped: list[ColumnElement[Any]] = [
         *(of.tenant, literal_column("day")),
         *(of.purpose, of.model, literal_column("fate")),
     ]
     return (
-        select(of.tenant, day, of.purpose, of.model, status, *(sums[name].label(name) for name in SUMS))
+        select(
+            of.tenant,
+            day,
+            of.purpose,
+            of.model,
+            status,
+            *(each.label(name) for name, each in zip(SUMS, added, strict=True)),
+        )
         .where(*conditions)
         .group_by(*grouped)
         # In the order of their keys, so that two replicas cannot deadlock.
@@ -294,5 +314,5 @@ _COUNT = Prepared(
 
 def _read(row: Any) -> DaySums:
     # PostgreSQL adds large numbers up as decimals.
-    sums: dict[str, Any] = {name: (float if name.endswith("cost") else int)(getattr(row, name) or 0) for name in SUMS}
+    sums: dict[str, Any] = {name: (float if name in COSTS else int)(getattr(row, name) or 0) for name in SUMS}
     return DaySums(**sums)

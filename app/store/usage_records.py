@@ -32,14 +32,10 @@ from app.store.clock import moment
 from app.store.pages import Order, Page, read_page
 from app.store.prepared import Insert, Prepared, PreparedInsert
 from app.store.tables import clean, usage_days, usage_records
-from app.store.usage_days import DAY_MS, added_to_days, added_up, count_records
+from app.store.usage_days import COSTS, COUNTS, DAY_MS, Counts, added_to_days, added_up, count_records, sums_over
 
-_SUMS = {name: f"{name}_tokens" for name in ("prompt", "completion", "cached", "written", "reasoning", "saved")}
 _REPORTED = Tokens.__struct_fields__
 _RATES = Price.__struct_fields__
-# In the order of `_sums`, with whose rows they are united.
-_COUNTS = ("calls", "unreported", "unpriced", "list_priced", "billed", *_SUMS, "too_large", "too_large_tokens")
-_COSTS = ("cost", "saved_cost", "too_large_saved_cost")
 
 MOST_GROUPS = 400
 """Days or models that one report lists separately; of more models those with the largest prompts."""
@@ -62,35 +58,35 @@ class UsageRecord(Struct, frozen=True):
     upstream: str
     model: str
     estimated: int | None
-    """Tokens of what came, None for a summary."""
+    """Estimated tokens of what came; None for a summary."""
     forwarded: int | None
     saved: int
     tokens: Tokens
-    """As reported."""
+    """Tokens as the provider reported them."""
     price: Price | None
-    """As it was then, of the table: also where the provider's own bill is the cost."""
+    """Price at the time of the call, of the table: also where the provider's own bill is the cost."""
     cost: float | None
     status: int
     context_status: str | None
-    """Of the request, None for a summary."""
+    """Context status of the request; None for a summary."""
     format: str | None = None
-    """The wire format's name; None in a record of an earlier release, likewise the next three."""
+    """The wire format's name; None in a record of an earlier release, as are `tier` and `price_source`."""
     tier: str | None = None
     """The service tier as the answer says it."""
     searches: int = 0
-    """Of the web, that the provider charges for."""
+    """Web searches that the provider charges for."""
     price_source: PriceSource | None = None
-    """Where the cost is from."""
+    """Source of the cost."""
     priced_model: str | None = None
-    """Whose price it is."""
+    """Model whose price it is."""
     values_kept: float | None = None
-    """Of a summary: the share of the exact values beside it that its text holds; None without any."""
+    """Share of the exact values beside it that its text holds; None without any."""
     decided: Decided | None = None
-    """None for a summary, and in a record of an earlier release; likewise the next one for a message."""
+    """Decision for the request; None for a summary, and in a record of an earlier release."""
     made: Made | None = None
     saved_cost: float | None = None
-    """What the client's own request would have cost beyond this, in currency units; None where one of them is not
-    known. Of a summary: what it cost, negative."""
+    """Cost of the client's own request beyond this, in currency units; None where one of them is not known. For a
+    summary: its own cost, negative."""
 
     @property
     def is_too_large(self) -> bool:
@@ -100,44 +96,25 @@ class UsageRecord(Struct, frozen=True):
 
 
 class StoredUsage(Struct, frozen=True):
-    """A record, and when the database had it."""
+    """A record, and the time at which the database had it."""
 
     record: UsageRecord
     created_at: datetime
 
 
-class UsageSum(Struct, frozen=True):
-    """Calls of one purpose together. What a provider did not say counts as nothing."""
+class UsageSum(Counts, frozen=True):
+    """Calls of one purpose together; a cost is None where none of theirs is known."""
 
     requests: int = 0
-    calls: int = 0
-    unreported: int = 0
-    """Calls with status 200 of which the prompt's tokens are not known."""
-    unpriced: int = 0
-    """Calls with status 200 of which the cost is not known."""
-    list_priced: int = 0
-    """Calls whose cost is by the public list prices."""
-    billed: int = 0
-    """Calls whose cost is what their provider says it charged."""
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    written: int = 0
-    reasoning: int = 0
-    saved: int = 0
-    too_large: int = 0
-    """Requests that came larger than the model's window leaves room for, and were answered."""
-    too_large_tokens: int = 0
-    """Tokens of those, as they came."""
     cost: float | None = None
     saved_cost: float | None = None
-    """What the client's own requests would have cost beyond this, where both are known; negative where less."""
+    """Cost of the client's own requests beyond this, where both are known; negative where less."""
     too_large_saved_cost: float | None = None
-    """What was saved on those that were too large."""
+    """Saved cost of the requests that were too large."""
 
     def __add__(self, other: UsageSum) -> UsageSum:
-        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        costs: dict[str, Any] = {name: sum_of(getattr(self, name), getattr(other, name)) for name in _COSTS}
+        counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
+        costs: dict[str, Any] = {name: sum_of(getattr(self, name), getattr(other, name)) for name in COSTS}
         return UsageSum(**counts, **costs)
 
 
@@ -148,7 +125,7 @@ def sum_of(*costs: float | None) -> float | None:
 
 
 class UsageSums(Struct, frozen=True):
-    """Of the calls for answers, and of all others, which are for summaries."""
+    """Sums of the calls for answers, and of all others, which are for summaries."""
 
     messages: UsageSum
     summaries: UsageSum
@@ -189,7 +166,7 @@ class UsagePage(Struct, frozen=True):
 
 
 def _stored_and_counted(connection: AsyncConnection, statement: Insert) -> ClauseElement:
-    """On PostgreSQL those that were not there are added to their days by the statement that stores them."""
+    """The insert. On PostgreSQL it also adds the records that were not there to their days."""
     new = statement.on_conflict_do_nothing()
     return added_to_days(connection, new) if connection.dialect.name == "postgresql" else new
 
@@ -201,7 +178,7 @@ _THERE = Prepared(
 
 
 async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord]) -> None:
-    """With their days. Needs a transaction; doing it twice is doing it once."""
+    """Store records, and add them to their days. Needs a transaction; doing it twice is doing it once."""
     rows = [_row(record) for record in records]
     if connection.dialect.name == "postgresql":
         await _INSERT.write(connection, rows)
@@ -213,10 +190,11 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
         await count_records(connection, list(new))
 
 
-async def read_usage(
+async def read_records(
     connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
 ) -> UsagePage:
-    """Empty where nobody knows the conversation. Raises UnknownCursor if `after` is none of its records."""
+    """A page of the conversation's records, with its sums; empty where nobody knows it. Raises UnknownCursor if `after`
+    is none of its records."""
     own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
     rows = select(usage_records).where(*own)
     page = await read_page(connection, usage_records, rows, _stored, limit=limit, after=after, order=order)
@@ -226,8 +204,8 @@ async def read_usage(
     return UsagePage(page, [turns[turn] for turn in shown], _both(found.all()))
 
 
-async def read_latest_usage(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> UsagePage:
-    """As `read_usage`, without a look at its turns."""
+async def read_latest_records(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> UsagePage:
+    """The conversation's latest records, newest first, and the sums of all, without its turns."""
     own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
     rows = select(usage_records).where(*own)
     page = await read_page(connection, usage_records, rows, _stored, limit=most, after=None, order="desc")
@@ -235,13 +213,19 @@ async def read_latest_usage(connection: AsyncConnection, tenant: str, conversati
     return UsagePage(page, (), _both(found.all()))
 
 
-async def report_usage(
-    connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
+async def read_report(
+    connection: AsyncConnection,
+    tenant: str,
+    since_ms: int,
+    until_ms: int,
+    *,
+    model: str | None = None,
+    by: Grouping | None = None,
 ) -> UsageReport:
-    """From `since_ms` on and before `until_ms`, of one model or of all."""
+    """Sum up the records from `since_ms` on and before `until_ms` (since 1970), of one model or of all."""
     parts = await _parts(connection, tenant, since_ms, until_ms, model, by)
-    sums = [func.coalesce(func.sum(parts.c[name]), 0).label(name) for name in _COUNTS]
-    costs = [func.sum(parts.c[name]).label(name) for name in _COSTS]
+    sums = [func.coalesce(func.sum(parts.c[name]), 0).label(name) for name in COUNTS]
+    costs = [func.sum(parts.c[name]).label(name) for name in COSTS]
     added = select(parts.c.for_answers, *sums, *costs).group_by(parts.c.for_answers)
     totals = _both((await connection.execute(added)).all())
     if by is None:
@@ -260,7 +244,7 @@ async def report_usage(
 async def _parts(
     connection: AsyncConnection, tenant: str, since_ms: int, until_ms: int, model: str | None, by: Grouping | None
 ) -> Subquery:
-    """What makes up a period: the sums of its whole days, and the records of what is left."""
+    """Parts of a period: the sums of its whole days, and the records of what is left."""
     days = await added_up(connection, tenant, -(-since_ms // DAY_MS) * DAY_MS, until_ms // DAY_MS * DAY_MS)
     begins, ends = [since_ms, *(day + DAY_MS for day in days)], [*days, until_ms]
     left = [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
@@ -275,8 +259,8 @@ def _of_days(tenant: str, days: Sequence[int], by: Grouping | None) -> Select[An
     table = usage_days.c
     key = {None: null(), "model": table.model, "day": table.day // DAY_MS}[by]
     known = (table.priced, table.compared, table.too_large_compared)
-    costs = (case((of > 0, table[name])).label(name) for name, of in zip(_COSTS, known, strict=True))
-    columns = ((table.purpose == "message").label("for_answers"), *(table[name] for name in _COUNTS), *costs)
+    costs = (case((of > 0, table[name])).label(name) for name, of in zip(COSTS, known, strict=True))
+    columns = ((table.purpose == "message").label("for_answers"), *(table[name] for name in COUNTS), *costs)
     return select(*columns, key.label("key")).where(table.tenant == tenant, table.day.in_(days))
 
 
@@ -294,7 +278,7 @@ def _of_records(tenant: str, periods: Sequence[tuple[int, int]], by: Grouping | 
 async def sums_of_requests(
     connection: AsyncConnection, tenant: str, conversation_id: str, requests: Sequence[str]
 ) -> dict[str, UsageSums]:
-    """What these requests of the conversation took, as far as anything is known of them."""
+    """Usage of these requests of the conversation, as far as anything is known of them."""
     table, rows = usage_records.c, dict[str, list[Row[Any]]]()
     own = (table.tenant == tenant, table.conversation_id == conversation_id, table.request_id.in_(requests))
     grouped = _sums().add_columns(table.request_id).where(*own).group_by(table.request_id, _FOR_ANSWERS)
@@ -323,24 +307,11 @@ _FOR_ANSWERS: ColumnElement[bool] = literal_column("for_answers")
 
 
 def _sums() -> Select[Any]:
-    """To be grouped by `_FOR_ANSWERS`."""
-    table = usage_records.c
-    answered = table.status == 200
-    too_large = table.saved_tokens > 0, table.estimated_tokens > table.limit_tokens
-    return select(
-        (table.purpose == "message").label("for_answers"),
-        func.count().label("calls"),
-        func.count().filter(answered, table.prompt_tokens.is_(None)).label("unreported"),
-        func.count().filter(answered, table.cost.is_(None)).label("unpriced"),
-        func.count().filter(table.cost.is_not(None), table.price_source == "registry").label("list_priced"),
-        func.count().filter(table.cost.is_not(None), table.price_source == "provider").label("billed"),
-        *(func.coalesce(func.sum(table[column]), 0).label(name) for name, column in _SUMS.items()),
-        func.count().filter(*too_large).label("too_large"),
-        func.coalesce(func.sum(table.estimated_tokens).filter(*too_large), 0).label("too_large_tokens"),
-        func.sum(table.cost).label("cost"),
-        func.sum(table.saved_cost).label("saved_cost"),
-        func.sum(table.saved_cost).filter(*too_large).label("too_large_saved_cost"),
-    )
+    """Sums over records, to be grouped by `_FOR_ANSWERS`."""
+    # In the order in which they are united with days.
+    sums = sums_over(usage_records)
+    for_answers = (usage_records.c.purpose == "message").label("for_answers")
+    return select(for_answers, *(sums[name].label(name) for name in (*COUNTS, *COSTS)))
 
 
 def _sums_of_requests() -> Select[Any]:
@@ -355,8 +326,8 @@ def _both(rows: Sequence[Row[Any]]) -> UsageSums:
 def _sum(row: Row[Any]) -> UsageSum:
     # PostgreSQL adds large numbers up as decimals.
     given = row._mapping  # noqa: SLF001 - public
-    counts = {name: int(given[name]) for name in ("requests", *_COUNTS) if name in given}
-    return UsageSum(**counts, **{name: given[name] for name in _COSTS})
+    counts = {name: int(given[name]) for name in ("requests", *COUNTS) if name in given}
+    return UsageSum(**counts, **{name: given[name] for name in COSTS})
 
 
 def _named(key: str | int) -> str:
@@ -377,7 +348,7 @@ _NOTHING_MADE = (None,) * 4
 
 
 def _row(record: UsageRecord) -> tuple[Any, ...]:
-    """In the order of the table's columns."""
+    """Row of a record, in the order of the table's columns."""
     decided, made, price = record.decided, record.made, record.price
     window, limit, trigger, reason, waited = _NOTHING_DECIDED if decided is None else _of_decided(decided)
     replaced, summary, seconds, summary_id = _NOTHING_MADE if made is None else _of_made(made)

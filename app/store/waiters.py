@@ -53,7 +53,7 @@ class Waiters:
         return bool(done)
 
     def awaited(self, tenant: str, what: Hashable) -> Busy | None:
-        """What others of this process wait for here, as they last saw it."""
+        """The lease that others of this process wait for, as they last saw it."""
         watch = self._watches.get((tenant, what))
         return watch.busy if watch is not None and not watch.task.done() else None
 

@@ -28,9 +28,9 @@ log = structlog.get_logger("steno.store")
 
 CHANNEL = "steno_leases"
 KEEP_SECONDS = 60.0
-"""How long the connection that listens outlives the last who waited."""
+"""Time that the listening connection outlives the last waiter."""
 CHECK_SECONDS = 10.0
-"""How often it is tried out: a cut cable makes no sound."""
+"""Time between two tries of the connection: a cut cable makes no sound."""
 RECONNECT_SECONDS = 2.0
 VERSION_SECONDS = 0.1
 BOUND_SECONDS = 1.0
@@ -43,7 +43,7 @@ Wake = Callable[[str | None], None]
 
 
 def wake_word(tenant: str, conversation_id: str) -> str:
-    """What is said when a compaction of the conversation ended. It reveals neither; two may have the same."""
+    """Word sent when a compaction of the conversation ended. It reveals neither name; two may have the same."""
     # Alike for an id as a client sent it and as the database keeps it, which replaces what it cannot store.
     storable = conversation_id.replace("\0", "?").encode("ascii", "replace")
     return blake2b(tenant.encode() + b"\0" + storable, digest_size=16, person=b"steno-wake").hexdigest()
@@ -72,7 +72,7 @@ class Wakeups:
             self._attending = asyncio.ensure_future(self._attend())
 
     def leave(self) -> None:
-        """Once for each `join`."""
+        """Stop waiting. To be called once for each `join`."""
         self._waiting -= 1
         self._left_at = _now()
 
@@ -109,7 +109,7 @@ class Wakeups:
             log.info("notified by other replicas again", times=ended[0], seconds=ended[1])
 
     async def _keep(self, connection: Listener, lost: asyncio.Event) -> None:
-        """Until it breaks, or nobody has waited for a while."""
+        """Keep the connection until it breaks, or nobody has waited for a while."""
         while self._waiting or _now() - self._left_at < KEEP_SECONDS:
             if await set_within(lost, CHECK_SECONDS):
                 raise StoreUnavailable("the connection was lost")

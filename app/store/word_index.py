@@ -34,7 +34,7 @@ Indexed = tuple[str, str, Sequence[str]]
 
 class WordIndex(Struct, frozen=True):
     of: Table
-    """What is found: it has a tenant, an id and when it was stored."""
+    """Table of what is found: it has a tenant, an id and the time of storing."""
     words: Table
     search: str
     """SQLite's own index of the words, kept by triggers."""

@@ -1,4 +1,4 @@
-"""Words: what a summary is found by. Cut the same way for both databases, of which neither is asked what a word is."""
+"""Words by which a summary is found. Cut the same way for both databases, of which neither is asked what a word is."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _UNSPACED = (
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _ENCODED = re.compile("[^a-z0-9]")
 OWNER_BYTES = 8
-"""Of a term: what identifies its tenant."""
+"""Bytes of a term that identify its tenant."""
 LETTER_BYTES = 7
-"""Of a letter beyond ASCII in a term."""
+"""Bytes of a letter beyond ASCII in a term."""
 
 
 def words_in(text: str) -> list[str]:

@@ -27,13 +27,13 @@ from app.store.wakeups import set_within
 log = structlog.get_logger("steno.store")
 
 SOON_SECONDS = 0.005
-"""How long the working out of records waits for a moment in which nobody waits for an answer."""
+"""Delay of the working out of records, which waits for a moment in which nobody waits for an answer."""
 MOST_SOON = 16
 """Pieces of such work that wait; with one more all are done, so that nobody has to wait for many."""
 PAUSE_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 TRIAL_SECONDS = 5.0
-"""After so long without anything to store it is tried whether something could be."""
+"""Time without anything to store after which it is tried whether something could be."""
 FLUSH_SECONDS = 10.0
 QUEUE_CONVERSATIONS = 10_000
 BATCH = 500
@@ -64,9 +64,9 @@ class Doubt(Struct, frozen=True):
     """A transaction that was cut off, perhaps after its last word."""
 
     transaction: int
-    """As `is_committed` knows it."""
+    """Number of the transaction, for `is_committed`."""
     seen: dict[Key, UnwrittenRequests]
-    """What it was to store."""
+    """Requests that the transaction was to store."""
 
 
 class WriteBehind:
@@ -96,11 +96,11 @@ class WriteBehind:
         self.dropped = 0
         """Requests that will not be in the store: the queue was full, or the database refused what they held."""
         self.dropped_records = 0
-        """Usage records likewise."""
+        """Usage records that will not be in the store, for the same reasons."""
 
     def soon(self, work: Callable[[], None]) -> None:
-        """What records something, once there is time: an agent's next request comes at once, and is not to wait for
-        what its last one leaves behind. Before anything recorded is read it is done."""
+        """Queue a recording function for when there is time: an agent's next request comes at once, and is not to wait
+        for what its last one leaves behind. Before anything recorded is read it is done."""
         self._soon.append(work)
         if len(self._soon) == 1:
             asyncio.get_running_loop().call_later(SOON_SECONDS, self.catch_up)
@@ -108,7 +108,7 @@ class WriteBehind:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Does what was to be done soon."""
+        """Run what was queued by `soon`."""
         waiting, self._soon = self._soon, []
         for work in waiting:
             try:
@@ -117,7 +117,7 @@ class WriteBehind:
                 log.exception("nothing was recorded of a request")
 
     def record(self, seen: ConversationSeen) -> None:
-        """Dropped and counted where the queue is full."""
+        """Queue what a request showed; it is dropped and counted where the queue is full."""
         key = (seen.tenant, seen.conversation_id)
         if (waiting := self._queue.pop(key, None)) is not None:
             waiting.add(seen)
@@ -131,7 +131,7 @@ class WriteBehind:
         self._recorded.set()
 
     def record_usage(self, record: UsageRecord) -> None:
-        """Dropped and counted where the queue is full."""
+        """Queue a usage record; it is dropped and counted where the queue is full."""
         if len(self._records) + len(self._records_in_flight) >= QUEUE_RECORDS:
             self.dropped_records += 1
             return
@@ -140,7 +140,7 @@ class WriteBehind:
         self._records[record.id] = record
 
     def record_messages(self, strand: Strand) -> None:
-        """What of it is new; dropped and counted where the queue is full."""
+        """Queue what is new of a strand; it is dropped and counted where the queue is full."""
         self._archive.record(strand)
         if self._archive.waiting:
             self._recorded.set()
@@ -158,17 +158,17 @@ class WriteBehind:
 
     @property
     def records(self) -> int:
-        """Usage records likewise."""
+        """Usage records that are not stored yet."""
         return len(self._records) + len(self._records_in_flight)
 
     @property
     def messages(self) -> int:
-        """Messages of the archive likewise."""
+        """Messages of the archive that are not stored yet."""
         return self._archive.messages
 
     @property
     def dropped_messages(self) -> int:
-        """Messages likewise; what follows them brings them once more."""
+        """Messages that were not archived; what follows them brings them once more."""
         return self._archive.dropped
 
     @property
@@ -212,7 +212,7 @@ class WriteBehind:
             pass
 
     async def flush_all(self) -> None:
-        """Likewise, until nothing waits any more."""
+        """Flush until nothing waits any more."""
         await self.flush()
         while self._archive.waiting:
             await self.flush()
@@ -328,7 +328,7 @@ class WriteBehind:
             del self._records_in_flight[record]
 
     async def _write_messages(self, rows: Sequence[MessageRow]) -> Sequence[MessageRow]:
-        """Those that were not stored."""
+        """Store messages, and return those that were not stored."""
         left: dict[str, MessageRow] = {}
 
         async def store(some: Mapping[str, MessageRow]) -> Exception | None:
@@ -342,8 +342,8 @@ class WriteBehind:
         return list(left.values())
 
     async def _each(self, entries: Mapping[K, T], store: Write[K, T]) -> AsyncIterator[tuple[K, bool]]:
-        """Each as it is over, and whether it was stored: all in one transaction; one by one if the database refuses
-        something among them. Where it goes away meanwhile, those that were stored are known."""
+        """Yield each key as it is over, and whether it was stored: all in one transaction; one by one if the database
+        refuses something among them. Where it goes away meanwhile, those that were stored are known."""
         if not entries or await store(entries) is None:
             for key in entries:
                 yield key, True
@@ -357,7 +357,7 @@ class WriteBehind:
     async def _store(
         self, seen: Mapping[Key, UnwrittenRequests], records: Mapping[str, UsageRecord]
     ) -> Exception | None:
-        """In one transaction. Why the database refused something of it; None if it is stored."""
+        """Store all in one transaction. The error if the database refused something of it; None if it is stored."""
         transaction: int | None = None
 
         async def write(connection: AsyncConnection) -> None:
@@ -376,7 +376,7 @@ class WriteBehind:
             raise
 
     async def _refusal(self, write: Callable[[AsyncConnection], Awaitable[None]]) -> Exception | None:
-        """Likewise."""
+        """Write in one transaction. The error if the database refused something; None if it is stored."""
         try:
             async with self._database.writing(patient=True) as connection:
                 await write(connection)

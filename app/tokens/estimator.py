@@ -50,15 +50,16 @@ COSTLY = 1 << 20
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
-"""All that the tokens of a declaration depend on: its digest, whether there are calls, the instructions before it."""
+"""Key of the tokens of a declaration: its digest, whether there are calls, the instructions before it."""
 Key = bytes
 
 TokenRules = Callable[[str, str], CountingRules]
-"""By what a model at a host counts: each format says it of its own prompts, and one value for all that count alike."""
+"""Rules by which a model at a host counts: each format says it of its own prompts, and one value for all that count
+alike."""
 
 
 class Counters(Protocol):
-    """Where the text counters come from."""
+    """Source of the text counters."""
 
     @property
     def missing(self) -> Sequence[str]:
@@ -76,9 +77,9 @@ class Estimator:
         self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
             "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
         )
-        """Of units, in addition to those of the histories that are held."""
+        """Tokens of units, in addition to those of the histories that are held."""
         self._loaded: dict[str, Count] = {}
-        """By encoding."""
+        """Tokenizers by encoding."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
         self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
         """The way of each model, where it was asked for."""
@@ -94,7 +95,7 @@ class Estimator:
         picture_scale: float = 1.0,
         token_rules: TokenRules = rules_for,
     ) -> Prompt:
-        """What is to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
+        """A prompt to be counted. `declared` stands for what `read` returns: equal bytes, equal declarations."""
         asked = model, host, picture_scale, token_rules
         way = self._asked.get(asked) or self._found(*asked)
         history = messages if isinstance(messages, History) else History(messages)
@@ -167,22 +168,22 @@ class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
     estimator: Estimator
     rules: CountingRules
     tag: int
-    """Its number: what is remembered holds for one."""
+    """Number of the rules: what is remembered holds for one."""
 
 
 class _Counted(Struct, frozen=True):
-    """What is known of a history, and of a longer one that begins like it."""
+    """Counts of a history, and of a longer one that begins like it."""
 
     way: _Way
     tokens: Tokens
-    """Of each message, the leading instructions first."""
+    """Tokens of each message, the leading instructions first."""
     declares: _Declares | None
     beside: Tokens
-    """What that costs."""
+    """Tokens of the declaration."""
 
 
 class _Declaration(Struct, frozen=True):
-    """What stands beside the messages, and what it costs: that depends on calls, and on the instructions before it."""
+    """A declaration beside the messages, and its costs: that depends on calls, and on the instructions before it."""
 
     way: _Way
     declared: bytes
@@ -220,12 +221,12 @@ class Prompt(Struct, frozen=True):
     way: _Way
     history: History
     counted: Tokens
-    """Of the messages that it begins with, which were counted as part of a shorter history."""
+    """Tokens of the messages that it begins with, which were counted as part of a shorter history."""
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
     """The others. Each with its key, and its tokens where they are known."""
     declaration: _Declaration
     beside: Tokens | None
-    """What the declaration costs, where that is known."""
+    """Tokens of the declaration, where they are known."""
 
     @property
     def count(self) -> Count:
@@ -281,13 +282,13 @@ class Prompt(Struct, frozen=True):
         return Costs(costs, fixed, self._question())
 
     def _question(self) -> int | None:
-        """What the last user message costs without its results, where it holds any."""
+        """Tokens of the last user message without its results, where it holds any."""
         rest = self.history.rest
         message = rest[rest.user_places[-1]] if rest.user_places else None
         return self.cost(message.without_results) if message is not None and message.result_places else None
 
     def _keep(self, tokens: Tokens, beside: Tokens) -> None:
-        """For longer histories."""
+        """Keep the counts for longer histories."""
         rest, declares = self.history.rest, self.declaration.declares
         rest.counted = _Counted(self.way, tokens, declares, beside)
         if (shorter := rest.shorter) is not None:
@@ -295,7 +296,7 @@ class Prompt(Struct, frozen=True):
             shorter.counted = _Counted(self.way, tokens[:sure], declares, beside)
 
     def pictures(self) -> tuple[int, int] | None:
-        """What all pictures cost by the family's rule, and scaled; None where that is not known of all media."""
+        """Tokens of all pictures by the family's rule, and scaled; None where that is not known of all media."""
         rules = self.way.rules
         scaled = picture_tokens(self.history, rules)
         plain = picture_tokens(self.history, replace(rules, picture_scale=1.0))
@@ -306,7 +307,7 @@ class Prompt(Struct, frozen=True):
         return sum(unit_tokens([message], self.way.rules, self.count))
 
     def _thoughts(self, message: Message) -> int:
-        """What its reasoning costs, which is not remembered with it: in a later turn it costs nothing."""
+        """Tokens of its reasoning, which are not remembered with it: in a later turn it costs nothing."""
         if not (message.thoughts or message.encrypted):
             return 0
         key = b"%bthoughts" % _key(self.way.tag, [message])
@@ -328,7 +329,7 @@ class Prompt(Struct, frozen=True):
 
 
 def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[Tokens, list[Sequence[Message]]]:
-    """What still holds of the tokens of a shorter history, and the units behind that."""
+    """The tokens of a shorter history that still hold, and the units behind them."""
     units: list[Sequence[Message]] = [] if counted else [(message,) for message in leading]
     known = max(0, len(counted) - len(leading))
     if known == len(rest):
@@ -342,7 +343,7 @@ def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[
 
 
 def _sure(history: History, known: int) -> int:
-    """How many of the first `known` messages cost what they did: results that were added since change their unit."""
+    """Number of the first `known` messages that cost what they did: results that were added since change their unit."""
     starts = history.unit_starts
     return starts[bisect_right(starts, known) - 1] if starts else 0
 

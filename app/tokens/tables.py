@@ -89,7 +89,7 @@ def _installer() -> list[str]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Beside the target, then renamed: a reader never sees half a table."""
+    """Write beside the target, then rename: a reader never sees half a table."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.write_bytes(content)
     part.replace(path)

@@ -104,7 +104,7 @@ def _encoding_from(encoding: str, place: Path) -> Encoding:
 
 
 def _places(folder: Path | None) -> Iterator[Path]:
-    """Where tables may lie, the operator's choice first. A package is located, never imported."""
+    """Places where tables may lie, the operator's choice first. A package is located, never imported."""
     if folder is not None:
         yield folder
     for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):

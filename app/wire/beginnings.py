@@ -21,18 +21,18 @@ from app.wire.members import LengthenedObject, RawObject, count_marks
 SHORTEST = SHORT
 """Bytes of a beginning that is kept: reading a shorter one takes no longer than looking for it."""
 SEPARATORS = (b",", b", ")
-"""What programs write between the elements of an array."""
+"""Separators that programs write between the elements of an array."""
 MOST_COMPARED = 500
 """Beginnings that are looked at for one body, the longest first, in a tenth of a millisecond. Many conversations may be
 as long as this one."""
 LAST_BYTES = 64
-"""By which a beginning is found, together with its length."""
+"""Number of last bytes by which, with its length, a beginning is found."""
 JOINED = 128
 """Elements that are compared at once: all in one piece would need fresh memory for all of it."""
 LONGEST_JOINED = 1 << 18
 """Bytes that they have together; longer ones are compared one by one, without a copy."""
 PLACE_BYTES = 16
-"""What an element's place takes."""
+"""Size in memory of an element's place."""
 
 Place = tuple[int, bytes]
 
@@ -41,17 +41,17 @@ class Beginning(Struct, frozen=True):
     """A body up to the end of the last element of one of its arrays."""
 
     head: bytes
-    """Up to the first element."""
+    """Bytes up to the first element."""
     elements: tuple[bytes, ...]
     separator: bytes
     stop: int
-    """Where the last element ends in the body."""
+    """Place at which the last element ends in the body."""
     marks: int
-    """What stands before values in it, in strings too: see `holds_more_values`."""
+    """Number of marks that stand before values in it, in strings too: see `holds_more_values`."""
     weight: int
     """Bytes that count for it: not those of the elements that the one which grew out of it holds, too."""
     before: Place | None = None
-    """Where the one is kept that it grew out of."""
+    """Key of the beginning that it grew out of."""
 
     def begins(self, body: bytes) -> bool:
         return body.startswith(self.head) and _stop(body, len(self.head), self.separator, self.elements) is not None
@@ -74,7 +74,7 @@ class Beginnings:
         """Ascending."""
         self._lock = caches.lock
         self.envelopes: Envelopes[Any] = Envelopes(caches)
-        """Of shorter bodies, which are read where the event loop runs."""
+        """Envelopes of shorter bodies, which are read where the event loop runs."""
 
     def find(self, body: bytes) -> Beginning | None:
         """The longest one that the body goes on from."""
@@ -93,7 +93,7 @@ class Beginnings:
         return len(body) - (found.stop if found is not None else 0)
 
     def keep(self, source: RawObject, name: str, elements: tuple[bytes, ...], before: Beginning | None) -> None:
-        """Where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
+        """Keep where a body's array `name` ends. `before` is the beginning that it was found to have, which grew."""
         if len(source.text) < SHORTEST or len(elements) == (len(before.elements) if before else 0):
             return
         beginning = _beginning(source, name, elements) if before is None else _grown(source, elements, before)
@@ -115,7 +115,7 @@ class Beginnings:
         self._kept.keep(place, beginning)
 
     def _drop(self, place: Place) -> None:
-        """With the one that it grew out of: what that holds was counted here."""
+        """Drop a beginning with the one that it grew out of: what that holds was counted here."""
         if (gone := self._kept.pop(place)) is not None:
             self._unlist(place)
             if gone.before is not None:

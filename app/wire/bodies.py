@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from app.core.tokens.rules import LONGEST_MODEL
 from app.wire.beginnings import Beginning, Beginnings
-from app.wire.format import BodyBounds
-from app.wire.members import RawObject, TooManyValues, holds_more_values
+from app.wire.format import BodyBounds, TooManyMessages
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 
 
 def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) -> tuple[RawObject, Beginning | None]:
@@ -20,5 +21,42 @@ def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) ->
 
 
 def declared_in(source: RawObject, members: Iterable[str]) -> bytes:
-    """These members, as received: what they cost is remembered by them."""
+    """The members, as received: what they cost is remembered by them."""
     return b"".join(b"%b:%b," % (name.encode(), raw) for name in members if (raw := source.raw(name)))
+
+
+def model_of(source: RawObject) -> str:
+    """The model that a body names. Raises `Unreadable` where it names none."""
+    model = source.value("model")
+    if not isinstance(model, str) or len(model) > LONGEST_MODEL:
+        raise Unreadable("The request names no model.")
+    return model
+
+
+def check_number(messages: int, bounds: BodyBounds, named: str = "messages") -> None:
+    """Raises `TooManyMessages` for more than the bounds allow."""
+    if messages > bounds.messages:
+        raise TooManyMessages(f"It has {messages} {named}. Send at most {bounds.messages}, or raise limits.messages.")
+
+
+def output_in(asked: object) -> int | None:
+    """The tokens asked for; None where that is no number of tokens."""
+    return asked if isinstance(asked, int) and asked > 0 else None
+
+
+def is_given(source: RawObject, name: str) -> bool:
+    """Whether a member holds anything: it is there, and neither null nor an empty list."""
+    return source.raw(name) not in (None, b"null", b"[]")
+
+
+def has_known_tools(source: RawObject, is_known: Callable[[object], bool]) -> bool:
+    """Whether all tools can be read, and cost what is known."""
+    tools = source.value("tools")
+    if tools is None:
+        return source.raw("tools") in (None, b"null")
+    return not isinstance(tools, list) or all(map(is_known, tools))
+
+
+def is_function(tool: object) -> bool:
+    """Whether a tool is one that the client runs, in OpenAI's formats; what is no object counts as such."""
+    return not isinstance(tool, dict) or tool.get("type") in ("function", "custom")

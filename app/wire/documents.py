@@ -31,9 +31,9 @@ LEAST_WORK = 1 << 12
 SLICE = 1 << 16
 """Bytes that are searched at once, so that no other thread waits for long."""
 GLYPHS_UNREAD = 2_000
-"""On a page whose content cannot be read: encrypted, or packed in another way."""
+"""Glyphs of a page whose content cannot be read: encrypted, or packed in another way."""
 BYTES_A_PAGE = 50_000
-"""Of a document that names no pages."""
+"""Bytes of a page, in a document that names no pages."""
 MOST_REMEMBERED = 512
 
 _HEAD = 2_048
@@ -48,27 +48,27 @@ _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _NO_CONTENT = re.compile(
     rb"/Length1\b|/Image\b|/Type1C|/CIDFontType0C|/OpenType|/XRef\b|/Metadata\b|/DCTDecode|/JPXDecode|/CCITTFaxDecode"
 )
-"""Of streams on which nothing can be written: fonts, pictures, tables."""
+"""Marks of streams on which nothing can be written: fonts, pictures, tables."""
 _PACKED = re.compile(rb"/(?:FlateDecode|LZWDecode|ASCII85Decode|ASCIIHexDecode|RunLengthDecode|Crypt|Fl)\b")
 _LITERAL = re.compile(rb"\(((?:[^()\\]|\\.)*+)\)", re.DOTALL)
 _HEX = re.compile(rb"<([0-9A-Fa-f\s]++)>")
 _ESCAPE = re.compile(rb"\\(?:[0-7]{1,3}|.)", re.DOTALL)
 _BEGINS_TEXT, _SHOWS_TEXT = re.compile(rb"\bBT\b"), re.compile(rb"\bT[Jj]\b")
 _TWO_BYTES = b"/Identity-H"
-"""In the dictionary of a font whose glyphs have two bytes each."""
+"""Mark in the dictionary of a font whose glyphs have two bytes each."""
 
 
 class Document(NamedTuple):
-    """What a document costs depends on this."""
+    """The parts of a document on which its cost depends."""
 
     text: str = ""
-    """Of a file that is text."""
+    """Text of a file that is text."""
     pages: int = 0
-    """Of a PDF; 0 for anything else."""
+    """Pages of a PDF; 0 for anything else."""
     glyphs: int = 0
     """Written on all its pages together."""
     width: int = 0
-    """Of its first page, in points."""
+    """Width of its first page, in points."""
     height: int = 0
 
 
@@ -78,7 +78,8 @@ _lock = Lock()
 
 
 def read_document(data: str) -> Document:
-    """What is in a file's base64 or data URL; `UNKNOWN` for what is neither a PDF nor text. PDFs are remembered."""
+    """The document in a file's base64 or data URL; `UNKNOWN` for what is neither a PDF nor text. PDFs are
+    remembered."""
     start = data.find(",", 0, 200) + 1
     head = _decoded(data, start, _HEAD)
     if b"%PDF-" not in head:
@@ -117,7 +118,7 @@ def _text(data: str, start: int, head: bytes) -> Document:
 
 
 def _decoded(text: str, start: int, limit: int) -> bytes:
-    """Up to so many characters of the base64 from `start`; none if it is not base64."""
+    """First characters of the base64 from `start`, up to so many; none if it is not base64."""
     try:
         return a2b_base64(text[start : start + limit])
     except ValueError:
@@ -147,7 +148,7 @@ def _pdf(data: bytes) -> Document:
 
 
 def _streams(data: bytes) -> Iterator[bytes | None]:
-    """What the streams unpack to, as far as anything may be written in them; None for one that cannot be read."""
+    """The unpacked streams, as far as anything may be written in them; None for one that cannot be read."""
     left = MOST_UNPACKED
     places = [found.span() for found in islice(_STREAM.finditer(data), MOST_STREAMS)]
     # To the next one, and not to where it says that it ends: that need not be anywhere.
@@ -177,7 +178,8 @@ def _unpacked(packed: bytes, limit: int) -> bytes | None:
 
 
 def _glyphs(content: bytes, width: int) -> int:
-    """In all strings of a content stream. `width`: bytes of a glyph, where they are not written as characters."""
+    """Number of glyphs in all strings of a content stream. `width`: bytes of a glyph, where they are not written as
+    characters."""
     glyphs = 0
     for start in range(0, len(content), SLICE):
         part = content[start : start + SLICE]

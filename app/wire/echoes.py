@@ -15,13 +15,14 @@ import msgspec
 from app.wire.surrogates import decoded
 
 WORDS = 3
-"""So many words before or behind the number, with a number beside them in the request as well, are no coincidence."""
+"""Number of words before or behind the number that, with a number beside them in the request as well, are no
+coincidence."""
 MOST_PLACES = 8
 """An error that gives its number more often than that is not looked into any further: it may quote anything."""
 PIECE = 65_536
 """Characters of a request that are searched at once: a search keeps everybody else from the interpreter."""
 LONGEST_FOUND = 1_000
-"""By which the pieces overlap."""
+"""Characters by which the pieces overlap."""
 LONGEST_COMPARED = 1 << 20
 """Bytes of a request that are compared with an error; nothing is learnt of one that is longer."""
 
@@ -34,7 +35,7 @@ _BESIDE = r"[\W_]{1,20}"
 
 
 def echoed_in(error: str, number: int, body: bytes) -> bool:
-    """Whether a number that an error gives may be the client's own. Also if that cannot be known."""
+    """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
     if len(body) > LONGEST_COMPARED:
         return True
     try:

@@ -36,7 +36,7 @@ class DecodedTooLarge(Exception):
 
 
 class _Decompressor(Protocol):
-    """As Python's own have it, but for zlib's."""
+    """A decompressor as Python's own are, but for zlib's."""
 
     @property
     def eof(self) -> bool: ...
@@ -101,7 +101,8 @@ class Decoder:
         self._inner: _Decompressor | None = None
 
     def fed(self, data: bytes) -> Iterator[bytes]:
-        """What comes of further bytes, each piece when it is asked for. Raises `UndecodableBody`, `DecodedTooLarge`."""
+        """The decoded pieces of further bytes, each when it is asked for. Raises `UndecodableBody`,
+        `DecodedTooLarge`."""
         # In slices: what is not needed yet is copied with each piece.
         for start in range(0, len(data), PIECE_BYTES):
             yield from self._fed(data[start : start + PIECE_BYTES])
@@ -146,8 +147,8 @@ class Decoder:
 
 
 def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
-    """Those that undo a header's encodings, in their order; None where one is not known here. `at_most`: bytes that may
-    come of each."""
+    """Decoders that undo a header's encodings, in their order; None where one is not known here. `at_most`: bytes that
+    may come of each."""
     names = [name for part in encodings.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if len(names) > MOST_LAYERS or not _KINDS.keys() >= set(names):
         return None
@@ -155,13 +156,13 @@ def decoders(encodings: str, at_most: int) -> list[Decoder] | None:
 
 
 def decoded(data: bytes, by: Sequence[Decoder]) -> Iterator[bytes]:
-    """What comes of a whole body, each piece when it is asked for. Raises `UndecodableBody` and `DecodedTooLarge`."""
+    """The pieces of a decoded body, each when it is asked for. Raises `UndecodableBody` and `DecodedTooLarge`."""
     yield from fed(by, data)
     yield from ended(by)
 
 
 def fed(by: Sequence[Decoder], data: bytes) -> Iterator[bytes]:
-    """What comes of further bytes of a body, as in `Decoder.fed`."""
+    """The decoded pieces of further bytes of a body, as in `Decoder.fed`."""
     pieces: Iterable[bytes] = (data,)
     for decoder in by:
         pieces = _through(decoder, pieces)

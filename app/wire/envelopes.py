@@ -20,18 +20,18 @@ SHORT = 32_768
 MOST_ALIKE = 4
 """Envelopes that begin alike, such as those of plain and of streamed requests: the latest are kept."""
 ENTRY_BYTES = 4_000
-"""What one takes beside its bytes."""
+"""Fixed overhead of a cache entry in bytes."""
 
 R = TypeVar("R")
 
 
 class _Envelope(Struct, Generic[R], frozen=True):
     head: bytes
-    """Up to the array."""
+    """Bytes up to the array."""
     tail: bytes
-    """From behind it."""
+    """Bytes behind the array."""
     rest: RawObject
-    """Both, with an empty array."""
+    """The body with an empty array."""
     request: R
 
 
@@ -44,7 +44,7 @@ class Envelopes(Generic[R]):
 
     def __init__(self, caches: Caches) -> None:
         self._kept: Cache[bytes, tuple[_Envelope[R], ...]] = caches.cache("bodies", _held_bytes)
-        """By what stands before the array's name."""
+        """Envelopes by the bytes that stand before the array's name."""
 
     def find(self, body: bytes, name: str, most_values: int) -> Enveloped[R] | None:
         """None where such an envelope was not seen, or holds no array that can be read."""
@@ -61,8 +61,8 @@ class Envelopes(Generic[R]):
         return None
 
     def keep(self, source: RawObject, name: str, like: Callable[[RawObject], R]) -> None:
-        """What the request that was read of a body with these members is like: made with an empty array, so that the
-        body need not be kept."""
+        """Keep the request that was read of a body with these members, made with an empty array, so that the body need
+        not be kept."""
         body = source.text
         if len(body) >= SHORT or source.members[name].key_start != len(before := body[: body.find(_quoted(name))]):
             return

@@ -12,5 +12,6 @@ FORMATS: tuple[WireFormat, ...] = (CHAT_COMPLETIONS, MESSAGES, RESPONSES)
 
 
 def mark_of(format_: WireFormat) -> str:
-    """What sets apart what is digested and learnt in a format. The first one has none: it was there before marks."""
+    """Mark that sets apart what is digested and learnt in a format. The first one has none: it was there before
+    marks."""
     return "" if format_ is FORMATS[0] else format_.name

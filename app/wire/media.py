@@ -48,7 +48,7 @@ def _webp_pixels(head: bytes) -> tuple[int, int]:
 
 
 def _jpeg_pixels(head: bytes) -> tuple[int, int]:
-    """From the frame header, which stands behind any number of other segments."""
+    """Width and height from the frame header, which stands behind any number of other segments."""
     position = 2
     while position + 9 <= len(head) and head[position] == 0xFF:
         marker = head[position + 1]
@@ -81,7 +81,7 @@ def seconds(data: str, format_: str) -> float:
 
 
 def _decoded(text: str, start: int, limit: int) -> bytes:
-    """Up to so many first bytes of the base64 from `start`; none if it is not base64."""
+    """First bytes of the base64 from `start`, up to so many; none if it is not base64."""
     try:
         return a2b_base64(text[start : start + limit // 3 * 4])
     except ValueError:

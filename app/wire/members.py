@@ -26,18 +26,18 @@ _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 _MARKS = b",[{"
-"""What stands before a value, the outermost one aside."""
+"""Bytes that stand before a value, the outermost one aside."""
 
 
 STATUS_MEMBERS = ("context_status", "context")
-"""What is added to an answer; another Steno behind this one may have added them before."""
+"""Members added to an answer; another Steno behind this one may have added them before."""
 
 
 class Unreadable(ValueError):
     """These bytes are not what Steno can read; the provider judges them."""
 
     reason: ClassVar[Code] = Code.UNREADABLE
-    """As the answer says it, and the log."""
+    """Reason code in the answer and the log."""
 
 
 class RepeatedKey(Unreadable):
@@ -63,7 +63,7 @@ class TooManyValues(Unreadable):
 
 
 class Member(NamedTuple):
-    """Where a member's key and value stand in the object's bytes."""
+    """Places of a member's key and value in the object's bytes."""
 
     key_start: int
     start: int
@@ -91,7 +91,7 @@ class RawObject:
 
     @lazy
     def members(self) -> dict[str, Member]:
-        """Where they stand. Raises `Unreadable`."""
+        """Places of the members. Raises `Unreadable`."""
         text, members = self.text, dict[str, Member]()
         position = text.index(b"{") + 1
         while (key := _KEY.match(text, position, position + LONGEST_KEY)) is not None:
@@ -118,7 +118,7 @@ class RawObject:
 
     @property
     def _last(self) -> int:
-        """Where its last value ends, or what begins it where it has none."""
+        """Place at which its last value ends, or what begins it where it has none."""
         text = self.text
         end = text.rindex(b"}")
         return len(text[:end].rstrip(_SPACE)) if text[end - 1] in _SPACE else end
@@ -131,7 +131,7 @@ class RawObject:
         return None if raw is None else bytes(raw)
 
     def elements(self, name: str) -> Sequence[bytes]:
-        """Those of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
+        """The elements of a member that is an array, each with its own bytes. Raises `Unreadable` where it is none."""
         return split_array(self._values[name])
 
     def value(self, name: str) -> object:
@@ -290,7 +290,7 @@ def holds_more_values(body: bytes, most: int, start: int = 0, counted: int = 0) 
 
 
 def count_marks(body: bytes, start: int, stop: int) -> int:
-    """What stands before values in a part of a body, in strings too."""
+    """Count the marks before values in a part of a body, in strings too."""
     return sum(_marks(body[place : min(stop, place + BLOCK)]) for place in range(start, stop, BLOCK))
 
 

@@ -17,7 +17,7 @@ _NO_PATH = re.compile(
     r"|.*\b(url|path|route|endpoint)\b.*\b(not found|does not exist|is not supported|not supported)\b.*",
     re.IGNORECASE | re.DOTALL,
 )
-"""What servers say of a path they do not have. All else names something: a model, a deployment, an answer's id."""
+"""Answers of servers about a path they do not have. All else names something: a model, a deployment, an answer's id."""
 LONGEST_MESSAGE = 1_000
 
 

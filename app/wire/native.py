@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from app.wire.format import Headers, WireRequest
 
 MARK = "stn1."
-"""What a reference begins with; no provider's own sealed text does."""
+"""Beginning of a reference; no provider's own sealed text does."""
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|unsupported|not supported|not permitted|unexpected|no such|not allowed"
     r"|invalid value|invalid type|does not match|supported values|extra (inputs|fields)|not a valid",
@@ -32,23 +32,23 @@ class Place(Enum):
     """Where in an answer a compaction stands."""
 
     ALONE = auto()
-    """In place of it."""
+    """Instead of the provider's answer."""
     FIRST = auto()
-    """Before it. It stands for all that came; the answer is made of what it says."""
+    """Before the provider's answer. It stands for all that came; the answer is made of what it says."""
     LAST = auto()
-    """Behind it, for that too."""
+    """After the provider's answer; the compaction covers the answer too."""
 
 
 class CompactionAsk(NamedTuple):
-    """What a request asks of its provider's own compaction."""
+    """A compaction that a request asks of its provider."""
 
     place: Place
     threshold: int | None = None
     """Prompt tokens from which on it is asked for."""
     always: bool = False
-    """Whatever there is."""
+    """Whether to compact whatever there is."""
     focus: str = ""
-    """What it is to look after."""
+    """Wishes for the summary."""
 
 
 class Referred(NamedTuple):
@@ -64,7 +64,7 @@ class MadeCompaction(NamedTuple):
 
     reference: str
     text: str
-    """What a model reads in its place."""
+    """Text that a model reads in its place."""
     before: int
     """Tokens of the prompt that it stands for."""
     after: int
@@ -92,7 +92,7 @@ class NativeCompaction(Protocol):
 
     @property
     def path(self) -> bytes | None:
-        """Where nothing but a compaction is asked for."""
+        """Path at which nothing but a compaction is asked for."""
 
     def refused_in(self, status: int, refusal: bytes, path: bytes) -> bool:
         """Whether a provider says that it does not know what was asked at that path."""
@@ -117,7 +117,8 @@ class NativeCompaction(Protocol):
         """The answer in one piece that is a compaction and nothing else, to a request as it was sent to that path."""
 
     def extension(self, request: WireRequest, made: MadeCompaction | None) -> AnswerExtension:
-        """For the answer to a request that asks no more. `made`: what stands first; None where it is to stand last."""
+        """Extension of the answer to a request that asks no more. `made`: what stands first; None where it is to stand
+        last."""
 
 
 def says_unknown(status: int, refusal: bytes) -> bool:

@@ -15,7 +15,7 @@ _decode = msgspec.json.Decoder().decode
 written_alike = msgspec.json.Encoder(order="deterministic").encode
 """Equal values as equal bytes."""
 MOST_ARGUMENT_VALUES = 200_000
-"""What holds more is no call's arguments, and counts as text."""
+"""Most values of a call's arguments; what holds more counts as text."""
 LONGEST_MEANT = 1 << 20
 """Characters of arguments; longer ones count as text, too: everybody waits while so much is read or written at once."""
 

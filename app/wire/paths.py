@@ -29,19 +29,19 @@ _APIS: tuple[tuple[bytes, FormatName], ...] = (
     (b"/v1/responses", "responses"),
     (b"/v1/conversations", "responses"),
 )
-"""Where the paths of each begin."""
+"""Beginnings of the paths of each API."""
 _TELLS_MESSAGES = b"anthropic-version"
-"""Who sends this header means that API, also on a path that others have too, such as `/v1/models`."""
+"""Header whose sender means that API, also on a path that others have too, such as `/v1/models`."""
 
 COUNTS: dict[bytes, FormatName] = {b"/v1/messages/count_tokens": "messages", b"/v1/responses/input_tokens": "responses"}
-"""Where a request is posted to be counted and not to be answered."""
+"""Paths at which a request is posted to be counted and not to be answered."""
 
 
 class Uncompacted(NamedTuple):
     """Addresses that a conversation is posted to, and that pass."""
 
     name: str
-    """As the log has it."""
+    """Name in the log."""
     pattern: re.Pattern[bytes]
     reason: Code
 
@@ -64,12 +64,12 @@ WebSocket is not relayed at all."""
 
 
 def path_of(target: bytes) -> bytes:
-    """Without the query and the slashes at the end."""
+    """The path without the query and the slashes at the end."""
     return target.partition(b"?")[0].rstrip(b"/")
 
 
 def format_at(target: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> FormatName | None:
-    """Whose API a request means; None for what several have, such as embeddings and files."""
+    """The API that a request means; None for what several have, such as embeddings and files."""
     path = path_of(target)
     for beginning, name in _APIS:
         if path == beginning or path.startswith(beginning + b"/"):
@@ -78,7 +78,7 @@ def format_at(target: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> For
 
 
 def uncompacted(method: str, target: bytes) -> Uncompacted | None:
-    """What a request posts a conversation to, if that passes."""
+    """The entry of a path to which a conversation is posted, if that passes."""
     if method != "POST":
         return None
     path = target.partition(b"?")[0]
@@ -86,7 +86,7 @@ def uncompacted(method: str, target: bytes) -> Uncompacted | None:
 
 
 GOOGLE_PATH = b"/v1beta/models"
-"""Where Google lists its models."""
+"""Path at which Google lists its models."""
 
 
 def key_headers(key: bytes, speaks: frozenset[FormatName], target: bytes) -> list[tuple[bytes, bytes]]:

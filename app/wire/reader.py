@@ -20,17 +20,17 @@ from app.wire.format import Decode
 from app.wire.surrogates import told_apart
 
 MOST_NEW = 32
-"""So many messages may have come since a history was seen last: with more, each is looked up by itself."""
+"""Most messages that may have come since a history was seen last: with more, each is looked up by itself."""
 MESSAGE_BYTES = 700
-"""What a message takes beside its bytes, which are held twice: as they came, and as texts."""
+"""Size in memory of a message beside its bytes, which are held twice: as they came, and as texts."""
 LONE = b"lone surrogates"
-"""Behind the meaning of what holds such: nothing else means the same."""
+"""Ending of the meaning of what holds lone surrogates: nothing else means the same."""
 PLACE_BYTES = 80
-"""What a message's places take in a history, and in what follows from that."""
+"""Size in memory of a message's places in a history, and in what follows from that."""
 
 
 Place = tuple[int, bytes]
-"""By which a history is found: how many messages it has, and the last one."""
+"""Key of a history: the number of its messages, and the last one."""
 
 
 class _Known(Struct, frozen=True):
@@ -42,10 +42,10 @@ class _Known(Struct, frozen=True):
     size: int
     """Bytes that it holds."""
     weight: int
-    """Those that count for it: not what the one that grew out of it holds, too."""
+    """Bytes that count for it: not what the one that grew out of it holds, too."""
     place: Place
     before: Place | None = None
-    """Where the one is kept that it grew out of."""
+    """Key of the history that it grew out of."""
 
 
 NOTHING = _Known(0, (), History(), 0, 0, (0, b""))
@@ -70,10 +70,11 @@ class MessageReader:
         self._decode = decode
         self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         self._messages: WeakValueDictionary[bytes, Message] = WeakValueDictionary()
-        """Those of the histories that are held, by their bytes: most of a history that was edited was read before."""
+        """Messages of the histories that are held, by their bytes: most of a history that was edited was read
+        before."""
         self._histories: Cache[Place, _Known] = caches.cache("histories", lambda _, known: known.weight)
         self.beginnings = Beginnings(caches)
-        """Of the bodies that the messages came in: whoever reads those may use them."""
+        """Beginnings of the bodies that the messages came in: whoever reads those may use them."""
         self._lock = caches.lock  # Long histories are read in worker threads.
 
     def unread_bytes(self, raw_messages: Sequence[bytes]) -> int:
@@ -102,19 +103,19 @@ class MessageReader:
         return now.history
 
     def _used(self, known: _Known) -> _Known:
-        """It may stay longer than the one that grew out of it, and counts by itself from here on."""
+        """Count a history by itself from here on: it may stay longer than the one that grew out of it."""
         with self._lock:
             self._keep(known, known.size, known.before)
         return known
 
     def _keep(self, known: _Known, weight: int, before: Place | None = None) -> None:
-        """It may count for less than it did, or for more."""
+        """Keep a history, which may count for less than it did, or for more."""
         if known.weight != weight or known.before != before:
             known = _Known(known.length, known.raw_messages, known.history, known.size, weight, known.place, before)
         self._histories.keep(known.place, known)
 
     def _drop(self, place: Place) -> None:
-        """With the one that it grew out of: what that holds was counted here."""
+        """Drop a history with the one that it grew out of: what that holds was counted here."""
         gone = self._histories.pop(place)
         if gone is not None and gone.before is not None:
             self._drop(gone.before)
@@ -165,11 +166,11 @@ _raw = attrgetter("raw")
 
 
 def _latest_turn(messages: Sequence[Message]) -> int:
-    """Where it begins; 0 where it is the first one, or there is none."""
+    """Place at which the latest turn begins; 0 where it is the first one, or there is none."""
     return next((index for index in range(len(messages) - 1, 0, -1) if messages[index].kind is Kind.USER), 0)
 
 
 def _held_bytes(message: Message) -> int:
-    """Of its own: one character out of a thousand may make all of a text four times as large."""
+    """Bytes that it holds of its own: one character out of a thousand may make all of a text four times as large."""
     texts = sum(map(getsizeof, (*message.texts, *message.thoughts)))
     return len(message.raw) + texts + sum(getsizeof(call.arguments) for call in message.calls) + MESSAGE_BYTES

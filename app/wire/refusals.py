@@ -23,13 +23,13 @@ PATTERNS = 4
 """Version of the tables."""
 
 DEEPEST = 4
-"""How often JSON inside a string is looked into."""
+"""Depth to which JSON inside a string is looked into."""
 LONGEST_TEXT = 20_000
 """Characters of a message that are read."""
 
 
 def decoded(body: bytes) -> object:
-    """What a provider sent: parsed JSON, or the text where it is none."""
+    """The body that a provider sent: parsed JSON, or the text where it is none."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -133,7 +133,8 @@ def _said(body: object, depth: int = 0) -> _Said:
 
 
 def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
-    """What stands beside a message that says little: a word that names the error, or the sentence with the numbers."""
+    """Add what stands beside a message that says little: a word that names the error, or the sentence with the
+    numbers."""
     metadata = body.get("metadata")
     for holder in (body, metadata if isinstance(metadata, Mapping) else {}):
         reason = _word(holder.get("reason"))[:LONGEST_TEXT]
@@ -144,7 +145,7 @@ def _add_reason(said: _Said, body: Mapping[str, Any]) -> None:
 
 
 def _inner(body: Mapping[Any, Any], depth: int) -> _Said:
-    """What the first member says that says something; an `error` object goes before all."""
+    """Text of the first member that says something; an `error` object goes before all."""
     keys: Iterable[str] = _MESSAGE_KEYS
     if isinstance(body.get("error"), Mapping):
         keys = dict.fromkeys(("error", *_MESSAGE_KEYS))  # Each once: twice at every depth would be often.
@@ -191,7 +192,7 @@ _STATUSES = frozenset({400, 413, 422, 429})
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
 """Statuses that a body names where the answer itself has another one."""
 _SERVERS_PREFIX = re.compile(r"\b(?:input validation error: |invalid input argument\b)")
-"""Of every complaint of some servers, be it about the input or not."""
+"""Beginning of every complaint of some servers, be it about the input or not."""
 _REASONLESS_STATUSES = frozenset({400, 413})
 _REASONLESS = re.compile(
     r"(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"

@@ -18,7 +18,7 @@ class Placed(NamedTuple):
     own: bool = False
     """Written by us: a summary or a note."""
     summary: Summary | None = None
-    """What it is written from."""
+    """The summary from which it is written."""
 
 
 def placed(
@@ -65,11 +65,8 @@ def _placed(
 def joined(
     payload: list[Placed], is_user: Callable[[bytes], bool], join: Callable[[bytes, bytes, bool], bytes]
 ) -> list[bytes]:
-    """For a provider that refuses two user messages in a row: those that were no neighbours in the client's own history
-    become one.
-
-    `join` makes one of two; its last argument says that the first of them keeps its other members.
-    """
+    """The raw messages for a provider that refuses two user messages in a row: those that were no neighbours in the
+    client's own history become one."""
     merged: list[bytes] = []
     before: Placed | None = None
     for each in payload:

@@ -21,7 +21,7 @@ def is_repeatable(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def named_pause(headers: Iterable[tuple[bytes, bytes]], now: float) -> float | None:
-    """What the provider asks for, in seconds; None if it names nothing. `now` in Unix seconds."""
+    """The pause that the provider asks for, in seconds; None if it names nothing. `now` in Unix seconds."""
     named = dict(headers)
     for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         said = named.get(name, b"").strip()

@@ -10,13 +10,13 @@ import re
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _BOUNDARY = re.compile(rb"\n(?:\n|\r\n?)|\r\r\n?")
-"""What ends a line, and what ends the empty one behind it: `\\r\\n`, `\\n` or `\\r`, and they may be mixed."""
+"""Ends of a line, and of the empty one behind it: `\\r\\n`, `\\n` or `\\r`, and they may be mixed."""
 _MARKS = (b"\n\r", b"\r\r", b"\n\n")
-"""How each of them begins; a line feed may follow the `\\r`."""
+"""Beginnings of these ends; a line feed may follow the `\\r`."""
 LONGEST_FRAME = 8 << 20
 """Past this an incomplete frame is passed on as it is."""
 MOST_VALUES = 200_000
-"""In a frame that is decoded; a few bytes of JSON can become many objects."""
+"""Most values of a frame that is decoded; a few bytes of JSON can become many objects."""
 
 
 class FrameSplitter:
@@ -56,14 +56,14 @@ class FrameSplitter:
         return complete
 
     def flush(self) -> bytes:
-        """What is left of an incomplete frame."""
+        """The rest: an incomplete frame, or nothing."""
         held = bytes(self._held)
         self._held.clear()
         return held
 
 
 def frames_in(together: bytes) -> list[bytes]:
-    """Each for itself."""
+    """The frames one by one."""
     frames, start = [], 0
     for boundary in _BOUNDARY.finditer(together):
         frames.append(together[start : boundary.end()])
@@ -72,7 +72,7 @@ def frames_in(together: bytes) -> list[bytes]:
 
 
 def first_end(frames: bytes, start: int) -> int:
-    """Where the frame ends that begins at `start`."""
+    """End of the frame that begins at `start`."""
     if frames.find(b"\r", start, frames.find(b"\n", start)) == -1:  # Hardly any provider ends its lines so.
         place = frames.find(b"\n\n", start)
         stop = len(frames) if place == -1 else place + 2
@@ -83,7 +83,7 @@ def first_end(frames: bytes, start: int) -> int:
 
 
 def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
-    """Where the last frame ends that is complete before `stop`; `start` where none is."""
+    """End of the last frame that is complete before `stop`; `start` where none is."""
     if frames.find(b"\r", start, stop) == -1:
         place = frames.rfind(b"\n\n", start, stop)
         return start if place == -1 else place + 2
@@ -95,7 +95,7 @@ def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
 
 
 def may_tell_error(frames: bytes) -> bool:
-    """Not without the word, whatever the format."""
+    """Whether frames may tell an error: not without the word, whatever the format."""
     return b"error" in frames
 
 
@@ -105,7 +105,7 @@ def event(data: bytes, name: str | None = None) -> bytes:
 
 
 def data_of(frame: bytes) -> tuple[int, int] | None:
-    """Where the data of a frame stands, if it has exactly one data line."""
+    """Start and stop of the data of a frame, if it has exactly one data line."""
     if b"\r" in frame:
         frame = frame.replace(b"\r", b"\n")
     start = len(b"data:")

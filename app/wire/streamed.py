@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import msgspec
 
 from app.errors import UpstreamUnreadable
-from app.wire.format import LARGEST_WHOLE
+from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
 
+LARGEST_WHOLE = 16 << 20
+"""Bytes of an answer in one piece that are held, to tell something in it or to make it a stream.
+
+The longest texts of today's models take 1 MB, an answer with a picture a few.
+"""
 MOST_RAW = 1_000_000
 """Values of an answer that is taken apart but not decoded; the likelihoods of 10,000 tokens are as many."""
 IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -45,3 +53,26 @@ async def streamed(
             raise UpstreamUnreadable(f"The provider's answer is neither a stream nor a {named}.")
     if not begun and (start or not is_stream):
         yield b"".join(frames_of(bytes(start)))
+
+
+@contextmanager
+def taken_apart(named: str) -> Iterator[None]:
+    """Raises `UpstreamUnreadable` where an answer in one piece is found not to be what it should be, `named`."""
+    try:
+        yield
+    except TooManyValues as error:
+        raise UpstreamUnreadable(f"The provider's answer is no {named}: {error}.") from error
+    except Unreadable as error:
+        raise UpstreamUnreadable(f"The provider's answer is no {named}.") from error
+
+
+def read_whole(body: bytes) -> RawObject:
+    """An answer in one piece, without line ends. Raises `Unreadable`."""
+    if holds_more_values(body, MOST_RAW):
+        raise TooManyValues(f"it has over {MOST_RAW} values")
+    return RawObject(body.translate(IN_ONE_LINE))
+
+
+def written(members: Mapping[str, bytes]) -> bytes:
+    """The JSON of an object with these members."""
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in members.items()) + b"}"

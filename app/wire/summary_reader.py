@@ -1,4 +1,4 @@
-"""What a summary call was answered, out of a stream or of one piece of JSON; what its parts mean is the format's.
+"""The answer to a summary call, out of a stream or of one piece of JSON; what its parts mean is the format's.
 
 Some gateways answer in one piece what was asked for as a stream.
 """
@@ -7,68 +7,101 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
-from app.core.summary.gate import SummaryAnswer
+from app.core.summary.gate import Ending, SummaryAnswer
 from app.wire.members import holds_more_values
 from app.wire.refusals import decoded
 from app.wire.sse import MOST_VALUES, FrameSplitter
+from app.wire.usage import bill_of, read_usage, says_window_full, text_in
 
 Json = Mapping[str, Any]
 
 DONE = b"[DONE]"
 STRING_BYTES = 50
-"""What Python needs for a text beside its characters."""
+"""Bytes that Python needs for a text beside its characters."""
 WORD = re.compile(r"[A-Za-z0-9_-]{1,60}")
 """A reason to finish. It goes into a header where there is no summary because of it."""
 _SPACE = b" \t\r\n"
 
 
-class Collected(Protocol):
-    """What an answer has said so far."""
+class Collected:
+    """One answer's parts, as far as they have come. A format says what its frames mean."""
 
-    @property
-    def begun(self) -> bool: ...
+    endings: ClassVar[Mapping[str, Ending]]
+    """Endings by the reasons to finish; any other reason is `Ending.OTHER`."""
+    cut_off: ClassVar[str]
+    """The reason to finish of an answer that reached its bound."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        """Whether anything of an answer came."""
+        self.size = 0
+        """Bytes that the texts take, roughly."""
+        self.length = 0
+        """Characters of the texts."""
+        self._texts: list[str] = []
+        self._word = ""
+        """The reason to finish."""
+        self._calls = False
+        self._refused = False
+        self._usage: Any = None
+        self._named: tuple[str, str] = ("", "")
+        """Model and service tier, as the answer gives them."""
 
     @property
     def ended(self) -> bool:
         """Whether it has come to an end of its own."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that are kept of it, roughly."""
-
-    @property
-    def length(self) -> int:
-        """Characters of its text."""
+        return bool(self._word)
 
     def take(self, said: Json) -> None:
-        """What a frame says."""
+        """Take what a frame says."""
+        raise NotImplementedError
 
     def take_whole(self, said: Json) -> bool:
-        """What an answer in one piece says. Whether it is one."""
+        """Take what an answer in one piece says. False if it is none."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """`[DONE]` came."""
+        """Take that `[DONE]` came, which means nothing in most formats."""
 
-    def answer(self) -> SummaryAnswer: ...
+    def answer(self) -> SummaryAnswer:
+        """The answer out of these parts."""
+        word = "refusal" if self._refused else self._word
+        word = self.cut_off if says_window_full(word) else word
+        ending = Ending.CALLED if self._calls else self.endings.get(word, Ending.OTHER)
+        word = "" if ending is Ending.FINISHED else word
+        usage = read_usage(self._usage, self._named[0])
+        return SummaryAnswer("".join(self._texts), ending, word, usage, bill_of(self._usage, *self._named))
+
+    def _add(self, text: str) -> None:
+        if text:
+            self._texts.append(text)
+            self.length += len(text)
+            self.size += STRING_BYTES + len(text)
+
+    def _take_reason(self, reason: object) -> None:
+        self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
+
+    def _take_names(self, said: Json) -> None:
+        self._named = text_in(said, "model"), text_in(said, "service_tier")
 
 
 class SummaryReader:
-    """Chunks in, the answer out: see `AnswerReader`."""
+    """A summary call's answer: chunks in, the answer out, be it a stream or, from some gateways, one piece of JSON."""
 
     def __init__(self, collected: Collected) -> None:
         self.error: object = None
-        """The body that says what went wrong, where the provider sent an error with status 200."""
+        """The body, as parsed JSON, that says what went wrong where the provider sent an error with status 200."""
         self.error_is_first = False
-        """Nothing came before the error: in truth the request was refused."""
+        """Whether nothing came before the error: in truth the request was refused."""
         self.unreadable = False
-        """What came is no answer."""
+        """Whether what came is no answer."""
         self.done = False
-        """There is nothing more to come."""
+        """Whether there is nothing more to come."""
         self._collected = collected
         self._start: bytes | None = b""
-        """What came before the shape was known."""
+        """Bytes that came before the shape was known."""
         self._json: bytearray | None = None
         self._splitter = FrameSplitter()
         self._incomplete = 0
@@ -76,18 +109,21 @@ class SummaryReader:
 
     @property
     def answer(self) -> SummaryAnswer | None:
+        """The answer, once it has come to an end of its own."""
         return self._collected.answer() if self._collected.ended and not self._failed else None
 
     @property
     def held(self) -> int:
-        """What is kept, in bytes, roughly: reasoning, which can be long, is not."""
+        """Bytes that are kept, roughly: reasoning, which can be long, is not."""
         return self._incomplete + self._collected.size + len(self._json or b"")
 
     @property
     def length(self) -> int:
+        """Characters of the answer's text."""
         return self._collected.length
 
     def feed(self, chunk: bytes) -> None:
+        """Read the next bytes of the answer."""
         if self._start is not None:
             chunk = (self._start + chunk).lstrip(_SPACE)
             self._start = None if chunk else b""
@@ -103,6 +139,7 @@ class SummaryReader:
                 self._read_frame(frame)
 
     def end(self) -> None:
+        """Note that the answer's bytes are complete."""
         if self._json is not None:
             self._read_whole(bytes(self._json))
         elif not self.done:
@@ -142,7 +179,7 @@ class SummaryReader:
 
 
 def is_error(said: Json) -> bool:
-    """Also one that stands in what failed."""
+    """Whether JSON is an error, or holds one as a response that failed."""
     held = said.get("response")
     inside = isinstance(held, dict) and held.get("error")
     return bool(said.get("error") or inside) or said.get("type") == "error"

@@ -28,7 +28,8 @@ _ANY = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def decoded(json: bytes | msgspec.Raw, decode: Callable[[bytes | msgspec.Raw], T]) -> T:
-    """What `decode` makes of JSON, with U+FFFD in place of lone surrogates. Raises what it raises of anything else."""
+    """The result of `decode` for JSON, with U+FFFD in place of lone surrogates. Raises what it raises of anything
+    else."""
     try:
         return decode(json)
     except msgspec.DecodeError:

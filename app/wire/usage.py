@@ -23,7 +23,8 @@ COMPLETION = ("completion_tokens", "output_tokens")
 INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 CACHED_DETAILS = ("cached_tokens",)
 WRITTEN_DETAILS = ("cache_write_tokens", "cache_creation_tokens")
-"""What was written to the cache, among the details of the input: OpenAI's and OpenRouter's name, and LiteLLM's."""
+"""Names of the tokens written to the cache, among the details of the input: OpenAI's and OpenRouter's name, and
+LiteLLM's."""
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
 REASONING = ("reasoning_tokens", "thinking_tokens")
 SOUND = ("audio_tokens",)
@@ -38,23 +39,23 @@ LONGEST_REASON = 100
 LONGEST_WORD = 64
 """Characters of what an answer calls its service tier or its region."""
 TICKS = 10_000_000_000
-"""In a US dollar, as xAI counts."""
+"""Ticks in a US dollar, as xAI counts."""
 MOST_CHARGED = 1_000_000.0
 """US dollars; what is more is no bill of one call."""
 
 
 class Usage(Struct, frozen=True):
-    """What an answer said of the tokens it cost."""
+    """Tokens and price of an answer, as it gave them."""
 
     tokens: Tokens
-    """All that was said, for the ledger."""
+    """Tokens as they were given, for the ledger."""
     prompt: int | None
     """The whole prompt, where that is said clearly: nothing else is learnt from."""
     bill: Bill = UNBILLED
 
 
 def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -> Usage | None:
-    """What an answer says; None where it says nothing of its tokens.
+    """The usage in an answer; None where it says nothing of its tokens.
 
     Where the model read several prompts for one answer, none of them is the one that was sent: nothing is learnt then.
     `model`, `tier` and `searches` are what the answer says beside its usage.
@@ -72,7 +73,7 @@ def usage_of(said: object, model: str = "", tier: str = "", searches: int = 0) -
 
 
 def bill_of(usage: object, model: str = "", tier: str = "", searches: int = 0) -> Bill:
-    """What an answer says of its price, beside its tokens."""
+    """The price in an answer, beside its tokens."""
     said = usage if isinstance(usage, dict) else {}
     searched = said.get("server_tool_use")
     searches += _told(searched.get("web_search_requests")) or 0 if isinstance(searched, dict) else 0
@@ -97,8 +98,8 @@ def _word(said: object) -> str:
 
 
 def _charged(usage: Members) -> float | None:
-    """What the provider charged, in US dollars. With a key of the caller's own at another provider that is not all:
-    what that one charged is added, and where it is not said nobody knows the sum."""
+    """The provider's charge, in US dollars. With a key of the caller's own at another provider that is not all: what
+    that one charged is added, and where it is not said nobody knows the sum."""
     if (ticks := _amount(usage.get("cost_in_usd_ticks"), MOST_CHARGED * TICKS)) is not None:
         return ticks / TICKS
     cost = usage.get("cost", usage.get("estimated_cost"))
@@ -130,7 +131,7 @@ def _iterations(said: Members) -> list[Members]:
 
 
 def _sum(calls: Iterable[Tokens]) -> Tokens:
-    """Of what each reports; what none of them does is not known of all."""
+    """Sum of what each reports; a number that none of them reports is not known."""
     reported = {
         name: [n for call in calls if (n := getattr(call, name)) is not None] for name in Tokens.__annotations__
     }
@@ -143,7 +144,7 @@ def says_window_full(finish: object) -> bool:
 
 
 def read_usage(usage: object, model: str = "") -> Tokens:
-    """What the provider reported, for the ledger: nothing that it did not say, and nothing that cannot be.
+    """Tokens that the provider reported, for the ledger: nothing that it did not say, and nothing that cannot be.
 
     Beside `prompt_tokens` the cache parts of another shape are among them, unless they are more than there is room for.
     """

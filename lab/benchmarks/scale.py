@@ -34,7 +34,12 @@ from app.core.history.recognition import MOST_HEADS
 from app.core.tokens.usage import Price, Tokens
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import ConversationSeen, Lease, Store, StoreUnavailable, UsageRecord
+from app.store.chunks import read_summaries
+from app.store.conversation_rows import find_conversation, read_conversations
+from app.store.learned_windows import read_models_used
+from app.store.search import search_texts
 from app.store.tables import metadata
+from app.store.usage_records import read_records
 
 T = TypeVar("T")
 
@@ -605,11 +610,11 @@ def read_lists(world: World, number: int) -> Call:
 
     async def call(bench: Bench) -> None:
         store = bench.store
-        await bench.timed("conversations, first page", store.conversations(tenant, after=None, **page))
-        await bench.timed("conversations, a later page", store.conversations(tenant, after=own, **page))
-        await bench.timed("one conversation", store.conversation(tenant, own))
-        await bench.timed("summaries of one", store.summaries(tenant, own, after=None, **page))
-        await bench.timed("usage of one", store.usage(tenant, own, after=None, **page))
+        await bench.timed("conversations, first page", store.rest(read_conversations, tenant, after=None, **page))
+        await bench.timed("conversations, a later page", store.rest(read_conversations, tenant, after=own, **page))
+        await bench.timed("one conversation", store.rest(find_conversation, tenant, own))
+        await bench.timed("summaries of one", store.rest(read_summaries, tenant, own, after=None, **page))
+        await bench.timed("usage of one", store.rest(read_records, tenant, own, after=None, **page))
 
     return call
 
@@ -619,11 +624,14 @@ def search(world: World, number: int) -> Call:
     page: dict[str, Any] = {"among": "summaries", "limit": 20, "after": None, "order": "desc"}
 
     async def call(bench: Bench) -> None:
-        find = bench.store.search
-        await bench.timed("search, small tenant", find(small, ["zzz"], **page))
-        await bench.timed("search, largest tenant, a word that is everywhere", find(largest, ["tion"], **page))
-        await bench.timed("search, largest tenant, a word that is nowhere", find(largest, ["zzz"], **page))
-        await bench.timed("models used by the largest tenant", bench.store.models_used(largest))
+        find = bench.store.rest
+        await bench.timed("search, small tenant", find(search_texts, small, ["zzz"], **page))
+        everywhere = find(search_texts, largest, ["tion"], **page)
+        await bench.timed("search, largest tenant, a word that is everywhere", everywhere)
+        await bench.timed(
+            "search, largest tenant, a word that is nowhere", find(search_texts, largest, ["zzz"], **page)
+        )
+        await bench.timed("models used by the largest tenant", bench.store.rest(read_models_used, largest))
 
     return call
 

@@ -23,7 +23,7 @@ import httpx2
 import uvloop
 
 from app.headers.hops import new_instance
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 
 BODY = b"{" + b" " * 4_094 + b"}"
 TARGET = b"/v1/chat/completions"
@@ -78,7 +78,7 @@ def _provide(port: Any) -> None:
 
 @asynccontextmanager
 async def _own(port: int) -> AsyncIterator[Post]:
-    upstream = HttpUpstream(f"http://127.0.0.1:{port}/v1", 5, 600, 120, new_instance())
+    upstream = Upstream(f"http://127.0.0.1:{port}/v1", 5, 600, 120, new_instance())
 
     async def post() -> bytes:
         answering = await upstream.relay(upstream.head(b"POST", TARGET, HEADERS), BODY)

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import StenoError
 from app.headers.hops import new_instance
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 from app.tasks.server import RunningServer, serve
 from lab.formats.known import FORMATS, format_at
 from lab.replay.evidence import SentMessages
@@ -24,7 +24,7 @@ class Recorder:
     """Passes everything on as it is, both ways."""
 
     def __init__(self, base_url: str, count: Callable[[str], int]) -> None:
-        self._upstream = HttpUpstream(
+        self._upstream = Upstream(
             base_url, connect=10.0, first_byte=600.0, between_bytes=120.0, instance=new_instance()
         )
         self._count = count

@@ -35,16 +35,9 @@ from app.core.view.view import (
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.proxy.peeking import refusal_in
 from app.settings.sections.summary import SAID_BY_STENO
-from app.wire.format import (
-    EVENT_SHAPES,
-    BodyBounds,
-    ContextMembers,
-    EventShape,
-    Manners,
-    TooManyMessages,
-    WireFormat,
-    read_answer,
-)
+from app.wire.dialect import Manners, read_answer
+from app.wire.early import EVENT_SHAPES, EventShape
+from app.wire.format import BodyBounds, ContextMembers, TooManyMessages, WireFormat
 from app.wire.formats import FORMATS
 from app.wire.members import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
 from app.wire.reader import MessageReader

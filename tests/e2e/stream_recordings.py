@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from app.wire.format import EVENT_SHAPES
+from app.wire.early import EVENT_SHAPES
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES

@@ -290,7 +290,7 @@ def test_replicas_on_one_database_keep_one_conversation(archiving: Callable[...,
         for replica in replicas:
             post(replica.url, chat(history[:end], conversation_id="shared"))
     for replica in replicas:
-        until(lambda: not replica.services.store._writes.waiting)  # noqa: B023 - it is called at once
+        until(lambda: not replica.services.store.writes.waiting)  # noqa: B023 - it is called at once
     for replica in replicas:
         assert [json.loads(message["sent"]) for message in kept(replica, "sk-test", "shared")] == history
 
@@ -384,12 +384,12 @@ def test_requests_are_answered_while_the_database_is_away_and_messages_are_kept_
     steno = archiving(url=gate.url, timeout_seconds=0.25)
     history = turns(8, 20)
     post(steno.url, chat(history[:3], conversation_id="outage"))
-    until(lambda: not steno.services.store._writes.waiting)
+    until(lambda: not steno.services.store.writes.waiting)
     gate.inject("refuse")
     for end in range(5, len(history) + 1, 2):
         assert post(steno.url, chat(history[:end], conversation_id="outage")).status == 200
     assert get(steno.url, "/context/conversations/outage/messages").status == 503
     gate.heal()
-    until(lambda: not steno.services.store._writes.waiting)
+    until(lambda: not steno.services.store.writes.waiting)
     until(lambda: get(steno.url, "/context/conversations/outage/messages").status == 200)
     assert [json.loads(message["sent"]) for message in kept(steno, "sk-test", "outage")] == history

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from app import main
@@ -35,13 +35,9 @@ SAID = "The customer asked about orders ORD-0001 to ORD-0015, and each was answe
 WIDE = 200_000
 
 
-class KeptElsewhere(ChatRequest, frozen=True):
-    hands_off: ClassVar[Reason] = Reason(Code.SERVER_STATE)  # type: ignore[assignment]
-
-
 class OtherSummaries(ChatSummaries):
     target = MESSAGES.encode()
-    headers: Headers = (VERSION,)
+    headers = (VERSION,)
 
 
 class OtherFormat(ChatCompletions):
@@ -51,11 +47,9 @@ class OtherFormat(ChatCompletions):
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
         request = super().read(body, bounds, beginnings)
-        if "thread" not in request.source:
-            return request
-        return KeptElsewhere(**asdict(request))
+        return replace(request, hands_off=Reason(Code.SERVER_STATE)) if "thread" in request.source else request
 
-    def window_asked(self, headers: Headers) -> int | None:  # type: ignore[override]
+    def window_asked(self, headers: Headers) -> int | None:
         return WIDE if (b"anthropic-beta", b"wide") in headers else None
 
 

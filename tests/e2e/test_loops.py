@@ -8,7 +8,6 @@ import httpx2
 import pytest
 
 from app.providers.transport.pool import Pool
-from app.providers.upstream import HttpUpstream
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history
@@ -20,7 +19,6 @@ from tests.e2e.scripted import ScriptedProvider
 def lead(steno: Steno, to: str) -> None:
     """Its address is only known once it runs, so settings could not name it."""
     upstream = steno.services.providers.default.upstream
-    assert isinstance(upstream, HttpUpstream)
     upstream._base = httpx2.URL(f"{to}/v1")
     upstream._pool = Pool(upstream._base, upstream._timeouts)
 

@@ -13,7 +13,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from app.wire.format import EVENT_SHAPES, EventShape
+from app.wire.early import EVENT_SHAPES, EventShape
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.compactions import statuses
 from tests.e2e.histories import long_history

@@ -165,7 +165,7 @@ def _stored(url: str) -> tuple[int, list[int]]:
 @contextmanager
 def taken(served: Steno) -> Iterator[None]:
     """Every connection of its pool is in use meanwhile."""
-    database, writing = served.services.store._database, served.services.store._writes._task
+    database, writing = served.services.store._database, served.services.store.writes._task
     assert writing is not None
     loop, released, held = writing.get_loop(), asyncio.Event(), threading.Event()
 

@@ -17,7 +17,7 @@ TALKS, TURNS = 20, 5
 def flush(replica: Steno) -> None:
     """As it does five times a second, whatever this machine is busy with."""
     store = replica.services.store
-    task = store._writes._task
+    task = store.writes._task
     assert task is not None
     asyncio.run_coroutine_threadsafe(store.flush(), task.get_loop()).result(60)
 

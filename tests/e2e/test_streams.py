@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from app.errors import UpstreamUnreachable
-from app.wire.format import EVENT_SHAPES
+from app.wire.early import EVENT_SHAPES
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
 from tests.e2e.raw import arrival, connected, curl, pieces, post, read_until, request_bytes, timed_body

@@ -21,7 +21,7 @@ from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_req
 from app.core.tokens.usage import Tokens
 from app.headers.hops import new_instance
 from app.headers.relayed import for_summary
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 from app.tasks.server import RunningServer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.usage import read_usage
@@ -77,7 +77,7 @@ async def routed(
     *servers: Any, between_bytes: float = 5.0, model: str = "gpt-4o", headers: Any = HEADERS
 ) -> AsyncIterator[list[Route]]:
     """One route for each server."""
-    upstreams = [HttpUpstream(f"{server.url}/v1", 5.0, 30.0, between_bytes, new_instance()) for server in servers]
+    upstreams = [Upstream(f"{server.url}/v1", 5.0, 30.0, between_bytes, new_instance()) for server in servers]
     try:
         dialect = CHAT_COMPLETIONS.summaries
         yield [

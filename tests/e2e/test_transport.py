@@ -22,10 +22,10 @@ from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut, Upstr
 from app.headers.hops import new_instance
 from app.providers.transport import connection as connections
 from app.providers.transport import dialling, pool
-from app.providers.upstream import HttpUpstream, UpstreamAnswer
+from app.providers.upstream import Upstream, UpstreamAnswer
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, closed_port, open_stream_head, stream_head
 
-Story = Callable[[HttpUpstream], Awaitable[None]]
+Story = Callable[[Upstream], Awaitable[None]]
 Tell = Callable[..., None]
 LARGE = 4 << 20
 
@@ -36,7 +36,7 @@ def tell(request: pytest.FixtureRequest) -> Tell:
 
     def run(url: str, story: Story, first_byte: float = 5.0, between_bytes: float = 5.0, connect: float = 5.0) -> None:
         async def told() -> None:
-            upstream = HttpUpstream(f"{url}/v1", connect, first_byte, between_bytes, new_instance())
+            upstream = Upstream(f"{url}/v1", connect, first_byte, between_bytes, new_instance())
             try:
                 await story(upstream)
             finally:
@@ -51,7 +51,7 @@ def tell(request: pytest.FixtureRequest) -> Tell:
     return run
 
 
-async def post(upstream: HttpUpstream, content: bytes | AsyncIterator[bytes] = b"{}") -> UpstreamAnswer:
+async def post(upstream: Upstream, content: bytes | AsyncIterator[bytes] = b"{}") -> UpstreamAnswer:
     return await upstream.relay(upstream.head(b"POST", b"/v1/x", [(b"accept", b"*/*")]), content)
 
 
@@ -76,7 +76,7 @@ async def arriving(*pieces: bytes | float) -> AsyncIterator[bytes]:
 
 
 def test_one_connection_serves_one_request_after_the_other(scripted: ScriptedProvider, tell: Tell) -> None:
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         for _ in range(5):
             assert await body_of(await post(upstream)) == b"{}"
 
@@ -96,7 +96,7 @@ def test_one_connection_serves_one_request_after_the_other(scripted: ScriptedPro
 def test_a_connection_that_is_spoilt_is_not_used_again(scripted: ScriptedProvider, tell: Tell, spoilt: bytes) -> None:
     scripted.then(spoilt)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         for _ in range(2):
             assert await body_of(await post(upstream)) == b"{}"
 
@@ -112,7 +112,7 @@ def test_a_length_that_is_said_again_is_one_length(scripted: ScriptedProvider, t
     for place in places:
         scripted.then(given[:place], 0.005, given[place:])
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         for _ in places:
             answering = await post(upstream)
             assert [value for name, value in answering.headers if name == b"content-length"] == [b"2"]
@@ -127,7 +127,7 @@ def test_a_length_that_is_said_again_is_one_length(scripted: ScriptedProvider, t
 def test_an_answer_with_two_lengths_is_none(scripted: ScriptedProvider, tell: Tell, other: bytes) -> None:
     scripted.then(answer(b"{}", other))
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         with pytest.raises(UpstreamDisconnected) as raised:
             await post(upstream)
         assert raised.value.status == 502
@@ -138,7 +138,7 @@ def test_an_answer_with_two_lengths_is_none(scripted: ScriptedProvider, tell: Te
 def test_what_comes_while_nobody_asks_is_nobodys_answer(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(answer(), 0.1, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nevil!")
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         assert await body_of(await post(upstream)) == b"{}"
         await soon(lambda: not upstream._pool._idle)
         assert await body_of(await post(upstream)) == b"{}"
@@ -150,7 +150,7 @@ def test_what_comes_while_nobody_asks_is_nobodys_answer(scripted: ScriptedProvid
 def test_an_idle_connection_that_the_provider_closes_is_forgotten(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(answer(), 0.05, "close")
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
         assert upstream._pool._idle
         await soon(lambda: not upstream._pool._all)
@@ -163,7 +163,7 @@ def test_a_body_that_is_sent_once_does_not_go_to_a_connection_that_was_closed_ju
 ) -> None:
     scripted.then(answer(), 0.05, "close")
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
         time.sleep(0.2)  # noqa: ASYNC251 - so that the loop has not seen it yet
         assert upstream._pool._idle
@@ -175,7 +175,7 @@ def test_a_body_that_is_sent_once_does_not_go_to_a_connection_that_was_closed_ju
 def test_an_idle_connection_expires(scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.05)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
         assert upstream._pool._idle
         await soon(lambda: not upstream._pool._all)
@@ -190,7 +190,7 @@ def test_only_so_many_connections_stay_idle_for_long(
     monkeypatch.setattr(pool, "SURPLUS_SECONDS", 0.2)
     scripted.default = (0.1, answer())
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         async def one() -> None:
             await body_of(await post(upstream))
 
@@ -208,7 +208,7 @@ def test_a_request_is_repeated_once_where_an_idle_connection_turns_out_closed(
 ) -> None:
     scripted.then(answer()).then(end).then(answer(b"again"))
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
         assert await body_of(await post(upstream)) == b"again"
 
@@ -222,10 +222,10 @@ def test_a_request_is_repeated_once_where_an_idle_connection_turns_out_closed(
 def test_a_request_that_changes_nothing_is_repeated_once_wherever_its_connection_is_closed(
     scripted: ScriptedProvider, tell: Tell, method: bytes, used: bool, steps: Any
 ) -> None:
-    async def get(upstream: HttpUpstream) -> UpstreamAnswer:
+    async def get(upstream: Upstream) -> UpstreamAnswer:
         return await upstream.relay(upstream.head(method, b"/v1/models", []), b"")
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         if used:
             scripted.then(answer())
             await body_of(await post(upstream))
@@ -256,7 +256,7 @@ def test_otherwise_no_request_is_repeated(
         scripted.then(answer())
     scripted.then(*steps)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         if not fresh:
             await body_of(await post(upstream))
         with pytest.raises(UpstreamDisconnected, match="before it answered"):
@@ -283,7 +283,7 @@ def test_what_arrived_is_handed_over_before_the_news_that_no_more_comes(
 ) -> None:
     scripted.then(*steps)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         answering, came, raised = await post(upstream), b"", None
         try:
             async for chunk in answering.chunks():
@@ -299,7 +299,7 @@ def test_what_arrived_is_handed_over_before_the_news_that_no_more_comes(
 def test_silence_before_the_answer_takes_as_long_as_is_allowed(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(0.3, answer()).then("hang")
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         assert await body_of(await post(upstream)) == b"{}"
         with pytest.raises(UpstreamTimedOut, match="accepted the request"):
             await post(upstream)
@@ -311,7 +311,7 @@ def test_a_reader_may_take_his_time(scripted: ScriptedProvider, tell: Tell) -> N
     """And the provider meanwhile: it is only waited for where somebody reads."""
     scripted.then(stream_head(), 0.05, chunked(b"a"), 0.4, chunked(b"b"), LAST_CHUNK)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         answering = await post(upstream)
         assert await anext(answering.chunks()) == b"a"
         await asyncio.sleep(0.7)
@@ -324,7 +324,7 @@ def test_no_more_is_taken_than_is_read(scripted: ScriptedProvider, tell: Tell) -
     body = bytes(64 << 20)
     scripted.then(answer(body))
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         answering = await post(upstream)
         await asyncio.sleep(0.3)
         taken = scripted.sent
@@ -339,7 +339,7 @@ def test_small_chunks_that_wait_are_handed_over_together_and_others_have_their_t
 ) -> None:
     scripted.then(stream_head(), chunked(b"x") * 300_000 + LAST_CHUNK)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         turns = 0
 
         async def count() -> None:
@@ -363,7 +363,7 @@ def test_small_chunks_that_wait_are_handed_over_together_and_others_have_their_t
 def test_a_body_goes_up_as_it_arrives(scripted: ScriptedProvider, tell: Tell, declared: bool) -> None:
     pieces = [bytes([number]) * (200 << 10) for number in range(20)]
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         headers = [(b"content-length", b"%d" % (20 * (200 << 10)))] if declared else []
         answering = await upstream.relay(upstream.head(b"PUT", b"/v1/x", headers), arriving(*pieces, 0.0, b""))
         assert await body_of(answering) == b"{}"
@@ -379,7 +379,7 @@ def test_a_body_that_arrives_slowly_may_take_longer_than_a_connection_may_be_idl
 ) -> None:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 0.2)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
         assert upstream._pool._idle
         assert await body_of(await post(upstream, arriving(b"slow", 0.5, b"ly"))) == b"{}"
@@ -393,7 +393,7 @@ def test_a_body_that_arrives_slowly_may_take_longer_than_a_connection_may_be_idl
 def test_a_body_of_another_length_than_was_said_breaks_off(
     scripted: ScriptedProvider, tell: Tell, length: bytes
 ) -> None:
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         with pytest.raises(UpstreamDisconnected):
             await upstream.relay(upstream.head(b"PUT", b"/v1/x", [(b"content-length", length)]), arriving(b"ab", b"cd"))
 
@@ -425,7 +425,7 @@ def served(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 @pytest.mark.parametrize("pause", [0.0, 0.02], ids=["at once", "soon"])
 def test_a_provider_that_hangs_up_at_once_is_not_waited_for(tell: Tell, pause: float) -> None:
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         for _ in range(20):
             with pytest.raises(UpstreamDisconnected):
                 await post(upstream)
@@ -451,7 +451,7 @@ def test_a_refusal_that_comes_before_the_request_is_sent_is_the_answer(tell: Tel
             caller.shutdown(socket.SHUT_WR)
         left.wait(5)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         content = bytes(64 << 20) if whole else arriving(*[bytes(1 << 20)] * 64)
         answering = await post(upstream, content)
         assert (answering.status, await body_of(answering)) == (413, b"no")
@@ -470,7 +470,7 @@ def test_a_request_that_is_refused_half_way_is_never_ended_by_the_next_one(tell:
         caller.sendall(TOO_LARGE)
         left.wait(5)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         answering = await post(upstream, arriving(b"a", 0.1, b"b"))
         assert await body_of(answering) == b"no"
         assert not upstream._pool._all
@@ -484,7 +484,7 @@ def test_a_request_that_is_refused_half_way_is_never_ended_by_the_next_one(tell:
 def test_a_provider_that_takes_no_more_of_a_request_is_given_up(tell: Tell, whole: bool) -> None:
     left = threading.Event()
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         content = bytes(64 << 20) if whole else arriving(*[bytes(1 << 20)] * 64)
         with pytest.raises(UpstreamTimedOut):
             await post(upstream, content)
@@ -500,7 +500,7 @@ def test_a_provider_that_takes_no_more_of_a_request_is_given_up(tell: Tell, whol
 def test_an_answer_that_is_given_up_closes_its_connection(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(stream_head(), chunked(b"a"), "hang").then(answer())
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         answering = await post(upstream)
         assert await anext(answering.chunks()) == b"a"
         await answering.close()
@@ -519,7 +519,7 @@ def test_an_answer_that_is_given_up_closes_its_connection(scripted: ScriptedProv
 def test_a_caller_that_is_cancelled_leaves_no_connection(scripted: ScriptedProvider, tell: Tell, steps: Any) -> None:
     scripted.then(*steps).then(stream_head(), "hang")
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         relaying = asyncio.create_task(post(upstream))
         await soon(lambda: bool(scripted.requests))
         relaying.cancel()
@@ -540,7 +540,7 @@ def test_a_caller_that_is_cancelled_leaves_no_connection(scripted: ScriptedProvi
 def test_a_caller_that_is_cancelled_at_any_turn_of_the_loop_leaves_nothing(
     scripted: ScriptedProvider, tell: Tell
 ) -> None:
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         async def whole(content: Any) -> None:
             answering = await post(upstream, content)
             try:
@@ -567,7 +567,7 @@ def test_a_source_that_fails_breaks_the_request_off(scripted: ScriptedProvider, 
         yield b"a"
         raise LookupError
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         with pytest.raises(LookupError):
             await upstream.relay(upstream.head(b"POST", b"/v1/x", [(b"content-length", b"5")]), failing())
         await soon(lambda: scripted.unfinished == 1)
@@ -578,7 +578,7 @@ def test_a_source_that_fails_breaks_the_request_off(scripted: ScriptedProvider, 
 def test_closing_ends_what_is_going_on(scripted: ScriptedProvider, tell: Tell) -> None:
     scripted.then(stream_head(), chunked(b"a"), "hang")
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         answering = await post(upstream)
         await upstream.close()
         with pytest.raises(UpstreamDisconnected):
@@ -590,7 +590,7 @@ def test_closing_ends_what_is_going_on(scripted: ScriptedProvider, tell: Tell) -
 
 
 def test_a_host_that_is_not_there_is_unreachable(tell: Tell) -> None:
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         with pytest.raises(UpstreamUnreachable, match="No connection to the provider at"):
             await post(upstream)
 
@@ -603,7 +603,7 @@ def test_a_host_that_is_not_there_is_unreachable(tell: Tell) -> None:
 def test_a_host_that_does_not_answer_is_unreachable_in_time(tell: Tell) -> None:
     """Nor does it where TLS is not spoken."""
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         with pytest.raises(UpstreamUnreachable):
             await post(upstream)
 
@@ -689,7 +689,7 @@ def test_tls_names_the_host_and_speaks_http_1(
     monkeypatch.setattr(pool, "trust", lambda: context)
     seen: list[Any] = []
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         assert await body_of(await post(upstream, bytes(LARGE + 2))) == bytes(LARGE)
 
     with over_tls(authority, seen) as port:
@@ -704,7 +704,7 @@ def test_an_authority_that_is_not_the_systems_is_not_trusted_whatever_the_enviro
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "c"))
     seen: list[Any] = []
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         with pytest.raises(UpstreamUnreachable):
             await post(upstream)
 
@@ -719,7 +719,7 @@ def test_a_certificate_for_another_host_is_not_trusted(
     context = ssl.create_default_context(cafile=str(authority / "c"))
     monkeypatch.setattr(pool, "trust", lambda: context)
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         with pytest.raises(UpstreamUnreachable):
             await post(upstream)
 
@@ -730,7 +730,7 @@ def test_a_certificate_for_another_host_is_not_trusted(
 def test_plain_http_makes_no_trust(scripted: ScriptedProvider, tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "trust", lambda: pytest.fail("Nobody is to be trusted."))
 
-    async def story(upstream: HttpUpstream) -> None:
+    async def story(upstream: Upstream) -> None:
         await body_of(await post(upstream))
 
     tell(scripted.url, story)

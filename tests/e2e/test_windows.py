@@ -194,7 +194,7 @@ def test_a_window_of_no_plausible_size_is_not_believed_and_harms_nobody(
     answered = get(running.url, "/context/conversations", b"authorization: Bearer sk-test")
     assert answered.status == 200
     assert {conversation["model"] for conversation in answered.json["data"]} == {"m", "odd"}
-    assert running.services.store.dropped == 0
+    assert running.services.store.writes.dropped == 0
 
 
 def test_the_list_of_windows_is_paged(steno: StartSteno) -> None:

@@ -82,7 +82,7 @@ class Scene:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        writing = self.steno.services.store._writes._task
+        writing = self.steno.services.store.writes._task
         assert writing is not None
         return writing.get_loop()
 

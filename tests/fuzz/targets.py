@@ -36,7 +36,7 @@ from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import OWN_MEMBERS, ChatRequest, read_request
+from app.wire.chat_completions.request import ChatRequest, read_request
 from app.wire.chat_completions.summaries import CompletionReader
 from app.wire.members import RawObject, Unreadable
 from app.wire.provider_errors import error_body
@@ -156,14 +156,18 @@ def _check_request(data: bytes) -> None:
     _ = list(request.names), request.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
     request.echoed_in("at most 128000 tokens", 128_000)
     request.declarations()
-    if not any(name in request.source for name in OWN_MEMBERS):
+    if not any(name in request.source for name in ChatRequest.OWN_MEMBERS):
         assert request.untouched == data
     for ask_usage in (False, True):
         sent = request.with_messages(request.raw_messages, ask_usage)
         if known is not None:
             theirs = _by_json(sent)
             assert theirs is not None
-            assert all(theirs[name] == known[name] for name in known if name not in (*OWN_MEMBERS, "stream_options"))
+            assert all(
+                theirs[name] == known[name]
+                for name in known
+                if name not in (*ChatRequest.OWN_MEMBERS, "stream_options")
+            )
     _decide(request)
     try:
         messages = MessageReader(IDENTITY, read_message, ("a+b",)).read(request.raw_messages)

@@ -19,6 +19,9 @@ from tests.histories.wires import Asked, Json, Said
 MARK = re.compile(r"\b(?:mk\d+x\d+z|w\d+)\b")
 OVER_THE_WINDOW = re.compile(r"context length|context window|prompt is too long|exceed context limit")
 CLEARED = "[Old tool result content cleared]"
+FULL_SHARE = 0.6
+"""Share of what the prompt may take, as the provider counts, over which what a turn began with may have given way:
+Steno's estimate of a model that it has learnt nothing about may be half as much again."""
 BOUND = "is bound to a different conversation"
 
 
@@ -76,7 +79,9 @@ class Judge:
         texts = [*texts_in(payload)]
         history = [said.element for said in asked.history]
         self.compacted += elements != history
-        yield from self._own_words(asked, elements, texts)
+        room = self.traits.window - (self.traits.output if self.traits.counts_answer else 0)
+        is_full = (taken[-1].prompt_tokens or 0) > FULL_SHARE * room
+        yield from self._own_words(asked, elements, texts, is_full)
         yield from self._laundered(texts, history)
         yield from self._lost(asked, taken[-1], texts)
 
@@ -95,11 +100,13 @@ class Judge:
         else:
             yield "refused", said
 
-    def _own_words(self, asked: Asked, elements: Sequence[Json], texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    def _own_words(
+        self, asked: Asked, elements: Sequence[Json], texts: Sequence[str], is_full: bool
+    ) -> Iterator[tuple[str, str]]:
         own, task = without_halves(asked.question), without_halves(asked.task)
         if own not in texts:
             yield "question", f"The newest words of the user's own are not verbatim in the payload: {own[:90]!r}"
-        if task != own and task not in texts:
+        if task != own and task not in texts and not is_full:
             yield "task", f"What the turn began with is not verbatim in the payload: {task[:90]!r}"
         for block in asked.blocks:
             if not any(block in text for text in texts):

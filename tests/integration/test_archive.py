@@ -13,7 +13,9 @@ from sqlalchemy import event, update
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, UnknownCursor, archive, message_rows, words_in
-from app.store.conversation_rows import write_conversations
+from app.store.conversation_rows import find_conversation, write_conversations
+from app.store.message_rows import find_history, find_questions, read_messages, read_stretch
+from app.store.search import search_texts
 from app.store.tables import conversations, message_words, messages
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, put, seen, show, strand
 from tests.integration.test_retention import DAY, DAYS, age, count, used
@@ -26,7 +28,7 @@ async def kept(
 ) -> list[str]:
     """What was said, in the order in which the archive has it."""
     asked = {"after": None, "order": "asc", **page}
-    found = await store.messages(tenant, conversation_id, limit=limit, **asked)
+    found = await store.rest(read_messages, tenant, conversation_id, limit=limit, **asked)
     return [text_of(message.sent) for message in found.page.data]
 
 
@@ -35,13 +37,13 @@ def text_of(sent: str) -> str:
 
 
 async def latest(store: Store) -> list[str]:
-    found = await store.messages(TENANT, "c1", limit=100, after=None, order="asc")
+    found = await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")
     return [text_of(message.sent) for message in found.page.data if message.id in found.latest]
 
 
 async def found(store: Store, *asked: str, among: Any = "messages", tenant: str = TENANT, **page: Any) -> list[str]:
     wanted = {"limit": 100, "after": None, "order": "desc", **page}
-    hits = await store.search(tenant, words_in(" ".join(asked)), among, **wanted)
+    hits = await store.rest(search_texts, tenant, words_in(" ".join(asked)), among, **wanted)
     return [text_of(hit.sent) if hasattr(hit, "sent") else hit.text for hit in hits.data]
 
 
@@ -63,7 +65,7 @@ async def test_a_history_that_is_sent_again_adds_what_is_new(store: Store) -> No
     for length in range(1, 10, 2):
         show(store, *TALK[:length], request_id=f"r{length}")
         await store.flush()
-    page = (await store.messages(TENANT, "c1", limit=100, after=None, order="asc")).page
+    page = (await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")).page
     assert [text_of(message.sent) for message in page.data] == TALK
     assert [message.position for message in page.data] == list(range(9))
     assert [message.request_id for message in page.data] == ["r1", "r3", "r3", "r5", "r5", "r7", "r7", "r9", "r9"]
@@ -123,7 +125,7 @@ async def test_a_message_is_stored_after_the_one_it_follows_whatever_waits(
     show(store, *many)
     await store.flush()
     assert await kept(store) == many
-    assert store.dropped_messages == 0
+    assert store.writes.dropped_messages == 0
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
@@ -163,7 +165,7 @@ async def test_replicas_that_see_the_same_requests_store_each_message_once(
         await asyncio.gather(*(replica.flush() for replica in replicas))
     for name in ("c1", "c2", "c3"):
         assert await kept(replicas[0], name) == [f"m{place}" for place in range(57)]
-    assert sum(replica.dropped_messages for replica in replicas) == 0
+    assert sum(replica.writes.dropped_messages for replica in replicas) == 0
 
 
 async def test_what_another_replica_deleted_does_not_come_back_in_parts(open_store: OpenStore, shared_url: str) -> None:
@@ -178,7 +180,7 @@ async def test_what_another_replica_deleted_does_not_come_back_in_parts(open_sto
     with capture_logs() as log:
         await here.flush()
     assert [line["reason"] for line in log if line["event"] == "messages not archived"]
-    assert (await kept(here), here.dropped_messages) == ([], 2)
+    assert (await kept(here), here.writes.dropped_messages) == ([], 2)
     show(here, *TALK)
     await here.flush()
     assert await kept(here) == TALK
@@ -196,7 +198,7 @@ async def test_a_flush_and_a_deletion_at_once_leave_all_or_nothing(open_store: O
         await asyncio.gather(here.flush(), there.delete_conversation(TENANT, name))
         left = await kept(here, name)
         assert left == TALK[: len(left)]
-        gone = await there.conversation(TENANT, name) is None
+        gone = await there.rest(find_conversation, TENANT, name) is None
         assert not gone or left == []
 
 
@@ -211,7 +213,7 @@ async def test_what_waits_is_bounded_and_what_is_dropped_is_counted_and_told(
     with capture_logs() as log:
         for length in (5, 7, 9):
             show(store, *TALK[:length])
-    assert store.dropped_messages > 0
+    assert store.writes.dropped_messages > 0
     assert [line["event"] for line in log] == ["messages not archived"]
     await store.flush()
     assert await kept(store) == TALK[:3]
@@ -228,7 +230,7 @@ async def test_messages_wait_for_a_database_that_is_away(open_store: OpenStore, 
     show(store, *TALK)
     await store.start()
     await store.flush()
-    assert (await kept(store), store.dropped_messages) == (TALK, 0)
+    assert (await kept(store), store.writes.dropped_messages) == (TALK, 0)
 
 
 async def test_a_flush_that_failed_half_way_is_done_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +249,7 @@ async def test_a_flush_that_failed_half_way_is_done_again(store: Store, monkeypa
     with pytest.raises(StoreUnavailable):
         await store.flush()
     await store.flush()
-    assert (await kept(store), store.dropped_messages) == (TALK, 0)
+    assert (await kept(store), store.writes.dropped_messages) == (TALK, 0)
 
 
 async def test_what_is_recorded_in_the_middle_of_a_flush_waits_for_the_next_one(
@@ -265,7 +267,7 @@ async def test_what_is_recorded_in_the_middle_of_a_flush_waits_for_the_next_one(
     show(store, *TALK)
     await store.flush()
     await store.flush()
-    assert (await kept(store), await kept(store, "another"), store.dropped_messages) == (TALK, TALK, 0)
+    assert (await kept(store), await kept(store, "another"), store.writes.dropped_messages) == (TALK, TALK, 0)
 
 
 async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str) -> None:
@@ -283,7 +285,7 @@ async def test_a_message_is_not_kept_without_its_conversation(store: Store) -> N
     store.record_messages(strand(*TALK))
     await store.flush()
     assert await count(store, messages) == [0]
-    assert store.dropped_messages == len(TALK)
+    assert store.writes.dropped_messages == len(TALK)
 
 
 # Pages
@@ -291,12 +293,12 @@ async def test_a_message_is_not_kept_without_its_conversation(store: Store) -> N
 
 async def test_pages_join_in_both_orders(store: Store) -> None:
     show(store, *TALK)
-    whole = (await store.messages(TENANT, "c1", limit=100, after=None, order="asc")).page
+    whole = (await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")).page
     for order, all_of_it in (("asc", TALK), ("desc", TALK[::-1])):
         joined: list[str] = []
         after = None
         while True:
-            page = (await store.messages(TENANT, "c1", limit=2, after=after, order=order)).page  # type: ignore[arg-type]
+            page = (await store.rest(read_messages, TENANT, "c1", limit=2, after=after, order=order)).page  # type: ignore[arg-type]
             joined += [text_of(message.sent) for message in page.data]
             after = page.last_id
             if not page.has_more:
@@ -312,7 +314,7 @@ async def test_a_page_of_large_messages_is_cut_and_says_so(store: Store, monkeyp
     show(store, "a" * 90, "b" * 50, "c" * 40, "d" * 500)
     pages, after = [], None
     for _ in range(4):
-        page = (await store.messages(TENANT, "c1", limit=100, after=after, order="asc")).page
+        page = (await store.rest(read_messages, TENANT, "c1", limit=100, after=after, order="asc")).page
         pages.append(([text_of(message.sent)[0] for message in page.data], page.has_more))
         after = page.last_id
         if not page.has_more:
@@ -323,7 +325,7 @@ async def test_a_page_of_large_messages_is_cut_and_says_so(store: Store, monkeyp
 async def test_only_what_the_latest_request_held_counts_as_its_history(store: Store) -> None:
     show(store, *TALK)
     show(store, *TALK[:3])
-    page = await store.messages(TENANT, "c1", limit=2, after=None, order="desc")
+    page = await store.rest(read_messages, TENANT, "c1", limit=2, after=None, order="desc")
     assert page.latest == frozenset()
     assert await latest(store) == TALK[:3]
 
@@ -331,12 +333,12 @@ async def test_only_what_the_latest_request_held_counts_as_its_history(store: St
 async def test_the_history_of_the_latest_request_is_read_by_its_positions(store: Store) -> None:
     show(store, *TALK)
     show(store, *TALK[:4], "another end", "and an answer")
-    whole = await store.history_between(TENANT, "c1", 0, 100)
+    whole = await store.rest(read_stretch, TENANT, "c1", 0, 100)
     assert [text_of(message.sent) for message in whole] == [*TALK[:4], "another end", "and an answer"]
-    some = await store.history_between(TENANT, "c1", 3, 4)
+    some = await store.rest(read_stretch, TENANT, "c1", 3, 4)
     assert [(message.position, text_of(message.sent)) for message in some] == [(3, TALK[3]), (4, "another end")]
-    assert await store.history_between(STRANGER, "c1", 0, 100) == []
-    assert await store.history_between(TENANT, "c1", 50, 60) == []
+    assert await store.rest(read_stretch, STRANGER, "c1", 0, 100) == []
+    assert await store.rest(read_stretch, TENANT, "c1", 50, 60) == []
 
 
 async def test_of_leading_instructions_those_that_came_last_are_read(store: Store) -> None:
@@ -345,15 +347,15 @@ async def test_of_leading_instructions_those_that_came_last_are_read(store: Stor
         store.record_messages(replace(strand(*texts), first=-2))
         await store.flush()
         await asyncio.sleep(0.002)  # The database's clock has to move on.
-    found = await store.history_between(TENANT, "c1", -2, 0)
+    found = await store.rest(read_stretch, TENANT, "c1", -2, 0)
     assert [text_of(message.sent) for message in found] == ["be brief", "be quick", TALK[0]]
-    assert [text_of(message.sent) for message in await store.history_between(TENANT, "c1", -1, -1)] == ["be quick"]
+    assert [text_of(message.sent) for message in await store.rest(read_stretch, TENANT, "c1", -1, -1)] == ["be quick"]
 
 
 async def test_a_history_of_large_messages_is_cut(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_rows, "MOST_PAGE_CHARACTERS", 60)
     show(store, *TALK[:4])
-    assert len(await store.history_between(TENANT, "c1", 0, 3)) == 2
+    assert len(await store.rest(read_stretch, TENANT, "c1", 0, 3)) == 2
 
 
 async def test_the_latest_history_is_read_with_its_instructions_and_without_other_branches(store: Store) -> None:
@@ -363,35 +365,35 @@ async def test_the_latest_history_is_read_with_its_instructions_and_without_othe
     for leading in (strand("old rules"), rules):
         store.record_messages(replace(leading, first=-len(leading.messages)))
     await store.flush()
-    found = await store.history(TENANT, "c1", 100, 10_000)
+    found = await store.rest(find_history, TENANT, "c1", 100, 10_000)
     assert found is not None
     told = ["the first rules", "and more", *TALK[:2], "another question"]
     assert [text_of(sent) for sent in found.sent] == told
     [last] = [message for message in (await kept_messages(store)) if text_of(message.sent) == "another question"]
     assert (found.format, found.last_id) == ("chat_completions", last.id)
-    assert await store.history(TENANT, "c1", 5, 10_000) == found
-    assert await store.history(TENANT, "c1", 4, 10_000) is None
-    assert await store.history(TENANT, "c1", 5, 60) is None
-    assert await store.history(TENANT, "none", 5, 10_000) is None
-    assert await store.history(STRANGER, "c1", 5, 10_000) is None
+    assert await store.rest(find_history, TENANT, "c1", 5, 10_000) == found
+    assert await store.rest(find_history, TENANT, "c1", 4, 10_000) is None
+    assert await store.rest(find_history, TENANT, "c1", 5, 60) is None
+    assert await store.rest(find_history, TENANT, "none", 5, 10_000) is None
+    assert await store.rest(find_history, STRANGER, "c1", 5, 10_000) is None
 
 
 async def test_a_history_of_which_the_last_message_is_not_kept_is_none(store: Store) -> None:
     show(store, *TALK[:2])
     store.record(seen(heads=((strand(*TALK[:4]).places[-1], 2),)))
     await store.flush()
-    assert await store.history(TENANT, "c1", 100, 10_000) is None
+    assert await store.rest(find_history, TENANT, "c1", 100, 10_000) is None
 
 
 async def kept_messages(store: Store) -> list[Any]:
-    return list((await store.messages(TENANT, "c1", limit=100, after=None, order="asc")).page.data)
+    return list((await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")).page.data)
 
 
 async def test_what_a_request_took_stands_beside_what_it_brought(store: Store) -> None:
     show(store, *TALK[:1], request_id="r")
     show(store, *TALK[:3], request_id="r2")
     store.record_usage(used("u1"))
-    found = await store.messages(TENANT, "c1", limit=100, after=None, order="asc")
+    found = await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")
     assert set(found.usage) == {"r"}
     assert found.usage["r"].messages.prompt == 1
 
@@ -417,7 +419,7 @@ async def test_summaries_and_messages_are_found_together_newest_first(store: Sto
     whole = ["Which parcel?", "About a parcel.", "The parcel is lost."]
     assert await found(store, "parcel", among="all") == whole
     assert await found(store, "parcel", among="summaries") == ["About a parcel."]
-    page = await store.search(TENANT, ["parcel"], "all", limit=2, after=None, order="desc")
+    page = await store.rest(search_texts, TENANT, ["parcel"], "all", limit=2, after=None, order="desc")
     assert await found(store, "parcel", among="all", after=page.last_id) == whole[2:]
 
 
@@ -426,7 +428,7 @@ async def test_the_words_of_a_very_long_message_are_bounded(store: Store, letter
     """PostgreSQL refuses an index entry of more than a megabyte; U+FDF2 is four letters."""
     show(store, "needle " + " ".join(f"{number}{letters}" for number in range(20_000)), "after it")
     await store.flush()
-    assert store.dropped_messages == 0
+    assert store.writes.dropped_messages == 0
     assert await count(store, messages) == [2]
     assert len(await found(store, "needle")) == 1
 
@@ -460,7 +462,7 @@ async def test_the_first_request_after_a_deletion_brings_the_whole_history(store
     await store.delete_conversation(TENANT, "c1")
     show(store, *TALK)
     await store.flush()
-    assert (await kept(store), store.dropped_messages) == (TALK, 0)
+    assert (await kept(store), store.writes.dropped_messages) == (TALK, 0)
 
 
 async def test_what_waits_of_another_conversation_or_tenant_is_kept(store: Store) -> None:
@@ -518,7 +520,7 @@ async def test_many_messages_that_wait_let_everything_else_be_stored_between_the
     """After an outage: what looks into the store waits for a few batches, and not for all."""
     monkeypatch.setattr(archive, "BATCH_MESSAGES", 1)
     monkeypatch.setattr(archive, "FLUSH_BATCHES", 3)
-    await store._writes.stop()
+    await store.writes.stop()
     show(store, *TALK)
     assert await kept(store) == TALK[:3]
     assert await kept(store) == TALK[:6]
@@ -543,9 +545,9 @@ async def test_the_users_first_messages_are_found_by_conversation(store: Store) 
     show(store, "a stranger's", tenant=STRANGER)
     store.record(seen("c3"))
     await store.flush()
-    questions = await store.questions(TENANT, ["c1", "c2", "c3", "gone"], 0, 1_000)
+    questions = await store.rest(find_questions, TENANT, ["c1", "c2", "c3", "gone"], 0, 1_000)
     assert {id_: text_of(message.sent) for id_, message in questions.items()} == {"c1": TALK[0], "c2": "another talk"}
-    seconds = await store.questions(TENANT, ["c2"], 1, 1_000)
+    seconds = await store.rest(find_questions, TENANT, ["c2"], 1, 1_000)
     assert text_of(seconds["c2"].sent) == "a second question"
-    assert await store.questions(TENANT, ["c2"], 2, 1_000) == {}
-    assert await store.questions(TENANT, ["c1"], 0, 10) == {}, "longer than that"
+    assert await store.rest(find_questions, TENANT, ["c2"], 2, 1_000) == {}
+    assert await store.rest(find_questions, TENANT, ["c1"], 0, 10) == {}, "longer than that"

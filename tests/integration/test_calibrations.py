@@ -11,6 +11,7 @@ from app.core.tokens.calibration import Calibration, Sample, observe, prior_of
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, migrations
+from app.store.calibration_rows import read_own_calibrations
 from app.store.database import Database
 from app.store.tables import metadata
 from tests.faults.proxy import FaultProxy
@@ -118,11 +119,11 @@ async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
     seen_by = {
         tenant: {row.key.model: row.calibration.samples for row in page.data}
         for tenant in (TENANT, STRANGER, "nobody")
-        for page in [await store.calibrations_of(tenant, limit=100, after=None, order="asc")]
+        for page in [await store.rest(read_own_calibrations, tenant, limit=100, after=None, order="asc")]
     }
     assert seen_by == {TENANT: {"ft:gpt-4o:acme::x": 1, "gpt-4o": 1}, STRANGER: {"gpt-4o": 2}, "nobody": {}}
     with pytest.raises(UnknownCursor):
-        await store.calibrations_of(STRANGER, limit=1, after=key("ft:gpt-4o:acme::x").id, order="asc")
+        await store.rest(read_own_calibrations, STRANGER, limit=1, after=key("ft:gpt-4o:acme::x").id, order="asc")
 
 
 async def test_calibrations_are_listed_in_pages(store: Store) -> None:
@@ -132,7 +133,7 @@ async def test_calibrations_are_listed_in_pages(store: Store) -> None:
     found: list[str] = []
     after = None
     for _ in range(3):
-        page = await store.calibrations_of(TENANT, limit=2, after=after, order="asc")
+        page = await store.rest(read_own_calibrations, TENANT, limit=2, after=after, order="asc")
         found += [row.key.model for row in page.data]
         after = page.last_id
         assert page.has_more == (len(found) < 5)

@@ -12,6 +12,9 @@ from msgspec.structs import replace
 
 from app.core.view.chunks import SummaryChunk
 from app.store import Store, UnknownCursor
+from app.store.chunks import deactivate_summaries, find_summary, read_summaries, read_versions, replace_summary
+from app.store.conversation_rows import find_conversation
+from app.store.search import search_texts
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
@@ -115,8 +118,8 @@ async def test_nul_and_half_surrogates_in_ids_find_what_was_stored_under_them(st
     odd = "c\0\ud800"
     store.record(seen(odd))
     (stored,) = await put(store, chunk(0, 4, conversation_id=odd))
-    assert (await store.summary(TENANT, odd, "chunk-0-4")) == stored
-    assert await store.conversation(TENANT, odd) is not None
+    assert (await store.rest(find_summary, TENANT, odd, "chunk-0-4")) == stored
+    assert await store.rest(find_conversation, TENANT, odd) is not None
     assert await store.delete_conversation(TENANT, odd)
 
 
@@ -126,16 +129,16 @@ async def test_summaries_of_a_conversation_are_those_it_made_and_those_it_used(s
     await put(store, chunk(4, 8))
     await put(store, chunk(4, 9, conversation_id="c2"))
     store.record(seen("c2", summaries=("chunk-0-4", "gone")))
-    page = await store.summaries(TENANT, "c2", limit=10, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, "c2", limit=10, after=None, order="asc")
     assert [one.id for one in page.data] == ["chunk-0-4", "chunk-4-9"]
-    assert await store.summary(TENANT, "c2", "chunk-0-4") is not None
-    assert await store.summary(TENANT, "c2", "chunk-4-8") is None
+    assert await store.rest(find_summary, TENANT, "c2", "chunk-0-4") is not None
+    assert await store.rest(find_summary, TENANT, "c2", "chunk-4-8") is None
 
 
 async def test_summaries_are_listed_before_the_conversation_is(store: Store) -> None:
     """Chunks are stored at once, conversations a little later."""
     await put(store, chunk(0, 4))
-    page = await store.summaries(TENANT, "c1", limit=10, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, "c1", limit=10, after=None, order="asc")
     assert [one.id for one in page.data] == ["chunk-0-4"]
 
 
@@ -145,7 +148,9 @@ async def test_pages_of_summaries_join_without_gap_or_overlap(store: Store, orde
     await put(store, *(chunk(0, end) for end in range(1, 8)))
     pages, after = [], None
     while True:
-        page = await store.summaries(TENANT, "c1", limit=3, after=after, order="asc" if order == "asc" else "desc")
+        page = await store.rest(
+            read_summaries, TENANT, "c1", limit=3, after=after, order="asc" if order == "asc" else "desc"
+        )
         pages.append([one.id for one in page.data])
         assert (page.first_id, page.last_id) == (pages[-1][0], pages[-1][-1])
         if not page.has_more:
@@ -160,7 +165,7 @@ async def test_unknown_cursor_is_an_error_rather_than_the_end_of_the_list(store:
     """An empty page would tell somebody who deletes page by page that all is done."""
     await put(store, chunk(0, 4))
     with pytest.raises(UnknownCursor):
-        await store.summaries(TENANT, "c1", limit=3, after="gone", order="asc")
+        await store.rest(read_summaries, TENANT, "c1", limit=3, after="gone", order="asc")
 
 
 async def test_other_tenant_reads_no_chunk(store: Store) -> None:
@@ -168,8 +173,8 @@ async def test_other_tenant_reads_no_chunk(store: Store) -> None:
     await put(store, chunk(0, 4))
     store.record(seen(tenant=STRANGER, summaries=("chunk-0-4",)))
     assert await store.chunks_in(STRANGER, "default", chain(5)) == []
-    assert (await store.summaries(STRANGER, "c1", limit=3, after=None, order="asc")).data == []
-    assert await store.summary(STRANGER, "c1", "chunk-0-4") is None
+    assert (await store.rest(read_summaries, STRANGER, "c1", limit=3, after=None, order="asc")).data == []
+    assert await store.rest(find_summary, STRANGER, "c1", "chunk-0-4") is None
 
 
 async def test_two_tenants_may_hold_chunks_of_the_same_id(store: Store) -> None:
@@ -202,7 +207,7 @@ async def test_recent_first_chunks_are_found_by_their_last_message_under_any_cha
 
 async def ids(store: Store, conversation_id: str = "c1") -> dict[str, bool]:
     """The summaries of a conversation, each with whether it is in use."""
-    page = await store.summaries(TENANT, conversation_id, limit=100, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, conversation_id, limit=100, after=None, order="asc")
     return {one.id: one.deactivated_at is None for one in page.data}
 
 
@@ -217,11 +222,11 @@ def next_of(old: SummaryChunk, **changes: Any) -> SummaryChunk:
 
 async def test_an_edit_takes_the_place_of_what_it_replaces_which_stays_as_a_record(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
-    new = await store.replace_summary(TENANT, old.id, next_of(old))
+    new = await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
     assert new is not None
     assert (new.text, new.version, new.deactivated_at) == ("They met in June.", 2, None)
     assert await store.chunks_in(TENANT, "default", chain(5)) == [new]
-    record = await store.summary(TENANT, "c1", old.id)
+    record = await store.rest(find_summary, TENANT, "c1", old.id)
     assert record is not None
     assert record.deactivated_at is not None
     assert replace(record, deactivated_at=None) == old
@@ -231,10 +236,10 @@ async def test_an_edit_takes_the_place_of_what_it_replaces_which_stays_as_a_reco
 
 async def test_what_is_not_in_use_cannot_be_edited_or_deactivated_once_more(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
-    assert await store.replace_summary(TENANT, old.id, next_of(old)) is not None
-    assert await store.replace_summary(TENANT, old.id, next_of(old, id="other", text="In July.")) is None
-    assert await store.deactivate_summaries(TENANT, [old.id]) == []
-    assert await store.deactivate_summaries(TENANT, ["gone"]) == []
+    assert await store.rest_change(replace_summary, TENANT, old.id, next_of(old)) is not None
+    assert await store.rest_change(replace_summary, TENANT, old.id, next_of(old, id="other", text="In July.")) is None
+    assert await store.rest_change(deactivate_summaries, TENANT, [old.id]) == []
+    assert await store.rest_change(deactivate_summaries, TENANT, ["gone"]) == []
     assert await read(store) == {f"{old.id}-v2"}
 
 
@@ -248,23 +253,27 @@ async def test_every_fold_over_what_is_edited_or_deactivated_is_deactivated_too(
     await put(store, chunk(0, 12, id="folds", level=2, children=("fold", "chunk-8-12")))
     await put(store, chunk(0, 12, id="other", level=1, children=("chunk-8-12",)))
     if edits:
-        assert await store.replace_summary(TENANT, "chunk-4-8", next_of(chunk(4, 8))) is not None
+        assert await store.rest_change(replace_summary, TENANT, "chunk-4-8", next_of(chunk(4, 8))) is not None
         assert await read(store) == {"chunk-0-4", "chunk-4-8-v2", "chunk-8-12", "other"}
     else:
-        assert set(await store.deactivate_summaries(TENANT, ["chunk-4-8"])) == {"chunk-4-8", "fold", "folds"}
+        assert set(await store.rest_change(deactivate_summaries, TENANT, ["chunk-4-8"])) == {
+            "chunk-4-8",
+            "fold",
+            "folds",
+        }
         assert await read(store) == {"chunk-0-4", "chunk-8-12", "other"}
 
 
 async def test_what_is_made_anew_after_a_deactivation_is_another_version(store: Store) -> None:
     """The first text is no way back, even where a model writes the same once more."""
     (old,) = await put(store, chunk(0, 4))
-    await store.deactivate_summaries(TENANT, [old.id])
+    await store.rest_change(deactivate_summaries, TENANT, [old.id])
     (new,) = await put(store, chunk(0, 4))
     assert (new.version, new.text) == (2, old.text)
     assert new.id not in (old.id, "")
     assert await store.chunks_in(TENANT, "default", chain(5)) == [new]
     assert await put(store, chunk(0, 4)) == [new]
-    await store.deactivate_summaries(TENANT, [new.id])
+    await store.rest_change(deactivate_summaries, TENANT, [new.id])
     assert [one.version for one in await put(store, chunk(0, 4))] == [3]
 
 
@@ -272,7 +281,7 @@ async def test_a_fold_of_what_was_edited_meanwhile_is_not_stored(store: Store) -
     """It was made of the old text. Whoever made it looks again, as after a lost lease."""
     await put(store, chunk(0, 4), chunk(4, 8))
     lease = await take(store, 0, 8)
-    await store.replace_summary(TENANT, "chunk-0-4", next_of(chunk(0, 4)))
+    await store.rest_change(replace_summary, TENANT, "chunk-0-4", next_of(chunk(0, 4)))
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
     assert await store.commit(lease, [fold]) is None
     assert await read(store) == {"chunk-0-4-v2", "chunk-4-8"}
@@ -281,7 +290,7 @@ async def test_a_fold_of_what_was_edited_meanwhile_is_not_stored(store: Store) -
 
 async def test_a_fold_names_the_version_that_was_stored_of_what_was_made_with_it(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
-    await store.deactivate_summaries(TENANT, [old.id])
+    await store.rest_change(deactivate_summaries, TENANT, [old.id])
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
     stored = await put(store, chunk(0, 4), chunk(4, 8), fold)
     assert stored[2].children == (stored[0].id, "chunk-4-8")
@@ -290,18 +299,18 @@ async def test_a_fold_names_the_version_that_was_stored_of_what_was_made_with_it
 
 async def test_no_search_finds_what_is_not_in_use(store: Store) -> None:
     await put(store, chunk(0, 4, text="They met in Tokyo."))
-    await store.replace_summary(TENANT, "chunk-0-4", next_of(chunk(0, 4), text="They met in Kyoto."))
+    await store.rest_change(replace_summary, TENANT, "chunk-0-4", next_of(chunk(0, 4), text="They met in Kyoto."))
     await store.index_summaries()
     for word, found in (("tokyo", []), ("kyoto", ["chunk-0-4-v2"])):
-        page = await store.search(TENANT, [word], "summaries", limit=5, after=None, order="asc")
+        page = await store.rest(search_texts, TENANT, [word], "summaries", limit=5, after=None, order="asc")
         assert [one.id for one in page.data] == found
 
 
 async def test_a_strangers_edit_changes_nothing(store: Store) -> None:
     await put(store, chunk(0, 4))
     await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
-    assert await store.replace_summary(STRANGER, "chunk-0-4", next_of(chunk(0, 4))) is not None
-    assert set(await store.deactivate_summaries(STRANGER, ["chunk-0-4-v2"])) == {"chunk-0-4-v2"}
+    assert await store.rest_change(replace_summary, STRANGER, "chunk-0-4", next_of(chunk(0, 4))) is not None
+    assert set(await store.rest_change(deactivate_summaries, STRANGER, ["chunk-0-4-v2"])) == {"chunk-0-4-v2"}
     assert [one.text for one in await store.chunks_in(TENANT, "default", chain(5))] == ["They met in May."]
     assert await ids(store) == {"chunk-0-4": True}
 
@@ -311,16 +320,16 @@ async def test_versions_are_those_of_one_range_level_and_series_of_one_tenant(st
     others = (chunk(0, 4), chunk(0, 8, id="fold", level=1, children=("chunk-0-4",)), chunk(0, 8, id="b", series="b"))
     await put(store, old, *others)
     await put(store, old, tenant=STRANGER)
-    new = await store.replace_summary(TENANT, old.id, next_of(old))
+    new = await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
     assert new is not None
     for asked in (old, new):
-        assert [each.id for each in await store.versions(TENANT, asked)] == [old.id, new.id]
-    assert [each.version for each in await store.versions(STRANGER, old)] == [1]
+        assert [each.id for each in await store.rest(read_versions, TENANT, asked)] == [old.id, new.id]
+    assert [each.version for each in await store.rest(read_versions, STRANGER, old)] == [1]
 
 
 async def test_a_deleted_conversation_leaves_no_version(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
-    await store.replace_summary(TENANT, old.id, next_of(old))
+    await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
     await store.delete_conversation(TENANT, "c1")
     assert await ids(store) == {}
     assert await store.chunks_named(TENANT, [old.id, f"{old.id}-v2"]) == []
@@ -333,9 +342,9 @@ async def test_another_replica_reads_an_edit_and_a_deactivation_at_once(open_sto
     await two.start()
     (old,) = await put(one, chunk(0, 4))
     assert await read(two) == {old.id}
-    await one.replace_summary(TENANT, old.id, next_of(old))
+    await one.rest_change(replace_summary, TENANT, old.id, next_of(old))
     assert await read(two) == {f"{old.id}-v2"}
-    await two.deactivate_summaries(TENANT, [f"{old.id}-v2"])
+    await two.rest_change(deactivate_summaries, TENANT, [f"{old.id}-v2"])
     assert await read(one) == set()
 
 
@@ -345,8 +354,8 @@ async def test_of_two_edits_at_once_one_is_told_that_it_came_too_late(open_store
     await two.start()
     (old,) = await put(one, chunk(0, 4))
     done = await asyncio.gather(
-        one.replace_summary(TENANT, old.id, next_of(old, id="june")),
-        two.replace_summary(TENANT, old.id, next_of(old, id="july", text="They met in July.")),
+        one.rest_change(replace_summary, TENANT, old.id, next_of(old, id="june")),
+        two.rest_change(replace_summary, TENANT, old.id, next_of(old, id="july", text="They met in July.")),
     )
     [kept] = [each for each in done if each is not None]
     assert await read(one) == {kept.id}

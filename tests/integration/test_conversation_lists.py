@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.store import ConversationSeen, Sorting, Store, UnknownCursor, Wanted
+from app.store.conversation_lists import search_conversations
 from tests.integration.examples import TENANT, OpenStore, chunk, put, seen
 
 STRANGER = "another tenant"
@@ -40,7 +41,7 @@ def shown(number: int, **changes: Any) -> ConversationSeen:
 
 
 async def names(store: Store, sorting: Sorting = "updated", **wanted: Any) -> list[str]:
-    found = await store.search_conversations(TENANT, Wanted(**wanted), sorting, limit=10, after=None)
+    found = await store.rest(search_conversations, TENANT, Wanted(**wanted), sorting, limit=10, after=None)
     return [each.id for each in found.data]
 
 
@@ -68,7 +69,7 @@ async def test_words_of_a_summary_find_its_conversation(store: Store) -> None:
     assert await names(store, text="bicycle refund") == ["talk-1"]
     assert await names(store, text="bicy") == ["talk-1"]
     assert await names(store, text="bicycle train") == []
-    found = await store.search_conversations(STRANGER, Wanted(text="bicycle"), "updated", limit=9, after=None)
+    found = await store.rest(search_conversations, STRANGER, Wanted(text="bicycle"), "updated", limit=9, after=None)
     assert found.data == []
 
 
@@ -76,7 +77,7 @@ async def test_words_of_a_summary_find_its_conversation(store: Store) -> None:
 async def test_pages_hold_every_conversation_once(sorting: Sorting, store: Store) -> None:
     pages, after = list[list[str]](), None
     while True:
-        found = await store.search_conversations(TENANT, Wanted(), sorting, limit=2, after=after)
+        found = await store.rest(search_conversations, TENANT, Wanted(), sorting, limit=2, after=after)
         pages.append([each.id for each in found.data])
         if (after := found.next) is None:
             break
@@ -91,7 +92,7 @@ async def test_what_saved_most_comes_first(store: Store) -> None:
 @pytest.mark.parametrize("after", ["", "talk-1", "x.talk-1", "9" * 30 + ".a", "1e3.a", "²³.a"])
 async def test_a_cursor_that_no_list_gave_is_refused(after: str, store: Store) -> None:
     with pytest.raises(UnknownCursor):
-        await store.search_conversations(TENANT, Wanted(), "updated", limit=2, after=after)
+        await store.rest(search_conversations, TENANT, Wanted(), "updated", limit=2, after=after)
 
 
 async def test_tenants_are_listed_with_their_conversations_the_latest_first(store: Store) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from app.core.history.recognition import Head
 from app.store import Page, Store, UnknownCursor
-from app.store.conversation_rows import UnwrittenRequests, write_conversations
+from app.store.conversation_rows import UnwrittenRequests, find_conversation, read_conversations, write_conversations
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
 async def ids(store: Store, tenant: str = TENANT, **changes: object) -> list[str]:
-    page = await store.conversations(tenant, **{"limit": 100, "after": None, "order": "asc", **changes})  # type: ignore[arg-type] # three keywords of three types
+    page = await store.rest(read_conversations, tenant, **{"limit": 100, "after": None, "order": "asc", **changes})  # type: ignore[arg-type] # three keywords of three types
     return [conversation.id for conversation in page.data]
 
 
@@ -23,7 +23,7 @@ async def test_conversation_keeps_its_latest_request_and_its_deepest_turn(store:
     store.record(seen(turns=7, messages=14, status="summarized", tokens_before=900, reason="r"))
     await store.flush()
     store.record(seen(turns=3, messages=6, coverage='[{"kind":"verbatim"}]', summaries=("s1", "s2")))
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert (found.turns, found.messages, found.requests) == (7, 6, 2)
     assert (found.status, found.reason, found.tokens_before) == ("full", None, 100)
@@ -37,7 +37,7 @@ async def test_fork_remembers_where_it_came_from(store: Store) -> None:
     store.record(seen("c2", forked_from="c1"))
     await store.flush()
     store.record(seen("c2"))
-    found = await store.conversation(TENANT, "c2")
+    found = await store.rest(find_conversation, TENANT, "c2")
     assert found is not None
     assert found.forked_from == "c1"
 
@@ -102,7 +102,7 @@ async def test_pages_of_conversations_join_without_gap_or_overlap(store: Store, 
 
 async def test_empty_list_is_a_page_without_ids(store: Store) -> None:
     """Nothing stored is not an error."""
-    page = await store.conversations(TENANT, limit=5, after=None, order="desc")
+    page = await store.rest(read_conversations, TENANT, limit=5, after=None, order="desc")
     assert page == Page(data=[], first_id=None, last_id=None, has_more=False)
 
 
@@ -110,7 +110,7 @@ async def test_cursor_of_another_tenant_is_unknown(store: Store) -> None:
     """It must not even show that the id exists."""
     store.record(seen("theirs", tenant=STRANGER))
     with pytest.raises(UnknownCursor):
-        await store.conversations(TENANT, limit=5, after="theirs", order="asc")
+        await store.rest(read_conversations, TENANT, limit=5, after="theirs", order="asc")
 
 
 async def test_tenants_never_see_each_others_conversations(store: Store) -> None:
@@ -118,11 +118,11 @@ async def test_tenants_never_see_each_others_conversations(store: Store) -> None
     store.record(seen("c1", heads=((digest(1), 1),), model="ours"))
     store.record(seen("c1", tenant=STRANGER, model="theirs"))
     store.record(seen("c2", tenant=STRANGER))
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.model == "ours"
     assert await store.heads(STRANGER, [digest(1)]) == []
-    assert await store.conversation(TENANT, "c2") is None
+    assert await store.rest(find_conversation, TENANT, "c2") is None
     assert await ids(store) == ["c1"]
     assert await store.heads(STRANGER, [digest(1)]) == []
 
@@ -132,7 +132,7 @@ async def test_deleting_takes_the_conversation_its_heads_and_its_chunks(store: S
     store.record(seen(heads=((digest(1), 1),)))
     await put(store, chunk(0, 4))
     assert await store.delete_conversation(TENANT, "c1")
-    assert await store.conversation(TENANT, "c1") is None
+    assert await store.rest(find_conversation, TENANT, "c1") is None
     assert await store.heads(TENANT, [digest(1)]) == []
     assert await store.chunks_in(TENANT, SERIES, chain(10)) == []
     assert not await store.delete_conversation(TENANT, "c1")
@@ -219,5 +219,5 @@ async def test_deleting_forgets_what_was_not_stored_yet(store: Store) -> None:
     store.record(seen(heads=((digest(1), 1),)))
     assert await store.delete_conversation(TENANT, "c1")
     await store.flush()
-    assert await store.conversation(TENANT, "c1") is None
+    assert await store.rest(find_conversation, TENANT, "c1") is None
     assert await store.heads(TENANT, [digest(1)]) == []

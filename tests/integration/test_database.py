@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select, update
 
 from app.store import AccessRefused, DatabaseURLError, Store
+from app.store.conversation_rows import find_conversation
 from app.store.database import Address, read_url
 from app.store.tables import conversations
 from tests.faults.pooler import TransactionPooler
@@ -121,7 +122,7 @@ async def test_concurrent_transactions_lose_no_update(store: Store) -> None:
                 await connection.execute(update(conversations).values(messages=(before or 0) + 1))
 
     await asyncio.gather(*(add() for _ in range(8)))
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.messages == 200
 
@@ -152,7 +153,7 @@ async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStor
     await store.flush()
     processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", ADD, shared_url) for _ in range(2)]
     assert [await process.wait() for process in processes] == [0, 0]
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.messages == 100
 
@@ -205,5 +206,5 @@ async def test_store_works_behind_a_pooler_in_transaction_mode(
     await store.flush()
     for number in range(20):
         assert len(await store.heads(f"tenant {number}", [digest(1)])) == 1
-    assert (store.state, store.dropped) == ("ok", 0)
+    assert (store.state, store.writes.dropped) == ("ok", 0)
     assert pooler.transactions > 200

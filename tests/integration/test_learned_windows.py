@@ -7,6 +7,7 @@ from sqlalchemy import select, update
 
 from app.store import StatementRefused, Store
 from app.store import learned_windows as rows
+from app.store.learned_windows import read_models_used
 from app.store.tables import learned_windows
 from tests.integration.examples import STRANGER, TENANT, seen
 
@@ -96,4 +97,4 @@ async def test_a_tenant_sees_the_models_of_its_own_conversations(store: Store) -
     store.record(seen("c2", model="gpt-4o"))
     store.record(seen("c3", model="o3"))
     store.record(seen("c4", tenant=STRANGER, model="secret-model"))
-    assert sorted(await store.models_used(TENANT)) == ["gpt-4o", "o3"]
+    assert sorted(await store.rest(read_models_used, TENANT)) == ["gpt-4o", "o3"]

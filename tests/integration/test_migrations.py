@@ -33,6 +33,7 @@ from sqlalchemy.sql.sqltypes import Integer
 from structlog.testing import capture_logs
 
 from app.store import MigrationFailed, SchemaTooNew, migrations, revisions
+from app.store.conversation_rows import find_conversation
 from app.store.database import Database, read_url
 from app.store.tables import metadata
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
@@ -196,7 +197,7 @@ async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: 
     assert len(await running.chunks_in(TENANT, SERIES, chain(9))) == 2
     running.record(seen())
     await running.flush()
-    assert await running.conversation(TENANT, "c1") is not None
+    assert await running.rest(find_conversation, TENANT, "c1") is not None
     assert running.state == "ok"
 
 

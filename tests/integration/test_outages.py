@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import event, text
 
 from app.store import Busy, Lease, Store, StoreUnavailable, lease
+from app.store.conversation_rows import find_conversation
 from app.store.readiness import Readiness
 from tests.databases import SMALL_POOL
 from tests.faults.proxy import Fault, FaultProxy, Way
@@ -63,7 +64,7 @@ async def test_unreachable_database_does_not_keep_steno_from_starting(open_store
     gate.heal()
     assert await store.wait_ready(20)
     assert (store.state, store.reason) == ("ok", None)
-    assert await store.conversation(TENANT, "c1") is not None
+    assert await store.rest(find_conversation, TENANT, "c1") is not None
 
 
 async def test_database_that_is_silent_at_the_start_is_used_once_it_answers(
@@ -258,9 +259,9 @@ async def test_requests_are_recorded_during_an_outage_and_stored_after_it(
         store.record(seen(turns=turn))
     await asyncio.sleep(0.5)
     gate.heal()
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
-    assert (found.requests, store.dropped) == (3, 0)
+    assert (found.requests, store.writes.dropped) == (3, 0)
 
 
 async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store: OpenStore, postgres_url: str) -> None:
@@ -388,7 +389,7 @@ async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store:
         await store.flush()
     await store.flush()
     await asyncio.gather(*(take(store, number, 90, conversation_id=f"c{number}") for number in range(4)))
-    assert store.dropped == 0
+    assert store.writes.dropped == 0
 
 
 async def test_client_that_leaves_does_not_break_the_connection(store: Store) -> None:
@@ -476,8 +477,8 @@ async def test_disk_that_cannot_be_written_is_an_outage_and_drops_nothing(
         await store.flush()
     assert len(await store.chunks_in(TENANT, SERIES, chain(9))) == 1
     pragma = well
-    assert await store.conversation(TENANT, "c2") is not None
-    assert store.dropped == 0
+    assert await store.rest(find_conversation, TENANT, "c2") is not None
+    assert store.writes.dropped == 0
 
 
 async def make_read_only(url: str, on: bool) -> None:
@@ -542,10 +543,10 @@ async def test_a_full_disk_is_told_of_as_long_as_something_waits_for_it(
     for _ in range(20):
         await asyncio.sleep(0.02)
         assert "full" in str(store.not_written)
-        assert store.waiting == 1
+        assert store.writes.requests == 1
     most = 1_000_000
     await until(lambda: store.not_written is None)
-    assert (store.waiting, store.dropped) == (0, 0)
+    assert (store.writes.requests, store.writes.dropped) == (0, 0)
 
 
 async def test_rights_that_were_taken_away_lose_no_record(open_store: OpenStore, postgres_url: str) -> None:
@@ -563,11 +564,11 @@ async def test_rights_that_were_taken_away_lose_no_record(open_store: OpenStore,
         await store.start()
         store.record(seen())
         await until(lambda: store.not_written is not None)
-        assert (store.waiting, store.dropped) == (1, 0)
+        assert (store.writes.requests, store.writes.dropped) == (1, 0)
         assert "permission denied" in str(store.not_written)
         await administrator.execute(f'grant insert, update, delete on all tables in schema public to "{name}"')
         await until(lambda: store.not_written is None)
-        assert (store.waiting, store.dropped) == (0, 0)
+        assert (store.writes.requests, store.writes.dropped) == (0, 0)
         await store.close()
     finally:
         await administrator.execute(f'drop owned by "{name}"')

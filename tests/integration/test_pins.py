@@ -7,6 +7,7 @@ import asyncio
 from sqlalchemy import func, select
 
 from app.store import Store
+from app.store.pins import find_pins, set_pins
 from app.store.tables import pins
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, digest, seen
 
@@ -16,15 +17,15 @@ BRANCH = [*chain(3), *(digest(100 + number) for number in range(7))]
 
 async def pin(store: Store, *positions: int, conversation_id: str = "c", tenant: str = TENANT) -> None:
     store.record(seen(conversation_id, tenant=tenant))
-    assert await store.replace_pins(tenant, conversation_id, positions) is not None
+    assert await store.rest_change(set_pins, tenant, conversation_id, positions) is not None
 
 
 async def test_a_pin_is_bound_by_the_first_request_that_is_long_enough(store: Store) -> None:
     await pin(store, 1, 5)
     assert await store.pins_of(TENANT, "c", chain(5)) == (1,)
-    assert [one.digest for one in await store.pins(TENANT, "c")] == [digest(2), None]
+    assert [one.digest for one in await store.rest(find_pins, TENANT, "c")] == [digest(2), None]
     assert await store.pins_of(TENANT, "c", chain(7)) == (1, 5)
-    assert [one.digest for one in await store.pins(TENANT, "c")] == [digest(2), digest(6)]
+    assert [one.digest for one in await store.rest(find_pins, TENANT, "c")] == [digest(2), digest(6)]
 
 
 async def test_a_bound_pin_holds_by_its_history_and_not_by_its_position(store: Store) -> None:
@@ -47,7 +48,7 @@ async def test_looking_binds_nothing(store: Store) -> None:
     """A dry run sees what the request would get."""
     await pin(store, 1, 50)
     assert await store.pins_of(TENANT, "c", chain(10), bind=False) == (1,)
-    assert [one.digest for one in await store.pins(TENANT, "c")] == [None, None]
+    assert [one.digest for one in await store.rest(find_pins, TENANT, "c")] == [None, None]
 
 
 async def test_of_two_branches_the_first_keeps_the_pin(open_store: OpenStore, shared_url: str) -> None:
@@ -64,20 +65,20 @@ async def test_of_two_branches_the_first_keeps_the_pin(open_store: OpenStore, sh
 async def test_new_pins_replace_all_and_are_bound_anew(store: Store) -> None:
     await pin(store, 1, 5)
     await store.pins_of(TENANT, "c", chain(10))
-    replaced = await store.replace_pins(TENANT, "c", [7, 5, 7])
+    replaced = await store.rest_change(set_pins, TENANT, "c", [7, 5, 7])
     assert replaced is not None
     assert [(one.position, one.digest) for one in replaced] == [(5, None), (7, None)]
     assert await store.pins_of(TENANT, "c", BRANCH) == (5, 7)
-    assert await store.replace_pins(TENANT, "c", []) == []
+    assert await store.rest_change(set_pins, TENANT, "c", []) == []
     assert await store.pins_of(TENANT, "c", BRANCH) == ()
 
 
 async def test_nobody_pins_in_a_conversation_that_is_not_theirs(store: Store) -> None:
     await pin(store, 1)
-    assert await store.replace_pins(STRANGER, "c", [1]) is None
-    assert await store.replace_pins(TENANT, "d", [1]) is None
-    assert await store.pins(STRANGER, "c") == []
-    assert len(await store.pins(TENANT, "c")) == 1
+    assert await store.rest_change(set_pins, STRANGER, "c", [1]) is None
+    assert await store.rest_change(set_pins, TENANT, "d", [1]) is None
+    assert await store.rest(find_pins, STRANGER, "c") == []
+    assert len(await store.rest(find_pins, TENANT, "c")) == 1
 
 
 async def test_pins_go_with_their_conversation(store: Store) -> None:
@@ -98,7 +99,7 @@ async def test_pins_set_while_the_conversation_is_deleted_do_not_outlive_it(
     for _ in range(10):
         replicas[0].record(seen("c"))
         await replicas[0].flush()
-        setting = [replicas[0].replace_pins(TENANT, "c", [1, 2]) for _ in range(4)]
+        setting = [replicas[0].rest_change(set_pins, TENANT, "c", [1, 2]) for _ in range(4)]
         await asyncio.gather(*setting[:2], replicas[1].delete_conversation(TENANT, "c"), *setting[2:])
         async with replicas[0]._database.reading() as connection:
             assert await connection.scalar(select(func.count()).select_from(pins)) == 0

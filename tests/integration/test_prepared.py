@@ -10,6 +10,7 @@ from sqlalchemy import Table, select
 from app.core.tokens.usage import Decided, Made, Price, Tokens
 from app.store import Store, UsageRecord
 from app.store.tables import CleanText, clean, conversations, heads, usage_records
+from app.store.usage_days import read_days
 from app.store.usage_records import write_usage
 from tests.integration.examples import digest, seen
 
@@ -61,7 +62,7 @@ async def test_every_text_of_a_usage_record_is_clean(store: Store) -> None:
     plain, stored = sorted(await texts_in(store, usage_records), key=lambda row: row["tenant"])
     assert plain["model"] == "m"
     assert stored == {**dict.fromkeys(plain, AS_STORED), "actions": f"{AS_STORED},{AS_STORED}"}
-    assert store.dropped_records == 0
+    assert store.writes.dropped_records == 0
 
 
 async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store) -> None:
@@ -74,7 +75,7 @@ async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store)
     assert plain["model"] == given.model
     assert {**stored, last_message: ""} == {**dict.fromkeys(plain, AS_STORED), last_message: ""}
     assert {"tenant": AS_STORED, "conversation_id": AS_STORED} in await texts_in(store, heads)
-    assert store.dropped == 0
+    assert store.writes.dropped == 0
 
 
 async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written(store: Store) -> None:
@@ -82,7 +83,7 @@ async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written
     for _ in range(2):
         async with store._database.writing() as connection:
             await write_usage(connection, [given])
-    days = await store.usage_days(ODD, 7)
+    days = await store.rest(read_days, ODD, 7)
     assert sum(day.sums.calls for day in days.days) == 1
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import update
 
 from app.store import Store
+from app.store.conversation_rows import find_conversation
 from app.store.tables import conversations, summary_chunks
 from tests.integration.examples import TENANT, OpenStore, chunk, put, show
 
@@ -54,7 +55,7 @@ async def test_nothing_stays_of_what_is_too_old(open_store: OpenStore, sqlite_ur
     await store.remove_unused()
     await store.clear_remains()
     assert files_with(tmp_path, WORD) == []
-    assert await store.conversation(TENANT, "c0") is not None
+    assert await store.rest(find_conversation, TENANT, "c0") is not None
 
 
 async def test_nothing_stays_of_a_tenant_who_erased_everything(

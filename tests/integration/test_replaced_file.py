@@ -119,9 +119,9 @@ async def test_readiness_says_so_until_the_new_file_is_migrated(
     with pytest.raises(StoreUnavailable, match="deleted or replaced"):
         await store.heads(TENANT, [digest(1)])
     await asyncio.sleep(0.5)
-    assert (store.waiting, store.dropped) == (1, 0)
+    assert (store.writes.requests, store.writes.dropped) == (1, 0)
     may_migrate.set()
-    await until(lambda: store.state == "ok" and not store.waiting)
+    await until(lambda: store.state == "ok" and not store.writes.requests)
     assert found_in(path_of(store), "SELECT id FROM conversations") == ["c1"]
 
 

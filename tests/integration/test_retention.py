@@ -11,7 +11,10 @@ from sqlalchemy import Table, func, select, update
 from app.core.tokens.calibration import Sample
 from app.core.tokens.usage import Tokens
 from app.store import CalibrationKey, Store, UsageRecord
+from app.store.chunks import read_summaries
 from app.store.clock import now_ms
+from app.store.pins import set_pins
+from app.store.search import search_texts
 from app.store.tables import (
     calibrations,
     conversations,
@@ -85,7 +88,7 @@ async def live(store: Store, tenant: str = TENANT) -> None:
         store.record_usage(used(f"u-{name}", tenant, name))
         store.record_messages(strand("I am here.", "So am I.", tenant=tenant, conversation_id=name))
     await store.flush()
-    await store.replace_pins(tenant, "c1", [0, 3])
+    await store.rest_change(set_pins, tenant, "c1", [0, 3])
 
 
 async def taught(store: Store, tenant: str = TENANT) -> None:
@@ -145,9 +148,9 @@ async def test_a_chunk_that_somebody_uses_outlives_the_conversation_that_made_it
     await store.flush()
     await store.remove_unused()
     assert await count(store, conversations, summary_chunks, summary_words) == [1, 1, 1]
-    page = await store.summaries(TENANT, "c1", limit=9, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, "c1", limit=9, after=None, order="asc")
     assert [(one.id, one.conversation_id) for one in page.data] == [("others", "c2")]
-    found = await store.search(TENANT, ["met"], "summaries", limit=9, after=None, order="asc")
+    found = await store.rest(search_texts, TENANT, ["met"], "summaries", limit=9, after=None, order="asc")
     assert [one.id for one in found.data] == ["others"]
     assert await count(store, heads, masks, pins, usage_records) == [1, 1, 2, 0]
 

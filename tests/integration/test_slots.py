@@ -16,12 +16,11 @@ from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chai
 class Slow:
     """A search that takes as long as it is told to."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.under_way: list[str] = []
         self.end = asyncio.Event()
-        monkeypatch.setattr("app.store.search.search", self._search)
 
-    async def _search(self, _connection: object, tenant: str, *_: object, **__: object) -> Page[Any]:
+    async def __call__(self, _connection: object, tenant: str) -> Page[Any]:
         self.under_way.append(tenant)
         await self.end.wait()
         return Page([], None, None, has_more=False)
@@ -32,19 +31,17 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def search(store: Store, tenant: str = TENANT) -> asyncio.Task[Page[Any]]:
-    return asyncio.ensure_future(store.search(tenant, ["x"], "summaries", limit=1, after=None, order="desc"))
+def search(store: Store, query: Slow, tenant: str = TENANT) -> asyncio.Task[Page[Any]]:
+    return asyncio.ensure_future(store.rest(query, tenant))
 
 
-async def test_reads_of_one_tenant_take_turns_and_others_have_theirs(
-    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reads_of_one_tenant_take_turns_and_others_have_theirs(store: Store, database_url: str) -> None:
     if database_url == "memory":
         pytest.skip("one connection for all")
-    slow = Slow(monkeypatch)
-    asked = [search(store) for _ in range(12)]
-    others = [search(store, STRANGER) for _ in range(12)]
-    third = search(store, "third")
+    slow = Slow()
+    asked = [search(store, slow) for _ in range(12)]
+    others = [search(store, slow, STRANGER) for _ in range(12)]
+    third = search(store, slow, "third")
     await until(lambda: len(slow.under_way) >= ALL_REST_SLOTS)
     await asyncio.sleep(0.05)
     assert sorted(slow.under_way) == [TENANT] * REST_SLOTS + [STRANGER] * REST_SLOTS
@@ -62,8 +59,8 @@ async def test_reads_that_take_too_long_are_told_and_leave_the_breaker_alone(
     if database_url == "memory":
         pytest.skip("one connection for all")
     monkeypatch.setattr("app.store.calls.REST_SECONDS", 0.2)
-    slow = Slow(monkeypatch)
-    told = await asyncio.gather(*(search(store) for _ in range(6)), return_exceptions=True)
+    slow = Slow()
+    told = await asyncio.gather(*(search(store, slow) for _ in range(6)), return_exceptions=True)
     assert all(isinstance(error, StoreUnavailable) for error in told)
     assert sorted({str(error)[:20] for error in told}) == ["no turn within 0 s: ", "the database did not"]
     assert len(slow.under_way) == REST_SLOTS
@@ -72,7 +69,7 @@ async def test_reads_that_take_too_long_are_told_and_leave_the_breaker_alone(
     slow.end.set()
     await until(lambda: not store._rest_slots._tenants)
     monkeypatch.setattr("app.store.calls.REST_SECONDS", 5.0)
-    await search(store)
+    await search(store, slow)
 
 
 async def test_a_burst_of_one_tenants_requests_is_no_failure_of_the_database(

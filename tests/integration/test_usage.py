@@ -12,8 +12,9 @@ from sqlalchemy import func, select
 
 from app.core.tokens.usage import Decided, Made, Price, Tokens
 from app.store import Store, StoreUnavailable, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
+from app.store.conversation_rows import read_conversations
 from app.store.tables import usage_records
-from app.store.usage_records import write_usage
+from app.store.usage_records import read_records, write_usage
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, seen
 
@@ -46,7 +47,9 @@ def record(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any)
 
 
 async def usage(store: Store, conversation_id: str = "c1", **options: Any) -> UsagePage:
-    return await store.usage(TENANT, conversation_id, **{"limit": 100, "after": None, "order": "asc", **options})
+    return await store.rest(
+        read_records, TENANT, conversation_id, **{"limit": 100, "after": None, "order": "asc", **options}
+    )
 
 
 async def stored(store: Store) -> int:
@@ -124,7 +127,7 @@ async def test_a_full_queue_of_records_counts_what_it_drops(store: Store, monkey
     for _ in range(5):
         store.record_usage(record())
     store.record(seen())
-    assert (store.dropped, store.dropped_records) == (0, 3)
+    assert (store.writes.dropped, store.writes.dropped_records) == (0, 3)
     assert len((await usage(store)).page.data) == 2
 
 
@@ -134,7 +137,7 @@ async def test_a_record_the_database_refuses_does_not_take_others_with_it(store:
         store.record_usage(record(tokens=Tokens(prompt=tokens)))
     found = (await usage(store)).page.data
     assert [each.record.tokens.prompt for each in found] == [1, 3]
-    assert (store.dropped, store.dropped_records) == (0, 1)
+    assert (store.writes.dropped, store.writes.dropped_records) == (0, 1)
 
 
 @pytest.mark.parametrize("bad", ["conversation", "record"])
@@ -146,9 +149,9 @@ async def test_conversations_and_records_do_not_take_each_other_with_them(store:
     store.record_usage(record())
     await store.flush()
     assert await stored(store) == 1 + (bad == "conversation")
-    conversations = (await store.conversations(TENANT, limit=10, after=None, order="asc")).data
+    conversations = (await store.rest(read_conversations, TENANT, limit=10, after=None, order="asc")).data
     assert [each.requests for each in conversations] == [1] * (1 + (bad == "record"))
-    assert (store.dropped, store.dropped_records) == (bad == "conversation", bad == "record")
+    assert (store.writes.dropped, store.writes.dropped_records) == (bad == "conversation", bad == "record")
 
 
 async def test_a_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +312,7 @@ async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: 
                 await store.flush()
     await store.flush()
     assert await stored(store) == 2
-    assert store.dropped_records >= 5
+    assert store.writes.dropped_records >= 5
 
 
 async def test_records_outlast_an_outage(open_store: OpenStore, gate: FaultProxy) -> None:

@@ -16,8 +16,8 @@ from app.store import Store, StoreUnavailable, UsageRecord, migrations
 from app.store import usage_days as usage_days_module
 from app.store.database import Database
 from app.store.tables import usage_days, usage_days_due, usage_records
-from app.store.usage_days import DAY_MS
-from app.store.usage_records import write_usage
+from app.store.usage_days import DAY_MS, read_days
+from app.store.usage_records import read_records, read_report, write_usage
 from app.store.write_behind import WriteBehind
 from tests.integration.examples import TENANT, OpenStore
 
@@ -63,7 +63,7 @@ async def write(store: Store, records: Sequence[UsageRecord]) -> None:
 async def test_they_are_those_of_the_records(store: Store) -> None:
     await write(store, [record(number) for number in range(10)])
     await write(store, [record(10, purpose="summary", context_status=None), record(11, status=500, cost=None)])
-    found = await store.usage_days(TENANT, 7)
+    found = await store.rest(read_days, TENANT, 7)
     assert {(each.purpose, each.context_status): each.sums.calls for each in found.days} == {
         ("message", "full"): 5,
         ("message", "summarized"): 6,
@@ -89,7 +89,7 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
     large = [each for each in records if each.is_too_large]
     assert [each.id for each in large] == [f"u-{number}" for number in range(1, 9)], "of u-0 nothing was left out"
 
-    found = await store.usage_days(TENANT, 7)
+    found = await store.rest(read_days, TENANT, 7)
     assert sum(each.sums.saved_cost for each in found.days) == expected
     assert sum(each.saved_cost or 0.0 for each in found.models) == expected
     assert next(each.saved_cost for each in found.models if each.model == "summariser") == -0.25
@@ -97,9 +97,9 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
     assert sum(each.sums.too_large_tokens for each in found.days) == 2_000 * len(large)
     assert sum(each.sums.too_large_saved_cost for each in found.days) == sum(each.saved_cost or 0.0 for each in large)
 
-    told = await store.usage_report(TENANT, 0, 1 << 50, model=None, by="model")
+    told = await store.rest(read_report, TENANT, 0, 1 << 50, model=None, by="model")
     groups = [group.sums for group in told.groups]
-    pages = [await store.usage(TENANT, f"c{name}", limit=1, after=None, order="desc") for name in range(3)]
+    pages = [await store.rest(read_records, TENANT, f"c{name}", limit=1, after=None, order="desc") for name in range(3)]
     for all_sums in ([told.sums], groups, [page.sums for page in pages]):
         assert sum((of.messages.saved_cost or 0.0) + (of.summaries.saved_cost or 0.0) for of in all_sums) == expected
         assert sum(of.messages.too_large for of in all_sums) == len(large)
@@ -107,14 +107,14 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
 
     await store.delete_conversation(TENANT, "c1")
     left = sum(each.saved_cost or 0.0 for each in records if each.conversation_id != "c1")
-    assert sum(each.sums.saved_cost for each in (await store.usage_days(TENANT, 7)).days) == left
+    assert sum(each.sums.saved_cost for each in (await store.rest(read_days, TENANT, 7)).days) == left
 
 
 async def test_what_is_written_twice_is_added_once(store: Store) -> None:
     for records in (4, 6):
         async with store._database.writing() as connection:
             await write_usage(connection, [record(number) for number in range(records)])
-    found = await store.usage_days(TENANT, 7)
+    found = await store.rest(read_days, TENANT, 7)
     assert sum(each.sums.calls for each in found.days) == 6
 
 
@@ -135,7 +135,7 @@ async def test_what_a_flush_stored_that_failed_after_its_last_word_is_added_once
                 await write(store, [record(1), record(2)])
     await write(store, [record(3)])
     await write(store, [record(4)])
-    found = await store.usage_days(TENANT, 7)
+    found = await store.rest(read_days, TENANT, 7)
     assert sum(each.sums.calls for each in found.days) == 4
 
 
@@ -143,11 +143,11 @@ async def test_a_conversation_takes_its_records_along(store: Store) -> None:
     await write(store, [record(number) for number in range(9)])
     await write(store, [record(number, tenant=STRANGER) for number in range(9)])
     await store.delete_conversation(TENANT, "c1")
-    found = await store.usage_days(TENANT, 7)
+    found = await store.rest(read_days, TENANT, 7)
     left = [number for number in range(9) if number % 3 != 1]
     assert sum(each.sums.calls for each in found.days) == len(left)
     assert sum(each.sums.prompt for each in found.days) == sum(100 + number for number in left)
-    assert sum(each.sums.calls for each in (await store.usage_days(STRANGER, 7)).days) == 9
+    assert sum(each.sums.calls for each in (await store.rest(read_days, STRANGER, 7)).days) == 9
     for name in ("c0", "c2"):
         await store.delete_conversation(TENANT, name)
     async with store._database.reading() as connection:
@@ -171,7 +171,7 @@ async def test_what_another_replica_stores_while_a_conversation_is_deleted_is_co
     await deleting
     async with store._database.reading() as connection:
         kept = await connection.execute(select(usage_records.c.model).where(usage_records.c.tenant == TENANT))
-        assert sum(each.sums.calls for each in (await store.usage_days(TENANT, 7)).days) == len(kept.all())
+        assert sum(each.sums.calls for each in (await store.rest(read_days, TENANT, 7)).days) == len(kept.all())
 
 
 async def waits_for_a_lock(store: Store) -> None:
@@ -186,7 +186,7 @@ async def waits_for_a_lock(store: Store) -> None:
 async def test_a_tenant_takes_its_days_along(store: Store) -> None:
     await write(store, [record(number) for number in range(9)])
     await store.erase_tenant(TENANT)
-    assert (await store.usage_days(TENANT, 7)).days == []
+    assert (await store.rest(read_days, TENANT, 7)).days == []
 
 
 YEAR_2023 = 1_700_000_000_000
@@ -234,7 +234,7 @@ async def due(store: Store) -> int:
 
 async def reported(store: Store) -> int:
     """Calls of those three days, of one tenant."""
-    report = await store.usage_report(TENANT, YEAR_2023 - DAY_MS, YEAR_2023 + 5 * DAY_MS)
+    report = await store.rest(read_report, TENANT, YEAR_2023 - DAY_MS, YEAR_2023 + 5 * DAY_MS)
     return report.sums.messages.calls
 
 
@@ -316,7 +316,7 @@ async def test_replicas_add_days_up_side_by_side_while_others_are_stored(
     async with stores[2]._database.writing() as connection:
         # As if it had been recorded before there were days.
         await connection.execute(update(usage_days).values(calls=0, prompt=0))
-    assert (await stores[0].usage_report(TENANT, today, today + DAY_MS)).sums.messages.calls == 1
+    assert (await stores[0].rest(read_report, TENANT, today, today + DAY_MS)).sums.messages.calls == 1
     await asyncio.gather(
         *(store.add_days_up() for store in stores[:2]), *(write(stores[2], [record(number)]) for number in range(9))
     )

@@ -11,6 +11,7 @@ from app.core.tokens.usage import Tokens
 from app.store import Store, UsageReport
 from app.store import usage_records as reports
 from app.store.tables import usage_records
+from app.store.usage_records import read_report
 from tests.integration.examples import STRANGER, TENANT
 from tests.integration.test_usage import PRICE, record
 
@@ -29,7 +30,7 @@ async def put(store: Store, at: int, **changes: Any) -> None:
 
 
 async def report(store: Store, since: int = NOON, until: int = NOON + DAY, **options: Any) -> UsageReport:
-    return await store.usage_report(TENANT, since, until, **options)
+    return await store.rest(read_report, TENANT, since, until, **options)
 
 
 async def test_a_report_adds_up_all_conversations_of_the_period(store: Store) -> None:

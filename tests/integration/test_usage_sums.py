@@ -19,8 +19,10 @@ from sqlalchemy import delete, event, select, update
 from app.core.tokens.usage import Decided, Tokens
 from app.store import Grouping, Store, StoreUnavailable, UsageRecord, UsageReport
 from app.store import usage_records as reports
+from app.store.conversation_rows import find_conversation
 from app.store.tables import usage_days, usage_records
 from app.store.usage_days import DAY_MS, _add_up_again
+from app.store.usage_records import read_report
 from tests.faults.proxy import Fault, FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore, digest, seen
 from tests.integration.test_usage import PRICE, record
@@ -69,7 +71,7 @@ async def by_records(store: Store, **asked: Any) -> UsageReport:
     """The same report, without any days."""
     async with store._database.engine.connect() as connection, connection.begin() as transaction:
         await connection.execute(delete(usage_days))
-        report = await reports.report_usage(connection, TENANT, **asked)
+        report = await reports.read_report(connection, TENANT, **asked)
         await transaction.rollback()
     return report
 
@@ -122,7 +124,7 @@ def test_a_report_is_the_sum_of_the_ledger_over_any_period(
         async def both() -> tuple[UsageReport, UsageReport]:
             asked: dict[str, Any] = {"since_ms": min(times), "until_ms": max(times), "model": model, "by": by}
             async with store._database.reading() as connection:
-                report = await reports.report_usage(connection, TENANT, **asked)
+                report = await reports.read_report(connection, TENANT, **asked)
             return report, await by_records(store, **asked)
 
         report, expected = runner.run(both())
@@ -145,9 +147,9 @@ async def test_whole_days_are_read_without_their_records(store: Store) -> None:
 
     engine = store._database.engine.sync_engine
     event.listen(engine, "before_cursor_execute", note)
-    whole = await store.usage_report(TENANT, FIRST, FIRST + 3 * DAY_MS, by="model")
+    whole = await store.rest(read_report, TENANT, FIRST, FIRST + 3 * DAY_MS, by="model")
     assert not asked
-    await store.usage_report(TENANT, FIRST - 5, FIRST + DAY_MS + 7)
+    await store.rest(read_report, TENANT, FIRST - 5, FIRST + DAY_MS + 7)
     event.remove(engine, "before_cursor_execute", note)
     [ragged] = asked
     times = sorted({value for value in ragged if isinstance(value, int) and value > DAY_MS})
@@ -203,7 +205,7 @@ async def test_a_process_that_is_killed_in_between_leaves_no_sum_without_its_rec
     kept = await sums_of_records(store)
     assert sum(row[5] for row in kept) == statements
     assert await sums_by_day(store) == kept
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == statements
 
@@ -223,7 +225,7 @@ async def test_what_was_committed_and_not_acknowledged_is_counted_once(open_stor
     store.record(seen())
     store.record_usage(record())
     await store.flush()
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == 3
     assert await sums_by_day(store) == await sums_of_records(store)
@@ -240,7 +242,7 @@ async def test_what_was_not_committed_is_counted_once_too(open_store: OpenStore,
     store.record(seen())
     store.record_usage(record())
     await store.flush()
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == 2
     assert await sums_by_day(store) == await sums_of_records(store)
@@ -258,7 +260,7 @@ async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does
         await store.flush()
     assert await store.delete_conversation(TENANT, "c1")
     await store.flush()
-    assert await store.conversation(TENANT, "c1") is None
+    assert await store.rest(find_conversation, TENANT, "c1") is None
     assert await sums_by_day(store) == await sums_of_records(store) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from app.core.limits.overflow import Overflow
 from app.headers.hops import new_instance
 from app.providers.learnt_limits import LEARNT_SECONDS
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 from app.providers.windows import Windows
 from app.settings import load
 from app.store import Store
@@ -23,7 +23,7 @@ LIMIT = 32_768
 def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "https://provider.example/v1") -> Windows:
     running.forget_environment(monkeypatch)
     settings = load(upstream={"base_url": base_url})
-    upstream = HttpUpstream(base_url, 1.0, 1.0, 1.0, new_instance())
+    upstream = Upstream(base_url, 1.0, 1.0, 1.0, new_instance())
     windows = Windows(settings.models, settings.compaction.default_window, settings.upstream, upstream, store)
     windows.accepts(TENANT)
     return windows

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, write_behind
-from app.store.conversation_rows import write_conversations
+from app.store.conversation_rows import find_conversation, read_conversations, write_conversations
 from app.store.tables import conversations
 from tests.integration.examples import TENANT, OpenStore, digest, seen
 
@@ -40,7 +40,7 @@ async def test_requests_between_two_flushes_become_one_row(store: Store) -> None
     for turn in (1, 3, 2):
         store.record(seen(turns=turn, heads=((digest(turn), turn),)))
     await store.flush()
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert (found.requests, found.turns) == (3, 3)
     assert len(await store.heads(TENANT, [digest(turn) for turn in (1, 2, 3)])) == 3
@@ -54,7 +54,7 @@ async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str)
     await store.close()
     again = open_store(shared_url)
     await again.start()
-    assert await again.conversation(TENANT, "c1") is not None
+    assert await again.rest(find_conversation, TENANT, "c1") is not None
 
 
 async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest
     monkeypatch.setattr(write_behind, "QUEUE_CONVERSATIONS", 2)
     for conversation_id in ("c1", "c2", "c3", "c1"):
         store.record(seen(conversation_id))
-    assert store.dropped == 1
+    assert store.writes.dropped == 1
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "c2", "c3")] == [2, 1, None]
 
@@ -86,7 +86,7 @@ async def test_what_is_in_flight_counts_for_the_bound(store: Store, monkeypatch:
                 await store.flush()
     await store.flush()
     assert [await stored(store, f"c{number}") is not None for number in (1, 2, 3, 4, 5)] == [True] * 2 + [False] * 3
-    assert store.dropped >= 3
+    assert store.writes.dropped >= 3
 
 
 async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
@@ -109,7 +109,7 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
 async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_when_it_is_back(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush, tries = store._writes.flush, count(1)
+    flush, tries = store.writes.flush, count(1)
 
     async def fail() -> None:
         if next(tries) <= 3:
@@ -117,7 +117,7 @@ async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_wh
         await flush()
 
     monkeypatch.setattr(write_behind, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(store._writes, "flush", fail)
+    monkeypatch.setattr(store.writes, "flush", fail)
     with capture_logs() as log:
         store.record(seen())
         async with asyncio.timeout(20):
@@ -152,7 +152,7 @@ async def test_row_that_is_refused_for_the_servers_own_reasons_is_kept(
     async with store._database.writing(patient=True) as connection:
         await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
     await store.flush()
-    assert (await stored(store, "c1"), store.dropped) == (1, 0)
+    assert (await stored(store, "c1"), store.writes.dropped) == (1, 0)
 
 
 async def test_flush_waits_for_somebody_who_holds_a_row_longer_than_a_request_would(
@@ -186,7 +186,7 @@ async def test_row_the_database_refuses_does_not_take_others_with_it(store: Stor
     store.record(seen("c2"))
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
-    assert store.dropped == 1
+    assert store.writes.dropped == 1
 
 
 async def test_what_was_stored_one_by_one_before_the_database_went_away_is_not_counted_again(
@@ -208,7 +208,7 @@ async def test_what_was_stored_one_by_one_before_the_database_went_away_is_not_c
         await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
-    assert store.dropped == 1
+    assert store.writes.dropped == 1
 
 
 @pytest.mark.parametrize("number", [2**63, 10**30])
@@ -220,9 +220,9 @@ async def test_number_the_driver_cannot_bind_does_not_take_others_with_it(store:
     store.record(seen("c2"))
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "window", "tokens", "c2")] == [1, None, None, 1]
-    assert store.dropped == 2
+    assert store.writes.dropped == 2
     store.record(seen("c3"))
-    page = await store.conversations(TENANT, limit=100, after=None, order="asc")
+    page = await store.rest(read_conversations, TENANT, limit=100, after=None, order="asc")
     assert {conversation.id for conversation in page.data} == {"c1", "c2", "c3"}
 
 
@@ -232,7 +232,7 @@ async def test_large_backlog_is_stored_in_several_transactions(store: Store, mon
     for number in range(8):
         store.record(seen(f"c{number}"))
     await store.flush()
-    page = await store.conversations(TENANT, limit=100, after=None, order="asc")
+    page = await store.rest(read_conversations, TENANT, limit=100, after=None, order="asc")
     assert len(page.data) == 8
 
 
@@ -245,7 +245,7 @@ async def test_requests_recorded_before_the_database_is_there_are_stored_later(
     with pytest.raises(StoreUnavailable):
         await store.flush()
     await store.start()
-    assert await store.conversation(TENANT, "c1") is not None
+    assert await store.rest(find_conversation, TENANT, "c1") is not None
 
 
 async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_request(
@@ -262,7 +262,7 @@ async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_
                 store.record(seen(name, turns=turn, heads=((digest(number), turn), (digest(1000 + number), turn))))
         await asyncio.gather(*(store.flush() for store in stores))
     assert {await stored(stores[0], name) for name in names} == {10}
-    assert sum(store.dropped for store in stores) == 0
+    assert sum(store.writes.dropped for store in stores) == 0
 
 
 async def test_two_stores_that_flush_the_same_heads_at_once_do_not_deadlock(
@@ -303,14 +303,14 @@ async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenSt
     store.soon(lambda: store.record(seen(heads=((digest(1), 1),))))
     assert len(await store.heads(TENANT, [digest(1)])) == 1
     store.soon(lambda: store.record(seen()))
-    found = await store.conversation(TENANT, "c1")
+    found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == 2
     store.soon(lambda: store.record(seen()))
     await store.close()
     again = open_store(shared_url)
     await again.start()
-    found = await again.conversation(TENANT, "c1")
+    found = await again.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == 3
 
@@ -321,7 +321,7 @@ async def test_what_was_to_be_recorded_goes_with_its_conversation(store: Store) 
     store.soon(lambda: store.record(seen()))
     await store.delete_conversation(TENANT, "c1")
     await store.flush()
-    assert await store.conversation(TENANT, "c1") is None
+    assert await store.rest(find_conversation, TENANT, "c1") is None
 
 
 async def test_what_fails_to_be_recorded_takes_nothing_else_with_it(store: Store) -> None:

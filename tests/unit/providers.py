@@ -13,7 +13,7 @@ import pytest
 import respx
 
 from app.headers.hops import new_instance
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 
 NETWORK = respx.MockRouter(using="httpx", assert_all_called=False)
 _NUMBERS = count(1)
@@ -43,7 +43,7 @@ def answer(status: int, *pieces: bytes, **headers: str) -> Any:  # respx's types
     )
 
 
-class MockedUpstream(HttpUpstream):
+class MockedUpstream(Upstream):
     """A provider of its own, in the `network`.
 
     It answers each path with the JSON that stands there, with a status, or by raising; 404 for every other one.

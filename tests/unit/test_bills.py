@@ -16,7 +16,8 @@ from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
-from app.wire.format import AnswerEditor, read_answer
+from app.wire.answers import AnswerEditor
+from app.wire.dialect import read_answer
 from app.wire.formats import FORMATS
 from tests.unit.bills import BILLS, Bill, Json
 

@@ -199,6 +199,14 @@ def test_what_pruning_leaves_out_is_said_again_and_paid_for() -> None:
     assert prune(last, whole(last), 5, 5, cost, stub=False) == whole(last)
 
 
+def test_an_older_block_is_paid_for_where_the_newest_stands_behind_what_is_left_out() -> None:
+    """The message with the newest one stays; with what is before it left out, the older one has to be said again."""
+    said = (user(environment("/old " * 20)), *turns(6, 30), user(environment("/new")), *turns(2, 30), user("Go on."))
+    talk = holding(conversation(*said).with_pins(Pins((13,))))
+    for limit in range(200, whole(talk).tokens, 7):
+        assert prune(talk, whole(talk), limit, limit, cost, stub=False).tokens <= limit
+
+
 def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() -> None:
     rules = "<house>Be kind.</house>"
     mark = mark_of("<house>*</house>")

@@ -18,13 +18,13 @@ from app.errors import InvalidRequest
 from app.memory.caches import ENTRY_BYTES, Caches
 from app.wire import members, objects
 from app.wire.chat_completions import request as requests
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import ChatRequest, read_request
 from app.wire.echoes import LONGEST_COMPARED
 from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
-from app.wire.model import model_in
 from app.wire.reader import MESSAGE_BYTES, MessageReader
 from tests.unit.conversations import IDENTITY, chunk, count
 
@@ -97,7 +97,7 @@ def test_a_request_has_at_most_so_many_messages() -> None:
     ],
 )
 def test_the_model_of_a_body_is_found_without_reading_the_rest(body: bytes, model: str) -> None:
-    assert model_in(body) == model
+    assert CHAT_COMPLETIONS.model_in(body) == model
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MOST_ARGUMENT_VALUES", 10), ("LONGEST_MEANT", 30)])

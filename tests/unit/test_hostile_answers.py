@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
-from app.providers.upstream import LONGEST_REFUSAL, HttpUpstream, WholeAnswer, read_into
+from app.providers.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.wire import sse
 from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.editor import CompletionEditor
-from app.wire.chat_completions.streamed import MOST_CHOICES, as_stream
+from app.wire.chat_completions.streamed import MOST_CHOICES
 from app.wire.chat_completions.summaries import ChatSummaries, CompletionReader
-from app.wire.format import LARGEST_WHOLE, read_answer
+from app.wire.dialect import read_answer
 from app.wire.provider_errors import error_body
 from app.wire.refusals import classify
 from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
 from app.wire.sse import LONGEST_FRAME, FrameSplitter
+from app.wire.streamed import LARGEST_WHOLE
+from tests.unit.test_streamed import as_stream
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")
 WITHIN = (
@@ -315,7 +317,7 @@ def test_errors_within_errors_are_each_read_once() -> None:
     assert reads < 9 * 40
 
 
-class Listed(HttpUpstream):
+class Listed(Upstream):
     """A provider that only lists."""
 
     def __init__(self, body: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 from app.core.stages.ladder import Status
 from app.headers.credentials import CREDENTIALS
 from app.rest import wire_schema
-from app.wire.format import EVENT_SHAPES
+from app.wire.early import EVENT_SHAPES
 from app.wire.formats import FORMATS
 from app.wire.options import OPTIONS
 from app.wire.paths import COUNTS

@@ -65,14 +65,28 @@ def test_instructions_that_leave_no_room_cannot_be_helped() -> None:
     assert recovery_budget(overflow, in_force(), sent=10_000, instructions=4_000, output=None) is not None
 
 
-def test_in_a_small_window_half_of_the_limit_is_room_enough() -> None:
+def test_what_pictures_cost_more_than_was_expected_a_smaller_prompt_does_not_cost_less() -> None:
+    """Of 3,515 tokens that are allowed the 728 which nobody expected are the pictures', whatever else goes."""
+    told = Overflow("context_window", limit=4_000, prompt=4_213)
+    small = budget_for(Window(4_000, "config"), 300, Shares())
+    for holds_media, limit in ((True, 3_515 - 728), (False, int(3_515 / (4_213 / 3_485)))):
+        budget = recovery_budget(told, small, sent=3_485, instructions=0, output=300, holds_media=holds_media)
+        assert budget is not None
+        assert budget.limit == limit
+        assert 0 < budget.target < limit
+    less = recovery_budget(told, small, sent=4_500, instructions=0, output=300, holds_media=True)
+    assert less is not None
+    assert less.limit == int(3_515 / (4_213 / 4_500))
+
+
+def test_in_a_small_window_a_quarter_of_the_limit_is_room_enough() -> None:
     """2,000 tokens beside the instructions are more than there ever were."""
     told = Overflow("context_window", limit=4_000, prompt=2_953, requested=4_553)
     small = budget_for(Window(4_000, "config"), 1_600, Shares())
     budget = recovery_budget(told, small, sent=2_108, instructions=200, output=1_600)
     assert budget is not None
     assert 1_600 < budget.limit < 1_650
-    assert recovery_budget(told, small, sent=2_108, instructions=500, output=1_600) is None
+    assert recovery_budget(told, small, sent=2_108, instructions=1_100, output=1_600) is None
 
 
 @pytest.mark.parametrize(("sent", "helped"), [(102_399, False), (102_400, True)])

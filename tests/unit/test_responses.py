@@ -13,7 +13,8 @@ from app.core.reasons import Code
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Carried, Conversation, Costs, Note, Pruned, Verbatim, View
 from app.errors import UpstreamDisconnected
-from app.wire.format import ContextMembers, Manners
+from app.wire.dialect import Manners
+from app.wire.format import ContextMembers
 from app.wire.reader import MessageReader
 from app.wire.responses.format import RESPONSES
 from app.wire.sse import frames_in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -150,8 +151,15 @@ def test_a_stream_is_looked_into_only_where_it_says_something_of_itself() -> Non
         b'{"error":1}',
     ):
         assert editor.quiet(many + event(notable) + chunk, 0) == len(many)
-    assert CompletionEditor(FIRST, FINISH, begun=True, sent=OURS).quiet(many, 0) == 0
-    assert CompletionEditor(FIRST, FINISH, begun=True, hides_usage=True).quiet(many, 0) == 0
+    assert begun(sent=OURS).quiet(many, 0) == 0
+    assert begun(hides_usage=True).quiet(many, 0) == 0
+
+
+def begun(**options: Any) -> CompletionEditor:
+    """The editor of a stream that has begun."""
+    editor = CompletionEditor(FIRST, FINISH, **options)
+    editor.begun = True
+    return editor
 
 
 SPELLINGS = (
@@ -172,7 +180,7 @@ SPELLINGS = (
 @given(st.lists(st.sampled_from(SPELLINGS), min_size=1, max_size=12), st.booleans())
 def test_what_passes_unseen_says_nothing_however_it_is_written(spelt: list[bytes], spaced: bool) -> None:
     frames = b"".join((b"data: " if spaced else b"data:") + data + b"\n\n" for data in spelt)
-    quiet, edited = CompletionEditor(FIRST, FINISH, begun=True), CompletionEditor(FIRST, FINISH, begun=True)
+    quiet, edited = begun(), begun()
     stop = quiet.quiet(frames, 0)
     assert b"".join(map(edited.edit, frames_in(frames[:stop]))) == frames[:stop]
     assert quiet == edited
@@ -181,7 +189,7 @@ def test_what_passes_unseen_says_nothing_however_it_is_written(spelt: list[bytes
 
 
 def test_the_text_of_many_frames_that_come_together_is_told_by_the_first_of_them() -> None:
-    editor = CompletionEditor(FIRST, FINISH, begun=True)
+    editor = begun()
     frame = event(b'{"choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}]}')
     assert editor.quiet(frame * 1_000, 0) == 1_000 * len(frame)
     assert editor.text_bytes == 1_000 * len(b"hello")
@@ -200,7 +208,7 @@ def test_only_the_first_chunk_and_the_finishing_one_get_members() -> None:
     expected = expected.replace(b'"x":1.0}', b'"x":1.0,' + FINISH + b"}")
     assert passed(editor) == expected
     assert editor.finished
-    assert editor.done
+    assert editor.ended
     assert editor.complete
 
 

@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 from app.errors import UpstreamUnreadable
-from app.wire.chat_completions.streamed import as_stream
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
+from app.wire.format import Headers
 
 STREAM = b': hello\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n'
+
+
+def as_stream(
+    chunks: AsyncIterator[bytes], *, is_stream: bool, wants_usage: bool, headers: Headers = ()
+) -> AsyncIterator[bytes]:
+    options = b'"stream_options":{"include_usage":%b}' % (b"true" if wants_usage else b"false")
+    request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"stream":true,%b}' % options)
+    return CHAT_COMPLETIONS.as_stream(request, chunks, is_stream=is_stream, headers=headers)
 
 
 async def given(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:

@@ -16,7 +16,7 @@ from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 from app.wire.chat_completions.summaries import ChatSummaries
 from tests.unit.providers import answer
 
@@ -27,13 +27,13 @@ FIRST_OF_REASONING = FIRST - {"max_tokens"} | {"max_completion_tokens", "reasoni
 
 
 @pytest.fixture
-async def upstream(network: respx.MockRouter) -> AsyncIterator[HttpUpstream]:  # noqa: ARG001 - which it is in
-    upstream = HttpUpstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
+async def upstream(network: respx.MockRouter) -> AsyncIterator[Upstream]:  # noqa: ARG001 - which it is in
+    upstream = Upstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
     yield upstream
     await upstream.close()
 
 
-async def ask(upstream: HttpUpstream, model: str = "m") -> SummaryAnswer | Failure:
+async def ask(upstream: Upstream, model: str = "m") -> SummaryAnswer | Failure:
     request = summary_request("Do.", "said", 300, 300)
     return await Summariser(5.0, 8_192, {}).ask(
         request, [Route(model, upstream, ChatSummaries(), [])], None, monotonic() + 10.0, "t"
@@ -75,7 +75,7 @@ def sent(route: respx.Route) -> list[dict[str, Any]]:
     ],
 )  # fmt: skip
 async def test_what_a_provider_does_not_know_is_left_out(
-    upstream: HttpUpstream,
+    upstream: Upstream,
     network: respx.MockRouter,
     model: str,
     status: int,
@@ -104,7 +104,7 @@ async def test_what_a_provider_does_not_know_is_left_out(
     ],
 )
 async def test_a_pause_is_waited_for_as_the_provider_words_it(
-    upstream: HttpUpstream, network: respx.MockRouter, status: int, headers: dict[str, str], calls: int
+    upstream: Upstream, network: respx.MockRouter, status: int, headers: dict[str, str], calls: int
 ) -> None:
     route = network.post(URL).mock(
         side_effect=lambda _: answer(status, b'{"error":{"message":"Slow down."}}', **headers)
@@ -122,7 +122,7 @@ async def test_a_pause_is_waited_for_as_the_provider_words_it(
     ],
 )
 async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_question(
-    upstream: HttpUpstream, network: respx.MockRouter, said: str
+    upstream: Upstream, network: respx.MockRouter, said: str
 ) -> None:
     body = json.dumps({"error": {"message": said}}).encode()
     route = network.post(URL).mock(side_effect=lambda _: answer(400, body))

@@ -17,7 +17,7 @@ from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.headers.hops import new_instance
-from app.providers.upstream import HttpUpstream
+from app.providers.upstream import Upstream
 from app.wire.chat_completions.summaries import ChatSummaries
 from tests.unit.providers import answer
 from tests.unit.test_summariser_refusals import DONE, FIRST, URL
@@ -59,7 +59,7 @@ async def asked(network: respx.MockRouter) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  # noqa: ARG001 - which it is in
-    upstream = HttpUpstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
+    upstream = Upstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
     summariser = Summariser(5.0, 8_192, {}, clock)
 
     async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> SummaryAnswer | Failure:

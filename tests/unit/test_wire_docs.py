@@ -11,7 +11,7 @@ import pytest
 from app.core.reasons import Code
 from app.core.stages.ladder import Status
 from app.rest import wire_schema
-from app.wire.format import EVENT_SHAPES
+from app.wire.early import EVENT_SHAPES
 from app.wire.options import OPTIONS
 from scripts.write_examples import shown
 from tests.unit.test_docs import PAGES, REST, every_error

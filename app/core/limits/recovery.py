@@ -17,24 +17,27 @@ SENT_SHARE = 0.70
 TARGET_SHARE = 0.60
 """Of the ceiling, for a summary: so that the next turn does not overflow again."""
 LEAST_ROOM = 2_000
-LEAST_SHARE = 0.5
+LEAST_SHARE = 0.25
 """Tokens beside the instructions, or this share of the limit in small windows; with less there is no conversation
 left."""
 PRESSURE = 0.80
 
 
 def recovery_budget(
-    overflow: Overflow, budget: Budget, sent: int, instructions: int, output: int | None
+    overflow: Overflow, budget: Budget, sent: int, instructions: int, output: int | None, *, holds_media: bool = False
 ) -> Budget | None:
     """The limits to make the prompt anew with, or None where a smaller prompt cannot help.
 
     `sent` and `instructions` are our estimates of the refused prompt and of what no compaction takes away; `output` is
     what the request asked for, in tokens. Like every budget the result is in our estimate.
+
+    Where the provider counts more than was expected, all of it is taken to cost as much more. With `holds_media` the
+    difference is taken to be that of pictures, which stay: it is the same for a smaller prompt.
     """
     expected = budget.line.reported(sent)
     if not overflow.fixable or (overflow.needs_pressure and expected < PRESSURE * budget.window):
         return None
-    factor = 1.0
+    factor, media = 1.0, 0
     if overflow.limit is None:
         in_force = budget.line.reported(budget.limit)
         allowed = SENT_SHARE * (expected if SENT_SHARE * expected < in_force else in_force)
@@ -44,14 +47,16 @@ def recovery_budget(
         allowed = CEILING_SHARE * ceiling
         if overflow.prompt is None:
             allowed = min(allowed, SENT_SHARE * expected)
+        elif holds_media and overflow.prompt > expected:
+            media = overflow.prompt - expected
         else:
             factor = overflow.prompt / expected  # How much more the provider counts than we did: applied once, here.
         target = min(allowed, TARGET_SHARE * ceiling)
-    limit = budget.line.estimate(allowed / factor)
+    limit = budget.line.estimate(allowed / factor - media)
     if limit < instructions + least_room(budget):
         return None
     share = limit / budget.limit if budget.limit else 0.0
-    aim = budget.line.estimate(target / factor)
+    aim = budget.line.estimate(max(target / factor - media, LEAST_SHARE * target))
     return replace(
         budget,
         limit=limit,

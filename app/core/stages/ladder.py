@@ -103,15 +103,37 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
 
     `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
-    decision = _settled(case, why, in_vain=in_vain)
-    if not case.budget.given_way:
+    decision, budget = _settled(case, why, in_vain=in_vain), case.budget
+    if decision.view is None and case.conversation.tokens > budget.limit and budget.roomier:
+        # What is reserved for the answer gives way before the client is given a refusal.
+        decision, budget = _over_the_reserve(case, why, decision, budget.roomier)
+    if not budget.given_way:
         return decision
-    given_way = _given_way(case.budget, decision.view or case.conversation)
+    given_way = _given_way(budget, decision.view or case.conversation)
     return replace(decision, why=(*given_way, *decision.why)) if given_way else decision
 
 
+def _over_the_reserve(case: Case, why: Reasons, refused: Decision, roomier: Budget) -> tuple[Decision, Budget]:
+    """The smallest view that can be made, where what is kept free can give way to it, and the budget in which it does;
+    else the refused decision with the request's own."""
+    steps = ((name, _repaired(case, view), still) for name, view, still in _steps(case, why))
+    name, view, still = min(steps, key=lambda step: step[1].tokens)
+    budget = roomier if view.tokens < case.conversation.tokens else None
+    while budget and problems(case.conversation, view, budget.limit, alternates=case.policy.alternates):
+        budget = budget.roomier
+    if budget is None:
+        return refused, case.budget
+    told, tried = (*still, *_left_out(case, view)), (*refused.steps[:-1], _step(name, view))
+    return Decision(view, view.actions, told, refused.failed, tried, budget), budget
+
+
+def _repaired(case: Case, view: View) -> View:
+    repaired = with_said_again(case.conversation, repair(case.conversation, view, case.cost))
+    return separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
+
+
 def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
-    conversation, alternates = case.conversation, case.policy.alternates
+    conversation = case.conversation
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.
     tried: list[Step] = []
@@ -122,10 +144,8 @@ def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
             continue
         if view == untrimmed and view.tokens <= case.budget.limit:
             return Decision(None, (), still, failed, (*tried, _step("unchanged", view)))
-        repaired = with_said_again(conversation, repair(conversation, view, case.cost))
-        if alternates:
-            repaired = separated(conversation, repaired, case.cost)
-        if not (wrong := problems(conversation, repaired, case.budget.limit, alternates=alternates)):
+        repaired = _repaired(case, view)
+        if not (wrong := problems(conversation, repaired, case.budget.limit, alternates=case.policy.alternates)):
             told = (*still, *_left_out(case, repaired))
             return Decision(repaired, repaired.actions, told, failed, (*tried, _step(name, repaired)))
         tried.append(_step(name, repaired, *wrong))

@@ -13,7 +13,7 @@ from app.core.history.messages import Kind, own_message
 from app.core.quoting import word
 from app.core.stages.alter import append, standing
 from app.core.tokens.estimate import Cost
-from app.core.view.reading import said_again, with_said_again
+from app.core.view.reading import most_said_again, said_again, with_said_again
 from app.core.view.view import Altered, Conversation, Note, Part, Pruned, View
 
 STUB_TOKENS = 100
@@ -95,12 +95,8 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
 def _most_said_again(conversation: Conversation, view: View, units: Sequence[_Unit]) -> int:
     """Tokens by which the note of what the client said for good may grow, whichever units go."""
     out = {index for unit in units if unit.droppable for index in unit.indexes}
-    if not out:
-        return 0
     now = said_again(conversation, view.parts).tokens
-    parts = (*view.parts, Pruned(0, max(out) + 1))
-    left = [part for index, part in standing(replace(view, parts=parts)) if index not in out]
-    return max(0, said_again(conversation, left).tokens - now)
+    return max(0, most_said_again(conversation, view.parts, out) - now)
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int) -> int:

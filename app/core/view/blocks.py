@@ -6,7 +6,7 @@ Which these are depends on what is left out and on nothing behind it: between tw
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -78,7 +78,26 @@ class Blocks:
     def again(self, reach: int, stands: Container[int]) -> SaidAgain:
         """What has to be said in a view in which, of the first `reach` messages, only those in `stands` are sent."""
         newest = {block.mark: block for block in self._found if block.index < reach}
-        gone = tuple(block for block in newest.values() if block.index not in stands)
+        return self._said_of(newest.values(), stands)
+
+    def most_again(self, least_reach: int, reach: int, stands: Container[int]) -> int:
+        """Tokens of the largest note that `again` makes for any reach from the one to the other.
+
+        The furthest reach need not have it: where that takes in a message that stands, what this says is not said
+        again, and an older block of the same kind is for a shorter one.
+        """
+        newest: dict[Mark, Block] = {}
+        most = 0
+        for block in self._found:
+            if block.index >= reach:
+                break
+            newest[block.mark] = block
+            if block.index + 1 >= least_reach:
+                most = max(most, self._said_of(newest.values(), stands).tokens)
+        return most
+
+    def _said_of(self, blocks: Iterable[Block], stands: Container[int]) -> SaidAgain:
+        gone = tuple(block for block in blocks if block.index not in stands)
         if not gone:
             return NOTHING
         if gone not in self._said:

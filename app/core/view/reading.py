@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import TypeGuard
 
 from msgspec import Struct
@@ -212,6 +213,19 @@ def with_said_again(conversation: Conversation, view: View) -> View:
 
 def said_again(conversation: Conversation, parts: Iterable[Part]) -> SaidAgain:
     """What has to be said again in a view of these parts."""
+    reach, stands = _reach(conversation, parts)
+    return conversation.blocks.again(reach, stands) if reach else NOTHING
+
+
+def most_said_again(conversation: Conversation, parts: Iterable[Part], out: AbstractSet[int]) -> int:
+    """Tokens of the largest note that a view of these parts needs where some of these messages are left out, from the
+    first of them on."""
+    reach, stands = _reach(conversation, parts)
+    return conversation.blocks.most_again(reach, max(out, default=-1) + 1, stands - out)
+
+
+def _reach(conversation: Conversation, parts: Iterable[Part]) -> tuple[int, set[int]]:
+    """How many of the history's first messages a view of these parts may leave out, and which messages it sends."""
     positions, stands, reach = conversation.chain.positions, set[int](), 0
     for part in parts:
         match part:
@@ -225,7 +239,7 @@ def said_again(conversation: Conversation, parts: Iterable[Part]) -> SaidAgain:
                 stands.add(index)
             case _:
                 pass
-    return conversation.blocks.again(reach, stands) if reach else NOTHING
+    return reach, stands
 
 
 def _again(conversation: Conversation, path: Path) -> list[Note]:

@@ -15,7 +15,7 @@ from app.providers.transport.writing import WrittenHead, unsendable
 from app.tasks.coalescing import CoalescingTransport
 
 IDLE_SECONDS = 30.0
-"""For how long an idle connection is kept."""
+"""Time for which an idle connection is kept."""
 MOST_UNREAD = 128 << 10
 """Bytes of an answer that wait for whoever reads it. Beyond that no more are taken from the network."""
 AT_ONCE = 64 << 10
@@ -31,12 +31,12 @@ _TICK = 0.001
 
 
 class Timeouts(Struct, frozen=True):
-    """In seconds, each for one phase."""
+    """Timeouts in seconds, each for one phase."""
 
     connect: float
     first_byte: float
     between_bytes: float
-    """Also how long the provider may take no byte of a request."""
+    """Longest wait for more of an answer, or for the provider to take a byte of a request."""
 
 
 class _Stalled(Exception):
@@ -54,9 +54,9 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.exchange: Exchange | None = None
-        """What has the connection; None while it is idle."""
+        """The exchange that has the connection; None while it is idle."""
         self.deadline = NEVER
-        """By the loop's clock, when the wait for the other side is over; `expire_at` sets an earlier one than NEVER."""
+        """End of the wait for the other side, by the loop's clock; `expire_at` sets an earlier one than NEVER."""
         self.used = False
         """Whether it carried an exchange before."""
         self.is_full = False
@@ -87,7 +87,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def release(self, *, reusable: bool) -> None:
-        """Its exchange is over. Bytes of a request that are still to be written would stand before the next one."""
+        """Note that its exchange is over. Bytes of a request that are still to be written would stand before the next
+        one."""
         self.exchange = None
         if not reusable or self._transport.is_closing() or self._transport.get_write_buffer_size():
             self.abort()
@@ -105,7 +106,8 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(self)
 
     def expire_at(self, when: float) -> None:
-        """When the wait for the other side is over. One timer stays as it is where it fires earlier: it looks then."""
+        """Set when the wait for the other side is over. One timer stays as it is where it fires earlier: it looks
+        then."""
         self.deadline = when
         if when < self._fires_at:
             self._set_timer(when)
@@ -172,7 +174,7 @@ class Exchange:
 
     status: int
     headers: list[tuple[bytes, bytes]]
-    """There once it is sent."""
+    """Headers of the answer, there once it has begun."""
 
     def __init__(self, connection: Connection, timeouts: Timeouts, *, to_head: bool) -> None:
         self._connection = connection
@@ -209,8 +211,8 @@ class Exchange:
         self.status, self.headers = reading.status, reading.headers
 
     async def beginning(self, seconds: float, beyond: int = 0) -> bytes:
-        """What is there of the body and was not taken, after waiting so long for more of it than so many bytes.
-        Raises the upstream errors."""
+        """The part of the body that is there and was not taken, after waiting so long for more of it than so many
+        bytes. Raises the upstream errors."""
         reading = self._reading
         if reading.unread <= beyond and not reading.complete:
             timer = self._connection.loop.call_later(seconds, self.wake)
@@ -222,7 +224,7 @@ class Exchange:
 
     @property
     def first_part(self) -> bytes:
-        """Of the body, what is there and will be taken next; empty where nothing is."""
+        """The part of the body that is there and will be taken next; empty where nothing is."""
         parts = self._reading.parts
         return parts[0] if parts else b""
 
@@ -232,7 +234,7 @@ class Exchange:
         return self._reading.complete and not self._reading.unread
 
     def remainder(self) -> bytes | None:
-        """What was not taken of the body, where all of it is there; None where more is to come."""
+        """The rest of the body that was not taken, where all of it is there; None where more is to come."""
         reading = self._reading
         return reading.take(reading.unread) if reading.complete else None
 

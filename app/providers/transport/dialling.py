@@ -12,7 +12,7 @@ HEAD_START = 0.25
 """Seconds that an address is tried alone, as RFC 8305 has it."""
 
 Address = tuple[Any, ...]
-"""As `getaddrinfo` returns it: family, type, protocol, name and socket address."""
+"""An address as `getaddrinfo` returns it: family, type, protocol, name and socket address."""
 
 
 async def dial(host: str, port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from app.providers.transport.writing import WrittenHead
 MOST_IDLE = 100
 """Idle connections that are kept. There may be any number that are not idle."""
 SURPLUS_SECONDS = 1.0
-"""For how long further ones are kept: four hundred answers may end in one turn of the loop, and as many begin."""
+"""Time for which further ones are kept: four hundred answers may end in one turn of the loop, and as many begin."""
 STALE_SECONDS = 1.0
 """A pooled connection that was closed while idle fails at once; later the provider may have worked on the request."""
 

@@ -21,7 +21,7 @@ _LENGTHS = re.compile(rb"\r\ncontent-length:([0-9, \t]*+)(?=\r\n)", re.IGNORECAS
 
 
 class GarbledAnswer(Exception):
-    """What came is not an answer, or not one to rely on."""
+    """The bytes that came are no answer, or not one to rely on."""
 
 
 class AnswerReading:
@@ -52,9 +52,9 @@ class AnswerReading:
         self.on_body: Callable[[bytes], object] = len if to_head else self.parts.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._head = bytearray()
-        """All that came before the headers were complete."""
+        """Bytes that came before the headers were complete."""
         self._doubt: HttpParserError | None = None
-        """What is wrong with a length in the head, whose end is waited for."""
+        """The fault of a length in the head, whose end is waited for."""
 
     def feed(self, data: bytes | memoryview) -> None:
         """Raises `GarbledAnswer`; the parts that came before it remain."""

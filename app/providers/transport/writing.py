@@ -1,4 +1,4 @@
-"""How a request stands on the wire: its head, byte by byte as it was given, and where its body ends."""
+"""Writing of a request: its head, byte by byte as it was given, and where its body ends."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class RequestHead:
         self.is_safe = method in _SAFE
 
     def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:
-        """With a length or an encoding at the end, where none was given. Raises `UpstreamDisconnected` for a length
-        that is not the body's."""
+        """The head with a length or an encoding at the end, where none was given. Raises `UpstreamDisconnected` for a
+        length that is not the body's."""
         length = _length(self._given, content)
         if self._given:
             head = b"%b%b\r\n" % (self._line, self._rest)
@@ -58,7 +58,8 @@ class RequestHead:
 
 
 def _check(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """All names at once, and all values: what is left without the bytes that may stand there has to be nothing."""
+    """Check all names at once, and all values: what is left without the bytes that may stand there has to be
+    nothing."""
     names = [method]
     names += [name for name, _ in headers]
     values = b"".join([value for _, value in headers])
@@ -89,7 +90,8 @@ def _length(given: list[bytes], content: bytes | AsyncIterator[bytes]) -> int | 
 
 
 def unsendable(why: str) -> UpstreamDisconnected:
-    """What the gate lets nobody write: for the client it looks as if the provider had refused to read it."""
+    """The error for what the gate lets nobody write: for the client it looks as if the provider had refused to read
+    it."""
     error = UpstreamDisconnected("The provider closed the connection before it answered.")
     error.__cause__ = ValueError(why)
     return error

@@ -7,7 +7,7 @@ import re
 from pydantic import Field, field_validator
 
 from app.settings.types import Section
-from app.wire.format import EventShape
+from app.wire.early import EventShape
 
 SESSION_HEADERS = (
     "x-session-id",

@@ -13,68 +13,42 @@ parser is the judge of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from app.wire.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, joined, usage_in
 from app.wire.chat_completions.early import ChunkHead
-from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
-from app.wire.sse import MOST_VALUES, data_of, last_end
-from app.wire.streamed import MOST_RAW
-from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
+from app.wire.members import RawObject, Unreadable, split_array
+from app.wire.sse import last_end
+from app.wire.usage import Usage, says_window_full, text_of, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
 _REASON = re.compile(rb'"finish_reason"\s*+:\s*+"([^"\\]{1,100})"')
 _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _NOTABLE = ((b'"finish_reason"', _FINISH), (b'"usage"', _USAGE), (b'"error"', None), (b"[DONE]", None))
 """A frame without any of these four says nothing new of itself."""
-_TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
-"""Possessive, because what it would go back to takes 500 MB for a frame of escapes."""
 USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
 """Models that search the web once for each answer, and charge for it."""
-LONGEST_TEXT = 1 << 20
-"""Bytes of a frame whose text is counted; a longer one holds a picture."""
 SAMPLE = 2_048
 """Bytes of frames that pass unseen in which their text is counted; the others are taken to hold as much."""
 ENDING = 4_096
 """Bytes of frames that came together among which those that say something of themselves nearly always are."""
-LONGEST_NAME = 1_000
-"""Bytes of what a provider calls its answer, that we tell."""
 
 
 @dataclass(slots=True)
-class CompletionEditor:
+class CompletionEditor(AnswerEditor):
     """One answer, streamed or whole. What the provider's chunks had for a head stands in `context.provider`."""
 
-    first_members: bytes
-    finish_members: bytes
+    TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+
     sent: ChunkHead | None = None
     """The head of the chunks that were sent before the provider's."""
     choices: int = 1
-    """How many answers the stream holds, each with an end of its own."""
+    """Number of answers in the stream, each with an end of its own."""
     hides_usage: bool = False
-    """The client did not ask for the usage, we did: it is taken out again, because many clients break on it."""
-    usage_said: object = None
-    """What the answer said of the tokens it cost, as received."""
-    model: str = ""
-    """What it called the model, beside that; likewise the tier."""
-    tier: str = ""
-    window_full: bool = False
-    """It ended because the model's window was full."""
-    text_bytes: int = 0
-    """Of what the model wrote."""
-    begun: bool = False
-    """A chunk came that is no error."""
+    """Whether the usage is taken out again: the client did not ask for it, we did, and many clients break on it."""
     finished: set[int] = field(default_factory=set)
     """Choices with a reason to finish. After the last one what follows is bookkeeping."""
-    done: bool = False
-    """`[DONE]` was seen, or a whole answer read."""
-    failed: bool = False
-    """The provider ended the stream with an error frame."""
-    refusal: bytes = b""
-    """That error, where nothing else had come: in truth the request was refused."""
-    provider: dict[str, bytes] = field(default_factory=dict)
-    """What the provider's own chunks have in common, where they were given another head."""
     _sampled: int = field(default=0, compare=False)
     """Bytes of frames that passed unseen in which text was counted."""
     _sampled_text: int = field(default=0, compare=False)
@@ -82,23 +56,15 @@ class CompletionEditor:
     @property
     def complete(self) -> bool:
         """Whether the answer had an end of its own: reasons to finish, `[DONE]`, or an error."""
-        return len(self.finished) >= self.choices or self.done or self.failed
+        return len(self.finished) >= self.choices or self.ended or self.failed
 
     @property
     def usage(self) -> Usage | None:
         return usage_of(self.usage_said, self.model, self.tier, int(_SEARCHES.search(self.model) is not None))
 
-    def whole(self, body: bytes) -> bytes:
-        if holds_more_values(body, MOST_RAW):
-            return body
-        try:
-            completion = RawObject(body)
-        except Unreadable:
-            return body
-        self.done, self.text_bytes = True, len(body)
-        self._take_usage(completion)
-        self.window_full = window_was_full(completion.raw("choices"))
-        return completion.with_status(self.finish_members)
+    def _read_whole(self, answer: RawObject) -> None:
+        self._take_usage(answer)
+        self.window_full = window_was_full(answer.raw("choices"))
 
     def quiet(self, frames: bytes, start: int) -> int:
         if not self.begun or self.sent is not None or self.hides_usage:
@@ -108,56 +74,42 @@ class CompletionEditor:
             self._count_text(frames, start, stop)
         return stop
 
-    def edit(self, frame: bytes) -> bytes:
-        data = data_of(frame)
-        if data is None:
-            return frame
-        start, stop = data
-        text = frame[start:stop]
+    def _passes(self, text: bytes) -> bool:
         if text.startswith(b"[DONE]"):
-            self.done = True
-            return frame
-        if len(text) <= LONGEST_TEXT:
-            self.text_bytes += sum(map(len, _TEXT.findall(text)))
-        told = self.begun and self.sent is None
+            self.ended = True
+            return True
         tells_usage = (b'"usage"' in text) if self.hides_usage else _USAGE.search(text)
-        if told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None:
-            return frame
-        if holds_more_values(text, MOST_VALUES):
-            return frame
-        try:
-            chunk = RawObject(text)
-        except Unreadable:
-            return frame
-        if "error" in chunk and chunk.value("error"):
+        told = self.begun and self.sent is None
+        return told and not tells_usage and b'"error"' not in text and _FINISH.search(text) is None
+
+    def _edited(self, said: RawObject) -> bytes:
+        if "error" in said and said.value("error"):
             self.failed = True
-            self.refusal = b"" if self.begun else text
-            return frame
-        self._take_usage(chunk)
-        self.window_full = self.window_full or window_was_full(chunk.raw("choices"))
-        hides = self.hides_usage and "usage" in chunk
-        if hides and not chunk.value("choices"):
+            self.refusal = b"" if self.begun else said.text
+            return said.text
+        self._take_usage(said)
+        self.window_full = self.window_full or window_was_full(said.raw("choices"))
+        hides = self.hides_usage and "usage" in said
+        if hides and not said.value("choices"):
             return b""
-        replaced, added = self._headed(chunk)
-        members = self._members(_finished_choices(chunk))
+        replaced, added = self._headed(said)
+        members = self._members(_finished_choices(said))
         if replaced or added or hides:
-            chunk = RawObject(chunk.spliced(replaced, ("usage",) if hides else (), added))
-        edited = chunk.with_status(members) if members else chunk.text
-        return frame if edited == text else frame[:start] + edited + frame[stop:]
+            said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
+        return said.with_status(members) if members else said.text
 
     def _take_usage(self, said: RawObject) -> None:
-        usage = said.value("usage") if len(said.raw("usage") or b"") <= LONGEST_USAGE else None
-        if usage:
+        if usage := usage_in(said):
             self.usage_said = usage
             self.model = text_of(said, "model") or self.model
             self.tier = text_of(said, "service_tier") or self.tier
 
     def _count_text(self, frames: bytes, start: int, stop: int) -> None:
-        """Of frames that pass unseen."""
+        """Count the text of frames that pass unseen."""
         if self._sampled < SAMPLE:
             sample = last_end(frames, start, min(stop, start + SAMPLE))
             sample = sample if sample > start else stop
-            written = sum(map(len, _TEXT.findall(frames, start, sample)))
+            written = sum(map(len, self.TEXT.findall(frames, start, sample)))
             self.text_bytes += written
             self._sampled_text += written
             self._sampled += sample - start
@@ -165,24 +117,15 @@ class CompletionEditor:
         self.text_bytes += self._sampled_text * (stop - start) // self._sampled
 
     def _members(self, finishes: set[int]) -> bytes:
-        """What the chunk gets: all in the first one that finishes a choice, else the status in the first one."""
+        """Members for the chunk: all in the first one that finishes a choice, else the status in the first one."""
         is_first, is_finish = not self.begun, bool(finishes) and not self.finished
         self.begun = True
         if len(self.finished) < self.choices:  # A provider may number them without an end.
             self.finished |= finishes
         return self._last_members() if is_finish else self.first_members if is_first else b""
 
-    def _last_members(self) -> bytes:
-        """With what the provider said of itself, where its chunks were given another head."""
-        if not self.provider or not self.finish_members:
-            return self.finish_members
-        told = RawObject(b"{" + self.finish_members + b"}")
-        provider = b'"provider":{' + _joined(self.provider) + b"}"
-        context = RawObject(told.raw("context") or b"{}").spliced(add=provider)
-        return told.spliced({"context": context})[1:-1]
-
     def _headed(self, chunk: RawObject) -> tuple[dict[str, bytes], bytes]:
-        """How the chunk is given the head that was sent: the members to replace, and those to add."""
+        """Members of the head that was sent: those to replace in the chunk, and those to add."""
         if self.sent is None:
             return {}, b""
         head = self.sent.members
@@ -194,7 +137,7 @@ class CompletionEditor:
         missing = {name: value for name, value in head.items() if name not in chunk and "choices" in chunk}
         if (choices := chunk.raw("choices")) is not None and b'"role"' in choices:
             replaced["choices"] = _without_role(choices)
-        return replaced, _joined(missing)
+        return replaced, joined(missing)
 
 
 def _first_notable(frames: bytes, start: int) -> int:
@@ -248,10 +191,6 @@ def window_was_full(choices: bytes | None) -> bool:
     if USUAL_REASONS.issuperset(reasons):
         return False
     return any(says_window_full(reason.decode("latin-1")) for reason in reasons)
-
-
-def _joined(members: Mapping[str, bytes]) -> bytes:
-    return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members.items())
 
 
 def _finished_choices(chunk: RawObject) -> set[int]:

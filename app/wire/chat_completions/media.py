@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.history.messages import Media
+from app.wire.declared import text_at
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
@@ -15,7 +16,7 @@ KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "
 
 def read_media(part: Mapping[str, Any]) -> Media:
     """A content part that is no text, whatever it holds."""
-    type_ = _text(part, "type")
+    type_ = text_at(part, "type")
     kind = KINDS.get(type_, type_)
     held = part.get("image_url" if kind == "image" else type_)
     members = held if isinstance(held, dict) else {"url": held, "detail": part.get("detail")}
@@ -28,10 +29,5 @@ def read_media(part: Mapping[str, Any]) -> Media:
         case "file", {"file_data": str(data)} if data:
             return file_of(data, size)
         case "audio", {"data": str(data)}:
-            seconds = seconds_of(data, _text(members, "format"))
-    return Media(kind, size, _text(members, "detail"), width, height, seconds)
-
-
-def _text(members: Mapping[str, Any], key: str) -> str:
-    value = members.get(key)
-    return value if isinstance(value, str) else ""
+            seconds = seconds_of(data, text_at(members, "format"))
+    return Media(kind, size, text_at(members, "detail"), width, height, seconds)

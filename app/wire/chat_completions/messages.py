@@ -27,7 +27,7 @@ KINDS = {
     "tool": Kind.RESULT,
     "function": Kind.RESULT,
 }
-"""By role. A `function` answers a `function_call`: both are the form before tools, and have no id."""
+"""Kinds by role. A `function` answers a `function_call`: both are the form before tools, and have no id."""
 
 VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
 """Keys that move between turns without changing what a message means: left out of digests."""

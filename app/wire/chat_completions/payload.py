@@ -68,7 +68,7 @@ def _part_left(part: Any, texts: Iterator[str]) -> Any:
 def _with_calls(
     message: Json, calls: Sequence[tuple[int, str]], replaced: Mapping[str, bytes]
 ) -> tuple[Mapping[str, bytes], tuple[str, ...]]:
-    """What to replace and what to remove. Providers refuse an empty list of calls."""
+    """Members to replace and to remove. Providers refuse an empty list of calls."""
     held = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
     left = [_with_arguments(held[position], arguments) for position, arguments in calls if position < len(held)]
     if left:

@@ -1,46 +1,30 @@
-"""The stream that was asked for, out of whatever a provider answered with: a stream, or a completion in one piece."""
+"""The stream that was asked for, out of a completion in one piece."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import time
 
-import msgspec
-
 from app.errors import UpstreamUnreadable
-from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
+from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.provider_errors import error_body
 from app.wire.sse import event
-from app.wire.streamed import IN_ONE_LINE, MOST_RAW, streamed
+from app.wire.streamed import read_whole, taken_apart, written
 
 MOST_CHOICES = 128
-"""As many as OpenAI gives."""
+"""Most choices of an answer: as many as OpenAI gives."""
 _HEAD = ("id", "object", "created", "model")
 
 
-def as_stream(
-    chunks: AsyncIterator[bytes], *, is_stream: bool, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]] = ()
-) -> AsyncIterator[bytes]:
-    """The frames of an answer with status 200, as they come. `is_stream`: its content type says so.
-
-    Raises `UpstreamUnreadable` for an answer that is neither a stream nor a completion.
-    """
-    return streamed(chunks, lambda body: _frames(body, wants_usage, headers), "chat completion", is_stream=is_stream)
-
-
-def _frames(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """A whole completion: what each choice says, how it ends, what all of it cost."""
-    if holds_more_values(body, MOST_RAW):
-        raise UpstreamUnreadable(f"The provider's answer is no chat completion: it has over {MOST_RAW} values.")
-    try:
-        whole = RawObject(body.translate(IN_ONE_LINE))
+def frames_of(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """The frames of a whole completion: what each choice says, how it ends, what all of it cost."""
+    with taken_apart("chat completion"):
+        whole = read_whole(body)
         elements = split_array(whole.raw("choices") or b"[]")
         if len(elements) > MOST_CHOICES:
             raise Unreadable(f"It has over {MOST_CHOICES} choices.")
         choices = [RawObject(raw) for raw in elements]
         said = [_said(index, choice) for index, choice in enumerate(choices)]
-    except Unreadable as error:
-        raise UpstreamUnreadable("The provider's answer is no chat completion.") from error
     if whole.value("error"):
         yield event(error_body(200, headers, body, time()))
         return
@@ -63,11 +47,11 @@ def _frames(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes
 
 
 def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] | None = None) -> bytes:
-    return event(_object({**head, "choices": b"[" + choice + b"]", **(more or {})}))
+    return event(written({**head, "choices": b"[" + choice + b"]", **(more or {})}))
 
 
 def _said(index: int, choice: RawObject) -> bytes:
-    """All that a choice says."""
+    """The chunk with all that a choice says."""
     message = choice.raw("message") or choice.raw("delta") or b"{}"
     delta = RawObject(message)
     calls = delta.raw("tool_calls")
@@ -75,13 +59,13 @@ def _said(index: int, choice: RawObject) -> bytes:
         numbered = [_numbered(number, raw) for number, raw in enumerate(split_array(calls))]
         message = delta.spliced({"tool_calls": b"[" + b",".join(numbered) + b"]"})
     beside = _members(choice, without=("index", "message", "delta", "finish_reason"))
-    return _object({"index": _place(index, choice), "delta": message, "finish_reason": b"null"} | beside)
+    return written({"index": _place(index, choice), "delta": message, "finish_reason": b"null"} | beside)
 
 
 def _end(index: int, choice: RawObject) -> bytes:
     reason = choice.raw("finish_reason")
     finish = reason if reason not in (None, b"null") else b'"stop"'
-    return _object({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
+    return written({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
 
 
 def _place(index: int, choice: RawObject) -> bytes:
@@ -97,7 +81,3 @@ def _numbered(number: int, call: bytes) -> bytes:
 def _members(value: RawObject, *, only: Iterable[str] | None = None, without: Iterable[str] = ()) -> dict[str, bytes]:
     names = value.members if only is None else only
     return {name: raw for name in names if name not in without and (raw := value.raw(name)) is not None}
-
-
-def _object(members: Mapping[str, bytes]) -> bytes:
-    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in members.items()) + b"}"

@@ -23,7 +23,7 @@ SERVER_USES = frozenset({"server_tool_use", "mcp_tool_use"})
 _RESULT = "tool_result"
 _SERVER_RESULT = "_tool_result"
 _READ = frozenset({"text", "title", "url", "stdout", "stderr", "content"})
-"""What a model is shown of the results that the provider makes, in whichever object it stands."""
+"""Members that a model is shown of the results that the provider makes, in whichever object it stands."""
 
 
 def decoded_message(raw: bytes) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _decoded(raw: bytes) -> Any:
 
 
 def blocks_of(content: object) -> list[dict[str, Any]]:
-    """Those of a content; a text is one block of text."""
+    """Blocks of a content; a text is one block of text."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
@@ -91,7 +91,7 @@ def reference_in(block: Json) -> str:
 
 
 def texts_in(message: dict[str, Any]) -> Iterator[Place]:
-    """Where the texts of a message stand, in order."""
+    """Places of the texts of a message, in order."""
     if isinstance(message.get("content"), str):
         yield message, "content"
     else:
@@ -129,7 +129,7 @@ def _texts_in_result(value: object) -> Iterator[Place]:
 
 
 Edit = Callable[[dict[str, Any]], dict[str, Any] | None]
-"""What is left of a block; the very same where it stays as it is, None where nothing is left."""
+"""A function to what is left of a block: the very same where it stays as it is, None where nothing is left."""
 
 
 def edited(raw: bytes, edit: Edit) -> bytes:

@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.core.tokens.declarations import Declarations, ResponseFormat, Schema, Tool
-from app.wire.members import RawObject, split_array
+from app.core.tokens.declarations import Declarations, ResponseFormat
+from app.wire.declared import elements_of, object_of, text_at, tool_of, unread
+from app.wire.members import RawObject
 
 MEMBERS = ("tools", "tool_choice", "mcp_servers", "output_config", "output_format")
 
 
 def read_declarations(source: RawObject) -> Declarations:
-    """Whatever is of the wrong type is left out."""
-    tools = _tools(source)
-    choice = _object(source.value("tool_choice"))
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    choice = object_of(source.value("tool_choice"))
     return Declarations(
-        tools=tuple(_tool(tool) for tool, _ in tools if is_own(tool)),
-        choice=_text(choice, "type"),
-        forced=_text(choice, "name"),
-        must_call=_text(choice, "type") not in ("", "auto", "none"),
+        tools=tuple(tool_of(tool, "input_schema") for tool, _ in tools if is_own(tool)),
+        choice=text_at(choice, "type"),
+        forced=text_at(choice, "name"),
+        must_call=text_at(choice, "type") not in ("", "auto", "none"),
         response_format=_response_format(source),
-        others=(*(text.decode() for tool, text in tools if not is_own(tool)), *_unread(source)),
+        others=(*(text for tool, text in tools if not is_own(tool)), *unread(source, MEMBERS)),
     )
-
-
-def _tools(source: RawObject) -> list[tuple[dict[str, Any], bytes]]:
-    """The objects of the array, each with its text."""
-    raw, value = source.raw("tools"), source.value("tools")
-    if raw is None or not isinstance(value, list):
-        return []
-    return [(tool, text) for tool, text in zip(value, split_array(raw), strict=True) if isinstance(tool, dict)]
 
 
 def is_own(tool: Mapping[str, Any]) -> bool:
@@ -38,27 +31,8 @@ def is_own(tool: Mapping[str, Any]) -> bool:
     return tool.get("type") in (None, "custom")
 
 
-def _unread(source: RawObject) -> list[str]:
-    """What cannot be decoded, a number beyond all bounds for one, as its text: too much rather than nothing."""
-    raws = (source.raw(name) for name in MEMBERS if source.value(name) is None)
-    return [raw.decode("utf-8", "replace") for raw in raws if raw is not None and raw != b"null"]
-
-
-def _tool(tool: Mapping[str, Any]) -> Tool:
-    return Tool(_text(tool, "name"), _text(tool, "description"), _object(tool.get("input_schema")))
-
-
 def _response_format(source: RawObject) -> ResponseFormat | None:
-    given = _object(_object(source.value("output_config")).get("format") or source.value("output_format"))
+    given = object_of(object_of(source.value("output_config")).get("format") or source.value("output_format"))
     if given.get("type") != "json_schema":
         return None
-    return ResponseFormat("", "", _object(given.get("schema")))
-
-
-def _object(value: object) -> Schema:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(held: Mapping[str, Any], key: str) -> str:
-    value = held.get(key)
-    return value if isinstance(value, str) else ""
+    return ResponseFormat("", "", object_of(given.get("schema")))

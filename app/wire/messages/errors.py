@@ -21,14 +21,14 @@ TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""By status; below 500 the others are faults of the request, and from there on of the server."""
+"""Types by status; below 500 the others are faults of the request, and from there on of the server."""
 
 DETAILS = {
     "invalid_encrypted_content": "compaction_signature_invalid",
     "nothing_to_compact": "compaction_nothing_to_summarize",
     "compaction_unavailable": "compaction_unavailable",
 }
-"""What the provider calls these in its own words, by which clients tell them."""
+"""The provider's own codes for these, by which clients tell them."""
 
 
 def type_of(status: int) -> str:
@@ -36,20 +36,15 @@ def type_of(status: int) -> str:
 
 
 def own_error(error: StenoError) -> bytes:
-    """With our code: the types are fewer."""
+    """Body of a refusal of our own, with our code: the types are fewer."""
     members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
     if error.code in DETAILS:
         members["details"] = {"error_code": DETAILS[error.code]}
     return _envelope(members if error.param is None else {**members, "param": error.param})
 
 
-def own_error_frame(error: StenoError) -> bytes:
-    # Without its name clients take it for no error.
-    return event(own_error(error), "error")
-
-
 def refusal_frame(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> bytes:
-    """With what the provider said; of its words nothing is changed, as clients recover by them."""
+    """Frame with the provider's refusal; of its words nothing is changed, as clients recover by them."""
     members: dict[str, Any] = msgspec.json.decode(error_body(status, headers, body, now))["error"]
     # What it left out was filled in as another format has it.
     given = b'"type"' in body

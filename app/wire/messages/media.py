@@ -15,7 +15,7 @@ READ = SEALED | SERVER_USES | {"text", "tool_use", "search_result", "compaction"
 
 
 def media_in(content: object) -> Iterator[Media]:
-    """Those in results and documents, too."""
+    """Media of a content, those in results and documents, too."""
     for block in blocks_of(content):
         match block:
             case {"type": "image"}:

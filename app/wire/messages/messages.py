@@ -16,6 +16,7 @@ from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
+from app.wire.declared import text_at
 from app.wire.format import Draft
 from app.wire.members import Unreadable
 from app.wire.messages.content import (
@@ -69,7 +70,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
     kind = KINDS.get(role, Kind.OTHER)
     places = tuple(texts_in(message))
     texts = tuple(holder[key] for holder, key in places)
-    answers = tuple(_text(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
+    answers = tuple(text_at(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
     passed_on = _passed_on(blocks, places) if kind is Kind.USER else ()
     beside: tuple[int, ...] = ()
     if kind is Kind.USER and _is_programs(blocks):
@@ -93,7 +94,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         beside=beside,
         told=told_in(texts) if kind is Kind.USER and all(block.get("type") == "text" for block in blocks) else Told.NOT,
         encrypted=sum(
-            len(_text(block, "signature")) + len(_text(block, "data")) for block in blocks if is_sealed(block)
+            len(text_at(block, "signature")) + len(text_at(block, "data")) for block in blocks if is_sealed(block)
         ),
         sealed=bool(blocks) and all(map(is_sealed, blocks)),
         tied=any(block.get("type") in SEALED for block in blocks),
@@ -109,11 +110,13 @@ def _is_programs(blocks: Sequence[Json]) -> bool:
     said = [block for block in blocks if block.get("type") not in came]
     if not said:
         return holds_results
-    return all(block.get("type") == "text" for block in said) and is_programs([_text(block, "text") for block in said])
+    return all(block.get("type") == "text" for block in said) and is_programs(
+        [text_at(block, "text") for block in said]
+    )
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
-    """Where texts of results and documents stand among those of a message: all that are in no block of text."""
+    """Places of the texts of results and documents among those of a message: all that are in no block of text."""
     own = {id(block) for block in blocks if block.get("type") == "text"}
     if len(own) == len(blocks):
         return ()
@@ -121,8 +124,8 @@ def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ..
 
 
 def _compacted(messages: Sequence[dict[str, Any]], raw: bytes) -> Message:
-    """As instructions: it is never moved, counted as it is, and cut behind only. Its texts are those from the last
-    compaction on."""
+    """A compacted history, read as instructions: it is never moved, counted as it is, and cut behind only. Its texts
+    are those from the last compaction on."""
     last = max(i for i, message in enumerate(messages) if holds_compaction(message))
     blocks = blocks_of(messages[last].get("content"))
     first = max(place for place, block in enumerate(blocks) if is_compaction(block))
@@ -146,7 +149,7 @@ def is_sealed(block: Json) -> bool:
 
 
 def _call(block: Json) -> ToolCall:
-    return ToolCall(_text(block, "id"), _text(block, "name"), written(block.get("input")))
+    return ToolCall(text_at(block, "id"), text_at(block, "name"), written(block.get("input")))
 
 
 def written(arguments: object) -> str:
@@ -155,19 +158,14 @@ def written(arguments: object) -> str:
 
 
 def _thoughts(blocks: Sequence[Json]) -> list[str]:
-    """What counts as text to the model, and is never quoted."""
-    thoughts = [text for block in blocks if (text := _text(block, "thinking"))]
+    """Thoughts: text to the model that is never quoted."""
+    thoughts = [text for block in blocks if (text := text_at(block, "thinking"))]
     listed = (block.get("tools") for block in blocks if block.get("type") == "mcp_tool_listing")
     return [*thoughts, *(written(tools) for tools in listed)]
 
 
-def _text(block: Json, key: str) -> str:
-    value = block.get(key)
-    return value if isinstance(value, str) else ""
-
-
 def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    """What a message means: a text and one block of text are the same, what is missing, null and empty too.
+    """Bytes of what a message means: a text and one block of text are the same, what is missing, null and empty too.
 
     Thinking is kept within a turn and dropped behind it, and marks of the cache wander: they mean nothing. Unknown keys
     count. `ignore` removes volatile text, such as a date a client injects.

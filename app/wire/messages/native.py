@@ -6,16 +6,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from app.wire.format import Headers, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.messages.content import MARK as CACHE_MARK
 from app.wire.messages.content import blocks_of, decoded_message, is_reference, raw_blocks, with_content
 from app.wire.messages.messages import SYSTEM, is_beside
-from app.wire.messages.request import BETAS, MessagesRequest, is_compaction_edit
+from app.wire.messages.request import BETAS, is_compaction_edit
 from app.wire.native import MadeCompaction, says_unknown
 from app.wire.options import repinned
 from app.wire.sse import data_of, event
@@ -35,7 +36,7 @@ class MessagesCompaction:
         return says_unknown(status, refusal)
 
     def headers(self, headers: Headers) -> Headers:
-        """Without the betas of it, which are as unknown."""
+        """The headers without the betas of compaction, which are as unknown."""
         kept: list[tuple[bytes, bytes]] = []
         for name, value in headers:
             if name != BETAS or _BETA not in value:
@@ -47,15 +48,15 @@ class MessagesCompaction:
         return kept
 
     def unasked(self, request: WireRequest) -> bytes:
-        return _unasked(_own(request), {})
+        return _unasked(request, {})
 
-    def closed(self, request: WireRequest) -> MessagesRequest:
-        own = _own(request)
-        return own.closed_with(CLOSING)
+    def closed(self, request: WireRequest) -> WireRequest:
+        return replace(request, raw_messages=(*request.raw_messages, CLOSING), hands_off=None, asks=None)
 
     def resolved(self, request: WireRequest, text: str) -> bytes:
-        """As a user's message in front of what the block stood in; in a user's own message it is a block of text."""
-        source = _own(request).source
+        """The body with the text as a user's message in front of what the block stood in; in a user's own message it is
+        a block of text."""
+        source = request.source
         elements = source.elements("messages")
         place = max(place for place, raw in enumerate(elements) if _holds_reference(raw))
         message = decoded_message(elements[place])
@@ -74,13 +75,12 @@ class MessagesCompaction:
         return source.spliced({"messages": _array(messages), **pins})
 
     def compacted(self, request: WireRequest, text: str) -> bytes:
-        own = _own(request)
-        elements = own.source.elements("messages")
+        elements = request.source.elements("messages")
         messages = _placed([raw for raw in elements if _is_instructions(raw)], [_said(_text_block(text))])
-        return _unasked(own, {"messages": _array(messages), **repinned(own.source, elements, messages)})
+        return _unasked(request, {"messages": _array(messages), **repinned(request.source, elements, messages)})
 
     def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:  # noqa: ARG002 - there is one
-        asked = _own(request).source.value("compaction")
+        asked = request.source.value("compaction")
         block = _block(made)
         if isinstance(asked, dict):
             block = {**block, "encrypted_content": None, "signature": made.reference, "tool_changes": []}
@@ -110,7 +110,7 @@ class CompactionBefore:
 
     made: MadeCompaction
     _prompt: dict[str, int] = field(default_factory=dict)
-    """What the provider said of the prompt that it read."""
+    """Usage of the prompt, as the provider gave it."""
 
     def frame_closes(self, frame: bytes) -> None:  # noqa: ARG002 - nothing stands behind an answer
         return None
@@ -139,7 +139,7 @@ class CompactionBefore:
             parsed = RawObject(body)
             if parsed.value("type") != "message":
                 return body
-            content = [msgspec.json.encode(_block(self.made)), *_raw_content(parsed)]
+            content = [msgspec.json.encode(_block(self.made)), *parsed.elements("content")]
         except Unreadable:
             return body
         usage = _usage(parsed)
@@ -201,14 +201,6 @@ def _with_usage(parsed: RawObject, replaced: Mapping[str, bytes], usage: Mapping
     return parsed.spliced(replaced, add=b'"usage":' + written)
 
 
-def _raw_content(parsed: RawObject) -> Sequence[bytes]:
-    return parsed.elements("content")
-
-
-def _own(request: WireRequest) -> MessagesRequest:
-    return cast("MessagesRequest", request)
-
-
 def _holds_reference(raw: bytes) -> bool:
     return b'"compaction"' in raw and any(map(is_reference, blocks_of(decoded_message(raw).get("content"))))
 
@@ -239,7 +231,7 @@ def _array(raws: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(raws) + b"]"
 
 
-def _unasked(request: MessagesRequest, replaced: dict[str, bytes]) -> bytes:
+def _unasked(request: WireRequest, replaced: dict[str, bytes]) -> bytes:
     source, removed = request.source, ["compaction"] if "compaction" in request.source else []
     managed = source.value("context_management") if "context_management" in source else None
     if isinstance(managed, dict) and isinstance(edits := managed.get("edits"), list):

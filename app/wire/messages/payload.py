@@ -38,7 +38,7 @@ class _Entry(Struct, frozen=True):
     raw: bytes
     role: str
     index: int | None = None
-    """Where it stood in the history; None for what Steno says itself."""
+    """Place in the history; None for what Steno says itself."""
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
@@ -176,7 +176,7 @@ def _alternating(entries: Sequence[_Entry]) -> list[_Entry]:
 
 
 def _joined(first: _Entry, second: _Entry) -> _Entry:
-    """Both in one; the one that is no note keeps its other members."""
+    """Merge a note into a client message, keeping the client's other members."""
     blocks = [*raw_blocks(first.raw), *raw_blocks(second.raw)]
     blocks.sort(key=lambda block: not is_raw_result(block))
     kept = first if second.index is None else second

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
-from app.core.tokens.rules import LONGEST_MODEL
 from app.wire.beginnings import Beginnings
-from app.wire.bodies import declared_in, source_of
-from app.wire.echoes import echoed_in
-from app.wire.format import BOUNDS, BodyBounds, Headers, Named, TooManyMessages
+from app.wire.bodies import (
+    check_number,
+    declared_in,
+    has_known_tools,
+    is_given,
+    model_of,
+    output_in,
+    source_of,
+)
+from app.wire.format import BOUNDS, BodyBounds, Headers, Named, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.messages.content import (
     blocks_of,
@@ -36,21 +40,17 @@ Json = Mapping[str, Any]
 
 NAME = "messages"
 PATH = b"/v1/messages"
-OWN_MEMBERS = ("context", "conversation_id")
-"""Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
-CACHED_MEMBERS = ("tools",)
-"""What stands before the messages in a prompt, so that the provider's cache depends on it."""
 COMPACTION_PROMPTS = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",
 )
-"""How the last text of a request begins with which a client compacts its history itself."""
+"""Beginnings of the last text of a request with which a client compacts its history itself."""
 _decode_text = msgspec.json.Decoder(str).decode
 _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
-"""At the end of what Claude Code called its user, before that was JSON."""
+"""End of the name that Claude Code gave its user, before that was JSON."""
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
-"""Of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
+"""Member of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
 BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 USUAL_THRESHOLD = 150_000
@@ -59,46 +59,13 @@ LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
 
 
-class MessagesRequest(Struct, frozen=True):
-    """A request as far as Steno reads it; the bytes stay the client's."""
+class MessagesRequest(WireRequest, frozen=True):
+    """A request as far as Steno reads it.
 
-    choices: ClassVar[int] = 1
-    wants_usage: ClassVar[bool] = True
-    """A stream gives it unasked."""
-    says_whether_usage: ClassVar[bool] = True
-    alike: ClassVar[None] = None
+    Its raw messages are the value of `system` first, where there is one, and what the provider compacted as one.
+    """
 
-    source: RawObject
-    model: str
-    stream: bool
-    hands_off: Reason | None
-    output: int | None
-    """`max_tokens`; None if the request does not say."""
-    raw_messages: tuple[bytes, ...]
-    """The value of `system` first, where there is one; what the provider compacted as one."""
-    declared: bytes
-    """The members beside the messages that cost prompt tokens, as received."""
-    options: Json
-    """The body's `context` object."""
-    focus: str
-    """What the summariser is to look after in this conversation: `context.instructions`."""
-    pins: tuple[int, ...]
-    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
-    names: tuple[Named, ...]
-    """The members that may name the conversation, the first choice first, with their JSON as received."""
-    has_tools: bool
-    forbids_tools: bool
-    asks: CompactionAsk | None = None
-    referred: Referred | None = None
-    threshold: int | None = None
-
-    @property
-    def body(self) -> bytes:
-        return self.source.text
-
-    @property
-    def cached(self) -> dict[str, bytes]:
-        return {name: raw for name in CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
+    CACHED_MEMBERS = ("tools",)
 
     @property
     def cache_key(self) -> None:
@@ -109,17 +76,6 @@ class MessagesRequest(Struct, frozen=True):
         raw = _metadata(self.source).get("user_id")
         return None if raw is None else ("metadata.user_id", raw)
 
-    def closed_with(self, raw: bytes) -> MessagesRequest:
-        """With one message more, and nothing asked."""
-        return replace(self, raw_messages=(*self.raw_messages, raw), hands_off=None, asks=None)
-
-    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> MessagesRequest:
-        return replace(
-            self,
-            threshold=self.threshold if threshold is None else threshold,
-            focus=self.focus if focus is None else focus,
-        )
-
     @property
     def ties(self) -> bool:
         """Whether the answer may hold thinking, which is signed over the prompt."""
@@ -127,38 +83,22 @@ class MessagesRequest(Struct, frozen=True):
 
     @property
     def is_typical(self) -> bool:
-        """Whether what the prompt costs is known: not with text that the provider adds, for tools and schemas of its
+        """Whether the costs of the prompt are known: not with text that the provider adds, for tools and schemas of its
         own, or with what it clears."""
-        tools = self.source.value("tools")
-        unread = tools is None and self.source.raw("tools") not in (None, b"null")
-        hosted = any(
-            not (isinstance(tool, dict) and is_own(tool)) for tool in (tools if isinstance(tools, list) else ())
-        )
         schema = b"json_schema" in (self.source.raw("output_config") or self.source.raw("output_format") or b"")
         clears = any(edit.get("keep") != "all" for edit in _edits(self.source))
-        added = any(self.source.raw(name) not in (None, b"null", b"[]") for name in ("mcp_servers", "container"))
-        return not (unread or hosted or schema or clears or added)
-
-    def echoed_in(self, error: str, number: int) -> bool:
-        return echoed_in(error, number, self.source.text)
+        added = any(is_given(self.source, name) for name in ("mcp_servers", "container"))
+        return has_known_tools(self.source, _is_known) and not (schema or clears or added)
 
     def declarations(self) -> Declarations:
         return read_declarations(self.source)
 
-    @property
-    def untouched(self) -> bytes:
-        if not any(name in self.source for name in OWN_MEMBERS):
-            return self.source.text
-        return self.source.spliced(remove=OWN_MEMBERS)
-
-    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002
-        """The request with other messages; every other member keeps its bytes and its place. Nobody need ask for the
-        usage: a stream gives it."""
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - a stream gives it unasked
         among = list(raw_messages)
         replaced = {"messages": b"[%b]" % b",".join(raw for raw in among if not is_beside(raw))}
         if among and is_beside(among[0]):
             replaced[SYSTEM] = among[0]
-        return self.source.spliced(replaced, OWN_MEMBERS)
+        return self.source.spliced(replaced, self.OWN_MEMBERS)
 
 
 def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> MessagesRequest:
@@ -169,13 +109,10 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     source, known = source_of(body, bounds, beginnings)
     if "messages" not in source:
         raise Unreadable("The request has no messages.")
-    model = source.value("model")
-    if not isinstance(model, str) or len(model) > LONGEST_MODEL:
-        raise Unreadable("The request names no model.")
+    model = model_of(source)
     options = read_options(source)
     elements, beside = tuple(source.elements("messages")), _beside(source)
-    if (held := len(beside) + len(elements)) > bounds.messages:
-        raise TooManyMessages(f"It has {held} messages. Send at most {bounds.messages}, or raise limits.messages.")
+    check_number(len(beside) + len(elements), bounds)
     if beginnings is not None:
         beginnings.keep(source, "messages", elements, known)
     raw_messages = (*beside, *_behind_compaction(source, elements))
@@ -188,16 +125,20 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         hands_off=(hands_off := _hands_off(source, elements)),
         asks=_ask(source) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
         referred=_referred(elements),
-        output=output if isinstance(output, int) and output > 0 else None,
+        output=output_in(output),
         raw_messages=raw_messages,
         declared=declared_in(source, MEMBERS),
         options=options,
         focus=read_focus(options.get("instructions")),
         pins=tuple(sorted({max(len(beside), pin + moved) for pin in read_pins(options.get("pin"), len(elements))})),
         names=tuple(_names(source)),
-        has_tools=any(source.raw(name) not in (None, b"null", b"[]") for name in ("tools", "mcp_servers")),
+        has_tools=any(is_given(source, name) for name in ("tools", "mcp_servers")),
         forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
     )
+
+
+def _is_known(tool: object) -> bool:
+    return isinstance(tool, dict) and is_own(tool)
 
 
 def window_asked(headers: Headers) -> int | None:
@@ -242,7 +183,7 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 
 def _ask(source: RawObject) -> CompactionAsk | None:
-    """What is asked of the provider's own compaction: now, or from a threshold on."""
+    """The compaction that is asked of the provider: now, or from a threshold on."""
     summarises = source.value("compaction") if "compaction" in source else None
     if isinstance(summarises, dict) and summarises.get("type") == "summarize":
         return CompactionAsk(Place.ALONE, always=True, focus=_focus_in(summarises))
@@ -299,7 +240,7 @@ def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
 
 
 def _edits(source: RawObject) -> list[Json]:
-    """What the provider is asked to do to the history. To clear thinking or results is not to compact it."""
+    """Edits of the history that are asked of the provider. To clear thinking or results is not to compact it."""
     management = source.value("context_management") if "context_management" in source else None
     edits = management.get("edits") if isinstance(management, dict) else None
     return [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from time import time
 from typing import Any
 
 import msgspec
 
 from app.errors import UpstreamUnreadable
-from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
+from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.messages.errors import refusal_frame
 from app.wire.sse import event
-from app.wire.streamed import IN_ONE_LINE, MOST_RAW, streamed
+from app.wire.streamed import read_whole, taken_apart
 
 _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
-"""What a stream says where the message ends."""
+"""Members that a stream gives where the message ends."""
 _GROWN = {
     "text": (("text", "text_delta", "text"),),
     "thinking": (("thinking", "thinking_delta", "thinking"), ("signature", "signature_delta", "signature")),
 }
-"""By the type of a block: the texts that come in deltas, with the delta's type and member."""
+"""Texts by the type of a block: those that come in deltas, with the delta's type and member."""
 _USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
-def as_stream(
-    chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Sequence[tuple[bytes, bytes]] = ()
-) -> AsyncIterator[bytes]:
-    """The frames of an answer with status 200, as they come. `is_stream`: its content type says so.
-
-    Raises `UpstreamUnreadable` for an answer that is neither a stream nor a message.
-    """
-    return streamed(chunks, lambda body: _frames(body, headers), "message", is_stream=is_stream)
-
-
-def _frames(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    if holds_more_values(body, MOST_RAW):
-        raise UpstreamUnreadable(f"The provider's answer is no message: it has over {MOST_RAW} values.")
-    try:
-        message = RawObject(body.translate(IN_ONE_LINE))
+def frames_of(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """The frames of a whole message."""
+    with taken_apart("message"):
+        message = read_whole(body)
         blocks = split_array(message.raw("content") or b"null") if "content" in message else None
-    except Unreadable as error:
-        raise UpstreamUnreadable("The provider's answer is no message.") from error
     if message.value("type") == "error" or message.value("error"):
         yield refusal_frame(200, headers, body, time())
         return

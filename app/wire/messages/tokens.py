@@ -1,4 +1,4 @@
-"""What prompts cost in this format. Claude is counted by what its vendor says about it, as far as that goes; what runs
+"""Costs of prompts in this format. Claude is counted by what its vendor says about it, as far as that goes; what runs
 elsewhere has a template of its own and counts alike in every format.
 
 Amounts are Claude's own tokens. An estimate is in those of o200k_base, of which calibration makes Claude's.
@@ -17,7 +17,7 @@ from app.core.tokens.rules import WHOLE, CountingRules, Encrypted, OneByOne, rul
 REPLY, MESSAGE = 3, 3
 """Around the whole, and around each message beside its role."""
 CALL, RESULT = 30, 18
-"""Around each."""
+"""Tokens around each call, and around each result."""
 SCHEMA = 150
 """Around a schema that the answer has to follow."""
 FILE = 25
@@ -29,7 +29,7 @@ POINTS = 4.0
 UNKNOWN_FILE = 1_600
 """A file of which nothing is known is taken for a page."""
 PIXELS = 750
-"""Of a picture, a token."""
+"""Pixels of a picture for a token."""
 ENCRYPTED = Encrypted(250, 4.9)
 """A thought's signature: beside a fixed part it grows with what was thought."""
 
@@ -43,14 +43,14 @@ _PREAMBLES: tuple[tuple[str, int, int], ...] = (
     ("3-haiku", 264, 340),
     ("3-5-haiku", 264, 340),
 )
-"""Before the tools, and where the answer has to be a call, of models that differ from those of their version."""
+"""Tokens before the tools, and where the answer has to be a call, of models that differ from those of their version."""
 _PREAMBLES_SINCE = (((4, 7), 354, 474), ((4, 5), 497, 589), ((0, 0), 346, 313))
-"""Of the others, from a version on; the newest first."""
+"""Preambles of the other models, from a version on; the newest first."""
 
 
 @lru_cache(maxsize=1_024)
 def token_rules(model: str, host: str = "") -> CountingRules:
-    """By what a model at a host counts."""
+    """Rules by which a model at a host counts."""
     rules = rules_for(model, host)
     version = claude_version(model)
     if version is None:

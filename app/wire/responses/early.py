@@ -13,22 +13,19 @@ from typing import Any
 
 import msgspec
 
-from app.wire import sse
-from app.wire.format import EventShape
+from app.wire.early import EarlyFrames
 from app.wire.responses.frames import frame, new_id, response
 
 
 @dataclass(slots=True)
-class CompactionEvents:
-    """Frames that tell of one compaction. `compaction_started` is sent once, and closed once with the same id."""
+class CompactionEvents(EarlyFrames):
+    """The frames of this format."""
 
-    shape: EventShape
-    compaction_id: str
     model: str
     id: str = field(default_factory=new_id)
-    """Of the response that we begin; all later frames are given it."""
+    """Id of the response that we begin; all later frames are given it."""
     number: int = 0
-    """Of the next frame."""
+    """Number of the next frame."""
     outcome: bytes = b""
     """A member that says what became of the compaction, for the provider's first frame."""
 
@@ -40,33 +37,17 @@ class CompactionEvents:
     def started(self, details: Mapping[str, Any]) -> bytes:
         return self._frame("compaction_started", details, "response.created")
 
-    def completed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        return self._closing("compaction_completed", details, members)
-
-    def failed(self, details: Mapping[str, Any], members: bytes = b"") -> bytes:
-        return self._closing("compaction_failed", details, members)
-
-    def keep_alive(self) -> bytes:
-        return sse.KEEP_ALIVE
-
     def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
         if self.shape == "comment":
             self.outcome = b'"compaction":' + self._data(kind, details)
         return self._frame(kind, details, "response.in_progress", members)
 
     def _frame(self, kind: str, details: Mapping[str, Any], type_: str, members: bytes = b"") -> bytes:
-        match self.shape:
-            case "start":
-                parsed = msgspec.json.decode(b"{" + members + b"}")
-                compaction = msgspec.Raw(self._data(kind, details))
-                begun = response(self.id, self.model, "in_progress", store=False)
-                self.number += 1
-                return frame(type_, self.number - 1, {"response": begun, "compaction": compaction, **parsed})
-            case "named":
-                named = f"context.{kind}"
-                return sse.event(self._data(named, details), named)
-            case _:
-                return b": " + kind.encode() + b" " + self._data(kind, details) + b"\n\n"
-
-    def _data(self, kind: str, details: Mapping[str, Any]) -> bytes:
-        return msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})
+        if not self.begins:
+            named = f"context.{kind}"
+            return self._beside(kind, self._data(named if self.shape == "named" else kind, details), named)
+        parsed = msgspec.json.decode(b"{" + members + b"}")
+        compaction = msgspec.Raw(self._data(kind, details))
+        begun = response(self.id, self.model, "in_progress", store=False)
+        self.number += 1
+        return frame(type_, self.number - 1, {"response": begun, "compaction": compaction, **parsed})

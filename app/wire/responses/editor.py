@@ -16,56 +16,39 @@ from dataclasses import dataclass
 
 import msgspec
 
-from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
+from app.wire.answers import AnswerEditor
+from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.responses.early import CompactionEvents
-from app.wire.sse import MOST_VALUES, data_of, last_end
-from app.wire.streamed import MOST_RAW
 from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 COUNTLESS = frozenset({*BEGINNINGS, "keepalive", "ping"})
 """Frames that are no part of an answer."""
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
-_NOTABLE = re.compile(
-    rb'"type"\s*+:\s*+"(?:response\.(?:completed|incomplete|failed|created)|error)"|"error"\s*+:\s*+\{'
-)
-"""A frame without any of these says nothing new of itself."""
-_TEXT = re.compile(rb'"delta"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
-"""Possessive, because what it would go back to takes 500 MB for a frame of escapes."""
 _NUMBER = re.compile(rb'"sequence_number"\s*+:\s*+([0-9]{1,9})')
 _LAST_NUMBER = b'"sequence_number"'
-LONGEST_TEXT = 1 << 20
-"""Bytes of a frame whose text is counted; a longer one holds a picture."""
 LONGEST_ID = 1_000
 
 
 @dataclass(slots=True)
-class ResponsesEditor:
+class ResponsesEditor(AnswerEditor):
     """One answer, streamed or whole."""
 
-    first_members: bytes
-    last_members: bytes
+    NOTABLE = re.compile(
+        rb'"type"\s*+:\s*+"(?:response\.(?:completed|incomplete|failed|created)|error)"|"error"\s*+:\s*+\{'
+    )
+    TEXT = re.compile(rb'"delta"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
+
     early: CompactionEvents | None = None
-    """What was sent before the provider's frames."""
-    usage_said: object = None
-    """What the answer said of the tokens it cost, as received."""
-    model: str = ""
-    """What it called the model, beside that; likewise the tier."""
-    tier: str = ""
+    """The frames that were sent before the provider's."""
     searches: int = 0
-    """Of the web, that it made."""
-    window_full: bool = False
-    text_bytes: int = 0
-    begun: bool = False
-    complete: bool = False
-    failed: bool = False
-    refusal: bytes = b""
+    """Web searches that the model made."""
     _told: bool = False
-    """The first frame that gets the status has come."""
+    """Whether the first frame that gets the status has come."""
     _id: str = ""
-    """Of the response, as the client knows it."""
+    """Id of the response, as the client knows it."""
     _next: int = 0
-    """The number of the next frame."""
+    """Number of the next frame."""
 
     def __post_init__(self) -> None:
         if self.early is not None and self.early.begins:
@@ -80,56 +63,25 @@ class ResponsesEditor:
         """Whether the provider's frames go on with a response that we began."""
         return self.early is not None and self.early.begins
 
-    def whole(self, body: bytes) -> bytes:
-        if holds_more_values(body, MOST_RAW):
-            return body
-        try:
-            response = RawObject(body)
-        except Unreadable:
-            return body
-        self.complete, self.text_bytes = True, len(body)
-        self._read_end(response)
-        return response.with_status(self.last_members)
-
     def quiet(self, frames: bytes, start: int) -> int:
-        if not self.begun or self._continues:
+        if self._continues:
             return start
-        notable = _NOTABLE.search(frames, start)
-        stop = len(frames) if notable is None else last_end(frames, start, notable.start())
-        if stop - start <= LONGEST_TEXT:
-            self.text_bytes += sum(map(len, _TEXT.findall(frames, start, stop)))
+        stop = super(ResponsesEditor, self).quiet(frames, start)
         if (place := frames.rfind(_LAST_NUMBER, start, stop)) != -1 and (found := _NUMBER.match(frames, place)):
             self._next = int(found[1]) + 1
         return stop
 
-    def edit(self, frame: bytes) -> bytes:
-        data = data_of(frame)
-        if data is None:
-            return frame
-        start, stop = data
-        text = frame[start:stop]
-        if len(text) <= LONGEST_TEXT:
-            self.text_bytes += sum(len(written[1]) for written in _TEXT.finditer(text))
-        if self.begun and not self._continues and _NOTABLE.search(text) is None:
-            if found := _NUMBER.search(text):
-                self._next = int(found[1]) + 1
-            return frame
-        if holds_more_values(text, MOST_VALUES):
-            return frame
-        try:
-            said = RawObject(text)
-        except Unreadable:
-            return frame
-        edited = self._edited(said)
-        if edited is None:
-            return b""
-        return frame if edited == text else frame[:start] + edited + frame[stop:]
+    def _passes(self, text: bytes) -> bool:
+        if self._continues or not super(ResponsesEditor, self)._passes(text):
+            return False
+        if found := _NUMBER.search(text):
+            self._next = int(found[1]) + 1
+        return True
 
-    def _edited(self, said: RawObject) -> bytes | None:
-        """What a frame says, as the client gets it; None for one that would begin the answer again."""
+    def _edited(self, said: RawObject) -> bytes:
         type_ = said.value("type")
         if type_ in BEGINNINGS and self._continues:
-            return None
+            return b""
         replaced = self._in_place(said)
         if type_ == "error" or (type_ not in COUNTLESS | ENDS and said.value("error")):
             self._fail(said.text)
@@ -137,10 +89,10 @@ class ResponsesEditor:
         members = b"" if self._told else self._first_members()
         self._told = True
         if type_ in ENDS:
-            self.complete = True
+            self.ended = True
             if (raw := said.raw("response")) is not None and raw.startswith(b"{"):
                 self._end(str(type_), RawObject(raw))
-            members = self.last_members or members
+            members = self.finish_members or members
         else:
             self.begun = self.begun or type_ not in COUNTLESS
         return RawObject(said.spliced(replaced)).with_status(members) if members else said.spliced(replaced)
@@ -150,7 +102,7 @@ class ResponsesEditor:
         return b",".join(members for members in (outcome, self.first_members) if members)
 
     def _end(self, type_: str, response: RawObject) -> None:
-        self._read_end(response)
+        self._read_whole(response)
         if type_ == "response.failed":
             error = response.raw("error") or b"null"
             self._fail(b'{"error":%b}' % error)
@@ -159,15 +111,14 @@ class ResponsesEditor:
 
     def _fail(self, error: bytes) -> None:
         self.refusal = self.refusal if self.begun or self.failed else error
-        self.failed = self.complete = True
+        self.failed = True
 
-    def _read_end(self, response: RawObject) -> None:
-        """What a response says of itself, where it is over."""
-        if len(response.raw("usage") or b"") <= LONGEST_USAGE:
-            self.usage_said = response.value("usage")
-        self.model, self.tier = text_of(response, "model"), text_of(response, "service_tier")
-        self.searches = searches_in(response.raw("output"))
-        details = response.value("incomplete_details")
+    def _read_whole(self, answer: RawObject) -> None:
+        if len(answer.raw("usage") or b"") <= LONGEST_USAGE:
+            self.usage_said = answer.value("usage")
+        self.model, self.tier = text_of(answer, "model"), text_of(answer, "service_tier")
+        self.searches = searches_in(answer.raw("output"))
+        details = answer.value("incomplete_details")
         self.window_full = isinstance(details, dict) and says_window_full(details.get("reason"))
 
     def _in_place(self, said: RawObject) -> dict[str, bytes]:
@@ -191,7 +142,7 @@ class ResponsesEditor:
 
 
 def searches_in(output: bytes | None) -> int:
-    """How many searches of the web an output holds. To open a page that one found costs nothing."""
+    """Number of web searches in an output. To open a page that one found costs nothing."""
     if output is None or b"web_search_call" not in output:
         return 0
     try:

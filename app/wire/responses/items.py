@@ -34,7 +34,7 @@ Path = tuple[str | int, ...]
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 INSTRUCTIONS = re.compile(rb'"instructions"[ \t\n\r]*+:[ \t\n\r]*+')
-"""What that member begins with, which is no text and no item."""
+"""Beginning of the `instructions` member, which is no text and no item."""
 
 ROLES = {
     "system": Kind.INSTRUCTIONS,
@@ -45,7 +45,7 @@ ROLES = {
 PLACED = frozenset({"additional_tools", "configuration_update"})
 """Items that say how the model is run from there on."""
 COMPACTION = "compaction"
-"""What the provider made of everything before it."""
+"""Type of the item that the provider made of everything before it."""
 REASONING = "reasoning"
 
 
@@ -55,10 +55,10 @@ class CallType(NamedTuple):
     name: str
     """The tool, where the item does not name it."""
     member: str
-    """What it is called with: a text, or an object."""
+    """Member with what it is called with: a text, or an object."""
     id: str = "call_id"
     long_text: Path = ()
-    """Where in an object a text may be of any length: arguments that are cut go there."""
+    """Place in an object where a text may be of any length: arguments that are cut go there."""
 
 
 class OutputType(NamedTuple):
@@ -96,7 +96,8 @@ SETTLED = {
     "image_generation_call": ("image_generation", "revised_prompt"),
     "mcp_call": ("", "arguments"),
 }
-"""What a provider's own tool did, the call and its result in one: the tool's name, and what it was called with."""
+"""Items of what a provider's own tool did, the call and its result in one: the tool's name, and what it was called
+with."""
 SEALED = frozenset({REASONING, COMPACTION, "program", "tool_search_output", "mcp_list_tools", *PLACED})
 """Sent as they came or not at all: signed, encrypted, or a list of tools."""
 NAMED_BY_ID = frozenset({"mcp_approval_request", "local_shell_call_output", "item_reference"})
@@ -109,7 +110,7 @@ VOLATILE_KEYS = frozenset({"id", "status", "created_by", "internal_chat_message_
 VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint", "cache_control"})
 """The same of a part of a content."""
 SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
-"""What is dropped and added again by clients: part of no meaning."""
+"""Keys that clients drop and add again: part of no meaning."""
 TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text", None)
 
 
@@ -140,7 +141,7 @@ def type_of(item: Json) -> str:
 
 
 def slots(item: Json) -> Iterator[tuple[Path, str]]:
-    """Where the texts of a message, or of a result, stand in it, in order. At no place: what an item says otherwise."""
+    """Places of the texts of a message, or of a result, in order. At no place: what an item says otherwise."""
     type_ = type_of(item)
     if type_ == "message":
         yield from _content_slots("content", item.get("content"))
@@ -160,7 +161,7 @@ def _content_slots(member: str, held: Any) -> Iterator[tuple[Path, str]]:
 
 
 def _text_keys(part: Any) -> tuple[str, ...]:
-    """Under which keys a part holds texts."""
+    """Keys under which a part holds texts."""
     match part:
         case {"stdout": _} | {"stderr": _}:
             return "stdout", "stderr"
@@ -302,7 +303,7 @@ def _thoughts(item: Json) -> Iterator[str]:
 
 
 def compacted_upto(elements: Sequence[bytes]) -> int:
-    """How many of an input's items end with the last one that the provider compacted; 0 without one."""
+    """Number of an input's items up to the last one that the provider compacted; 0 without one."""
     for place in range(len(elements), 0, -1):
         raw = elements[place - 1]
         if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
@@ -330,8 +331,8 @@ def _compacted(raw: bytes) -> list[dict[str, Any]]:
 
 
 def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
-    """All of it is one message: nothing in it may be moved, and what is before its end is not read by the model, but
-    for the leading instructions."""
+    """Read a compacted history as one message: nothing in it may be moved, and what is before its end is not read by
+    the model, but for the leading instructions."""
     leading: list[Message] = []
     for item in items[:-1]:
         message = _read(b"", item)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.core.history.messages import Media
+from app.wire.declared import text_at
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
@@ -17,22 +18,17 @@ HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
 
 def read_media(part: Mapping[str, Any]) -> Media:
     """A part that is no text, whatever it holds."""
-    type_ = _text(part, "type")
+    type_ = text_at(part, "type")
     kind = KINDS.get(type_, type_)
     inner = part.get("input_audio")
     members = inner if isinstance(inner, dict) else part
-    size = sum(len(_text(members, name)) for name in HOLDING)
+    size = sum(len(text_at(members, name)) for name in HOLDING)
     width = height = 0
     seconds = 0.0
-    if kind == "file" and (data := _text(members, "file_data")):
+    if kind == "file" and (data := text_at(members, "file_data")):
         return file_of(data, size)
-    if kind == "image" and (url := _text(members, "image_url")).startswith("data:"):
+    if kind == "image" and (url := text_at(members, "image_url")).startswith("data:"):
         width, height = pixels(url)
     elif kind == "audio":
-        seconds = seconds_of(_text(members, "data"), _text(members, "format"))
-    return Media(kind, size, _text(members, "detail"), width, height, seconds)
-
-
-def _text(members: Mapping[str, Any], key: str) -> str:
-    value = members.get(key)
-    return value if isinstance(value, str) else ""
+        seconds = seconds_of(text_at(members, "data"), text_at(members, "format"))
+    return Media(kind, size, text_at(members, "detail"), width, height, seconds)

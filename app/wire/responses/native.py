@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from time import time
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,7 @@ from app.wire.options import repinned
 from app.wire.responses.frames import frame, new_id, response
 from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_reference, type_of
 from app.wire.responses.payload import note
-from app.wire.responses.request import PATH, ResponsesRequest, as_item, is_compaction_entry, is_trigger
+from app.wire.responses.request import PATH, as_item, is_compaction_entry, is_trigger
 from app.wire.sse import data_of, event
 
 COMPACT_PATH = PATH + b"/compact"
@@ -43,22 +43,22 @@ class ResponsesCompaction:
 
     def unasked(self, request: WireRequest) -> bytes:
         elements = _elements(request)
-        return _unasked(_own(request), elements, _untriggered(elements))
+        return _unasked(request, elements, _untriggered(elements))
 
-    def closed(self, request: WireRequest) -> ResponsesRequest:
-        return _closed(_own(request), ())
+    def closed(self, request: WireRequest) -> WireRequest:
+        return _closed(request, ())
 
     def resolved(self, request: WireRequest, text: str) -> bytes:
-        elements = _own(request).source.elements("input")
+        elements = request.source.elements("input")
         place = max(place for place, raw in enumerate(elements) if is_reference(raw))
         behind = note(text), *elements[place + 1 :]
         items = [*filter(_stays, elements[:place]), *behind]
-        pins = repinned(_own(request).source, [*elements[:place], *behind], items)
-        return _own(request).source.spliced({"input": _array(items), **pins})
+        pins = repinned(request.source, [*elements[:place], *behind], items)
+        return request.source.spliced({"input": _array(items), **pins})
 
     def compacted(self, request: WireRequest, text: str) -> bytes:
         elements = _elements(request)
-        return _unasked(_own(request), elements, [*filter(_stays, _untriggered(elements)), note(text)])
+        return _unasked(request, elements, [*filter(_stays, _untriggered(elements)), note(text)])
 
     def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:
         if path != COMPACT_PATH:
@@ -77,19 +77,19 @@ class ResponsesCompaction:
         )
 
     def extension(self, request: WireRequest, made: MadeCompaction | None) -> CompactionBehind:  # noqa: ARG002 - it is last
-        return CompactionBehind(_own(request))
+        return CompactionBehind(request)
 
 
 class CompactionBehind(Struct, frozen=True):
     """An item behind all others. Not where the answer calls tools: what is open cannot be compacted."""
 
-    request: ResponsesRequest
+    request: WireRequest
 
-    def frame_closes(self, frame: bytes) -> ResponsesRequest | None:
+    def frame_closes(self, frame: bytes) -> WireRequest | None:
         ended = _ending(frame)
         return None if ended is None else self.body_closes(ended.raw("response") or b"")
 
-    def body_closes(self, body: bytes) -> ResponsesRequest | None:
+    def body_closes(self, body: bytes) -> WireRequest | None:
         try:
             ended = RawObject(body)
             output = split_array(ended.raw("output") or b"[]")
@@ -119,7 +119,7 @@ def _frames(ended: RawObject, made: MadeCompaction) -> Iterator[bytes]:
 
 
 def _ending(frame: bytes) -> RawObject | None:
-    """What a frame says that ends a response well."""
+    """The response in a frame that ends it well."""
     if _LAST_FRAME not in frame or (data := data_of(frame)) is None:
         return None
     try:
@@ -150,12 +150,8 @@ def _usage(made: MadeCompaction) -> dict[str, Any]:
     }
 
 
-def _own(request: WireRequest) -> ResponsesRequest:
-    return cast("ResponsesRequest", request)
-
-
 def _elements(request: WireRequest) -> Sequence[bytes]:
-    source = _own(request).source
+    source = request.source
     raw = source.raw("input") or b"null"
     if raw.startswith(b'"'):
         return (raw,)
@@ -166,13 +162,13 @@ def _untriggered(elements: Sequence[bytes]) -> list[bytes]:
     return [raw for raw in elements if not is_trigger(raw)]
 
 
-def _closed(request: ResponsesRequest, answer: Sequence[bytes]) -> ResponsesRequest:
+def _closed(request: WireRequest, answer: Sequence[bytes]) -> WireRequest:
     history = [raw for raw in request.raw_messages if not is_trigger(raw)]
     return replace(request, raw_messages=(*history, *answer, CLOSING), hands_off=None, asks=None)
 
 
-def _unasked(request: ResponsesRequest, elements: Sequence[bytes], items: Sequence[bytes]) -> bytes:
-    """With other items in place of its elements, and without what asks for a compaction."""
+def _unasked(request: WireRequest, elements: Sequence[bytes], items: Sequence[bytes]) -> bytes:
+    """The body with other items in place of its elements, and without what asks for a compaction."""
     source, removed = request.source, []
     replaced = repinned(source, elements, items)
     if not (len(items) == 1 and items[0].startswith(b'"')):

@@ -31,7 +31,8 @@ def note(text: str) -> bytes:
 
 
 def _unbound(conversation: Conversation, payload: Sequence[Placed]) -> list[Placed]:
-    """What stood behind reasoning that is gone loses its id: by that the provider would look for the reasoning."""
+    """The payload, in which what stood behind reasoning that is gone has no id: by that the provider would look for the
+    reasoning."""
     messages = conversation.transcript.messages
     before: int | None = None
     left: list[Placed] = []
@@ -83,7 +84,7 @@ def _altered(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _with_arguments(held: Any, arguments: str, long_text: Path) -> Any:
-    """What a call is called with, in the form it had. An object with a place for a long text gets it there."""
+    """Arguments of a call, in the form they had. An object with a place for a long text gets it there."""
     if not isinstance(held, dict | list):
         return arguments
     if msgspec.json.encode(held).decode() == arguments:
@@ -95,7 +96,7 @@ def _with_arguments(held: Any, arguments: str, long_text: Path) -> Any:
 
 
 def _with_texts(raw: bytes, item: dict[str, Any], texts: Sequence[str]) -> bytes:
-    """What has become empty goes, where it is a part among others: some providers refuse it."""
+    """An item with other texts. A part that has become empty goes, where there are others: some providers refuse it."""
     changed: set[str | int] = set()
     emptied: list[tuple[str | int, str | int]] = []
     for (path, before), text in zip(slots(item), texts, strict=True):

@@ -7,19 +7,24 @@ their key. What a provider keeps itself, or is asked to compact itself, is hande
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
-from app.core.tokens.rules import LONGEST_MODEL
 from app.wire.beginnings import Beginnings
-from app.wire.bodies import declared_in, source_of
-from app.wire.echoes import echoed_in
-from app.wire.format import BOUNDS, BodyBounds, Named, TooManyMessages
+from app.wire.bodies import (
+    check_number,
+    declared_in,
+    has_known_tools,
+    is_function,
+    is_given,
+    model_of,
+    output_in,
+    source_of,
+)
+from app.wire.format import BOUNDS, BodyBounds, Named, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.native import CompactionAsk, Place, Referred
 from app.wire.objects import decoded_object
@@ -31,125 +36,47 @@ Json = Mapping[str, Any]
 
 NAME = "responses"
 PATH = b"/v1/responses"
-OWN_MEMBERS = ("context", "conversation_id")
-"""Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
-CACHED_MEMBERS = ("tools", "parallel_tool_calls")
-"""What stands before the items in a prompt, so that the provider's cache depends on it."""
 EXTENSIONS = ("image",)
 """Members by which a provider changes the prompt."""
 STATE_MEMBERS = ("previous_response_id", "conversation")
-"""What the provider has kept, and puts before the input."""
+"""Members that name what the provider has kept, and puts before the input."""
 CODEX_METADATA = "x-codex-turn-metadata"
 CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
-"""What Codex asks a model with that does not compact by itself."""
+"""Beginning of Codex's request to a model that does not compact by itself."""
 
 
-class ResponsesRequest(Struct, frozen=True):
-    """A request as far as Steno reads it; the bytes stay the client's."""
+class ResponsesRequest(WireRequest, frozen=True):
+    """A request as far as Steno reads it."""
 
-    choices: ClassVar[int] = 1
-    wants_usage: ClassVar[bool] = True
-    """A stream always says what it cost."""
-    says_whether_usage: ClassVar[bool] = True
-    """So what comes says nothing about what other formats say unasked."""
-    alike: ClassVar[None] = None
+    CACHED_MEMBERS = ("tools", "parallel_tool_calls")
 
-    source: RawObject
-    model: str
-    stream: bool
-    output: int | None
-    """Tokens asked for, reasoning included; None if the request does not say."""
-    raw_messages: tuple[bytes, ...]
-    declared: bytes
-    """The members beside the input that cost prompt tokens, as received."""
-    hands_off: Reason | None
-    asks: CompactionAsk | None
-    referred: Referred | None
-    options: Json
-    """The body's `context` object."""
-    threshold: int | None
-    """Prompt tokens from which on this request wants to be compacted."""
-    focus: str
-    """What the summariser is to look after in this conversation: `context.instructions`."""
-    pins: tuple[int, ...]
-    """Indexes into `raw_messages` of what stays verbatim for this request."""
-    names: tuple[Named, ...]
-    """The members that may name the conversation, the first choice first, with their JSON as received."""
-    has_tools: bool
-    forbids_tools: bool
-    """Whether the model may not call what is declared."""
-    stores: bool
+    stores: bool = True
     """Whether the provider keeps the answer, so that a later request may name it."""
 
     @property
-    def body(self) -> bytes:
-        return self.source.text
-
-    @property
-    def cached(self) -> dict[str, bytes]:
-        return {name: raw for name in CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
-
-    @property
-    def cache_key(self) -> Named | None:
-        return self._named("prompt_cache_key")
-
-    @property
     def end_user(self) -> Named | None:
-        return self._named("safety_identifier") or self._named("user")
-
-    def _named(self, member: str) -> Named | None:
-        raw = self.source.raw(member)
-        return None if raw is None else (member, raw)
-
-    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> ResponsesRequest:
-        return replace(
-            self,
-            threshold=self.threshold if threshold is None else threshold,
-            focus=self.focus if focus is None else focus,
-        )
-
-    @property
-    def ties(self) -> bool:
-        return False
+        return self.named("safety_identifier") or self.named("user")
 
     @property
     def is_typical(self) -> bool:
-        """Whether what the prompt costs is known: not with text that the provider adds or takes away.
+        """Whether the costs of the prompt are known: not with text that the provider adds or takes away.
 
         A schema is text to some models and costs nothing at others; what cannot be read is only guessed.
         """
-        tools = self.source.value("tools")
-        unread = tools is None and self.source.raw("tools") not in (None, b"null")
-        hosted = any(
-            isinstance(tool, dict) and tool.get("type") not in ("function", "custom")
-            for tool in (tools if isinstance(tools, list) else ())
-        )
         schema = b"json_schema" in (self.source.raw("text") or b"")
         cut = self.source.value("truncation") == "auto"
-        return not (unread or hosted or schema or cut or any(name in self.source for name in EXTENSIONS))
-
-    def echoed_in(self, error: str, number: int) -> bool:
-        return echoed_in(error, number, self.source.text)
+        extended = any(name in self.source for name in EXTENSIONS)
+        return has_known_tools(self.source, is_function) and not (schema or cut or extended)
 
     def declarations(self) -> Declarations:
         return read_declarations(self.source)
 
-    @property
-    def untouched(self) -> bytes:
-        """The client's bytes, less Steno's own members."""
-        if not any(name in self.source for name in OWN_MEMBERS):
-            return self.source.text
-        return self.source.spliced(remove=OWN_MEMBERS)
-
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - it is given unasked
-        """The request with other items; every other member keeps its bytes and its place.
-
-        An input that was a text becomes a list only where it is not the only one any more.
-        """
+        """The body with other items; an input that was a text becomes a list only where it has others beside it."""
         items = [raw for raw in raw_messages if not INSTRUCTIONS.match(raw)]
         if len(items) == 1 and items[0].startswith(b'"'):
-            return self.source.spliced({"input": items[0]}, OWN_MEMBERS)
-        return self.source.spliced({"input": b"[" + b",".join(map(as_item, items)) + b"]"}, OWN_MEMBERS)
+            return self.source.spliced({"input": items[0]}, self.OWN_MEMBERS)
+        return self.source.spliced({"input": b"[" + b",".join(map(as_item, items)) + b"]"}, self.OWN_MEMBERS)
 
 
 def as_item(raw: bytes) -> bytes:
@@ -166,15 +93,10 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     elements = _elements(source)
     compacted = compacted_upto(elements)
     raw_messages, places = _raw_messages(source, elements, compacted)
-    if len(raw_messages) > bounds.messages:
-        raise TooManyMessages(
-            f"It has {len(raw_messages)} items. Send at most {bounds.messages}, or raise limits.messages."
-        )
+    check_number(len(raw_messages), bounds, "items")
     hands_off = _hands_off(source, elements)
-    model = source.value("model")
     # A template of the provider's may name the model, and hold all of the input.
-    if (not isinstance(model, str) or len(model) > LONGEST_MODEL) and not (hands_off and model is None):
-        raise Unreadable("The request names no model.")
+    model = "" if hands_off and source.value("model") is None else model_of(source)
     if source.raw("input") in (None, b"null") and not hands_off:
         raise Unreadable("The request has no input.")
     if beginnings is not None and (source.raw("input") or b"").startswith(b"["):
@@ -183,20 +105,19 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     output = source.value("max_output_tokens")
     return ResponsesRequest(
         source=source,
-        model=model if isinstance(model, str) else "",
+        model=model,
         stream=source.value("stream") is True,
-        output=output if isinstance(output, int) and output > 0 else None,
+        output=output_in(output),
         raw_messages=raw_messages,
         declared=declared_in(source, MEMBERS),
         hands_off=hands_off,
         asks=_ask(source, elements) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
         referred=_referred(elements, compacted),
         options=options,
-        threshold=None,
         focus=read_focus(options.get("instructions")),
         pins=tuple(sorted({places[pin] for pin in read_pins(options.get("pin"), len(places))})),
         names=tuple(read_names(source)),
-        has_tools=source.raw("tools") not in (None, b"null", b"[]"),
+        has_tools=is_given(source, "tools"),
         forbids_tools=source.value("tool_choice") == "none",
         stores=source.value("store") is not False,
     )
@@ -226,8 +147,9 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
 
 
 def _is_kept_by_server(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """What an item refers to by its id cannot be seen: a summary would leave it out, and a cut might part it from its
-    call. Reasoning without its content is no such thing: it is sealed anyway."""
+    """Whether the provider keeps part of the history. What an item refers to by its id cannot be seen: a summary would
+    leave it out, and a cut might part it from its call. Reasoning without its content is no such thing: it is sealed
+    anyway."""
     if any(source.value(name) is not None for name in STATE_MEMBERS):
         return True
     return any(_is_reference(raw) for raw in elements)
@@ -253,7 +175,7 @@ def _asks_to_compact(source: RawObject, elements: Sequence[bytes]) -> bool:
 
 
 def _ask(source: RawObject, elements: Sequence[bytes]) -> CompactionAsk | None:
-    """What is asked of the provider's own compaction: now, or from a threshold on."""
+    """The compaction that is asked of the provider: now, or from a threshold on."""
     if elements and is_trigger(elements[-1]):
         return CompactionAsk(Place.ALONE, always=True)
     managed = source.value("context_management") if "context_management" in source else None
@@ -283,7 +205,7 @@ def _referred(elements: Sequence[bytes], last: int) -> Referred | None:
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """As Codex says beside its input, or in what it asks for."""
+    """Whether the client compacts its history itself, as Codex says beside its input, or in what it asks for."""
     said = source.value("client_metadata")
     turn = said.get(CODEX_METADATA) if isinstance(said, dict) else None
     if isinstance(turn, str):

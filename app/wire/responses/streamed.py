@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import time
 
 import msgspec
 
-from app.errors import UpstreamUnreadable
-from app.wire.members import RawObject, Unreadable, holds_more_values, split_array
+from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.provider_errors import error_body
 from app.wire.responses.frames import error_frames
 from app.wire.sse import event
-from app.wire.streamed import IN_ONE_LINE, MOST_RAW, streamed
+from app.wire.streamed import read_whole, taken_apart, written
 
 MOST_ITEMS = 10_000
-"""Of an output."""
+"""Most items of an output."""
 UNWRITTEN = {
     "message": ("content", b"[]"),
     "function_call": ("arguments", b'""'),
     "custom_tool_call": ("input", b'""'),
     "compaction": ("encrypted_content", b'""'),
 }
-"""What an item begins without, by type, and comes afterwards."""
+"""Members that an item begins without, by type, and their empty values."""
 WRITTEN = {
     "function_call": ("response.function_call_arguments", "arguments"),
     "custom_tool_call": ("response.custom_tool_call_input", "input"),
@@ -32,22 +31,10 @@ ENDS = {"incomplete": "response.incomplete", "failed": "response.failed"}
 _Members = Mapping[str, bytes]
 
 
-def as_stream(
-    chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Sequence[tuple[bytes, bytes]] = ()
-) -> AsyncIterator[bytes]:
-    """The frames of an answer with status 200, as they come. `is_stream`: its content type says so.
-
-    Raises `UpstreamUnreadable` for an answer that is neither a stream nor a response.
-    """
-    return streamed(chunks, lambda body: _frames(body, headers), "response", is_stream=is_stream)
-
-
-def _frames(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """A whole response: that it begins, each of its items, how it ends."""
-    if holds_more_values(body, MOST_RAW):
-        raise UpstreamUnreadable(f"The provider's answer is no response: it has over {MOST_RAW} values.")
-    try:
-        whole = RawObject(body.translate(IN_ONE_LINE))
+def frames_of(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """The frames of a whole response: that it begins, each of its items, how it ends."""
+    with taken_apart("response"):
+        whole = read_whole(body)
         items = [RawObject(raw) for raw in split_array(whole.raw("output") or b"[]")]
         if len(items) > MOST_ITEMS:
             raise Unreadable(f"It has over {MOST_ITEMS} items.")
@@ -57,10 +44,8 @@ def _frames(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[byt
         if "output" not in whole:
             raise Unreadable("It has no output.")
         events = [*_said(whole, items)]
-    except Unreadable as error:
-        raise UpstreamUnreadable("The provider's answer is no response.") from error
     for number, (type_, members) in enumerate(events):
-        yield event(_object({"type": _json(type_), "sequence_number": b"%d" % number, **members}), type_)
+        yield event(written({"type": msgspec.json.encode(type_), "sequence_number": b"%d" % number, **members}), type_)
 
 
 def _said(whole: RawObject, items: Sequence[RawObject]) -> Iterator[tuple[str, _Members]]:
@@ -102,11 +87,3 @@ def _part(at: _Members, part: RawObject) -> Iterator[tuple[str, _Members]]:
         yield f"{event_}.delta", {**at, "delta": text, **logprobs}
         yield f"{event_}.done", {**at, member: text, **logprobs}
     yield "response.content_part.done", {**at, "part": part.text}
-
-
-def _json(value: str) -> bytes:
-    return msgspec.json.encode(value)
-
-
-def _object(members: _Members) -> bytes:
-    return b"{" + b",".join(_json(name) + b":" + value for name, value in members.items()) + b"}"

@@ -1,4 +1,4 @@
-"""What prompts cost in this format. OpenAI's models are shown tools, calls and schemas otherwise than in the older one;
+"""Costs of prompts in this format. OpenAI's models are shown tools, calls and schemas otherwise than in the older one;
 what runs elsewhere has a template of its own and counts alike in both.
 
 Measured on prompts whose size the providers reported (docs/estimates.md).
@@ -16,26 +16,26 @@ from app.core.tokens.rules import GPT_5_TOOLS, WHOLE, CountingRules, Encrypted, 
 
 VARIANT = "items"
 TOOLS_BEFORE = -3
-"""The same of its predecessors: their tools have no headings here, which are counted with them."""
+"""Tokens of its predecessors' tools: their tools have no headings here, which are counted with them."""
 CALL, UNKEPT_CALL_BEFORE = 1, -2
 """Tokens that a call costs more; the latter of gpt-5's predecessors, where it has no id of its own."""
 REQUIRED = 8
 """Tokens that gpt-5's tools cost more where one has to be called."""
 PAGES = Pages(8, file=6)
-"""What is written in a file is all that is charged for, but for a few tokens around it and its pages."""
+"""Costs of a file: its text, but for a few tokens around it and its pages."""
 SCHEMA_BEFORE = 1
 """Tokens around the response format, which gpt-5 has not."""
 GROK_PREAMBLE, GROK_TOOLS = 185, 50
-"""What every prompt of grok's begins with, and what stands around its tools."""
+"""Tokens with which every prompt of grok's begins, and tokens around its tools."""
 GROK_ENCRYPTED = Encrypted(0, 5.8)
-"""It reads its earlier reasoning again in every turn."""
+"""Tokens of grok's earlier reasoning, which it reads again in every turn."""
 
 _OPENAI = re.compile(r"(?:.*/)?(?:openai\.)?(?P<name>(?:ft:)?(?:chatgpt|gpt-(?!oss)|codex|computer-use|o\d).*)")
 
 
 @lru_cache(maxsize=1_024)
 def token_rules(model: str, host: str = "") -> CountingRules:
-    """By what a model at a host counts."""
+    """Rules by which a model at a host counts."""
     if "grok" in model.lower():
         rules = rules_for(model, host)
         return replace(

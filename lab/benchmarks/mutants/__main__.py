@@ -47,10 +47,10 @@ class Mutant:
     """A module with one change."""
 
     module: str
-    """Its path from the root of the checkout."""
+    """Path from the root of the checkout."""
     change: Change
     key: str
-    """What it is called among the results: the same after lines were added above it."""
+    """Name among the results: the same after lines were added above it."""
 
     @property
     def place(self) -> str:
@@ -59,7 +59,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a mutant: a line of the results."""
+    """Fate of a mutant: a line of the results."""
 
     key: str
     outcome: str

@@ -113,7 +113,7 @@ class _Finder:
             self._visit(node)
 
     def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Its defaults and its body: neither annotations nor decorators."""
+        """Visit a function's defaults and body: neither annotations nor decorators."""
         self._visit_all(node.args.defaults)
         self._visit_all([default for default in node.args.kw_defaults if default])
         self._names.append(node.name)

@@ -26,7 +26,7 @@ where :module is null or file.path = :module
 
 
 class Suspects:
-    """What each test ran, read from the recordings there are."""
+    """Lines that each test ran, read from the recordings there are."""
 
     def __init__(self, folder: Path, root: Path) -> None:
         self._recordings = [file for group in GROUPS if (file := recording(folder, group)).exists()]

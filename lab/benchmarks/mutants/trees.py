@@ -104,7 +104,7 @@ class Tree:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With all that it left behind."""
+    """End a process with all that it left behind."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
