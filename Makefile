@@ -186,7 +186,7 @@ histories: dev-env ## hostile histories in three formats through every preset, b
 rules: dev-env ## a rule that is set early, through five compactions, among what only looks like rules; options: CONVERSATIONS=500 SERVED=40 SEED=0
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	CONVERSATIONS=$(CONVERSATIONS) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest tests/unit/test_rule_talks.py -s -n 0
-	CONVERSATIONS=$(SERVED) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
+	CONVERSATIONS=$(SERVED) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest --all tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -31,7 +31,7 @@ from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.case import Case
 from app.core.stages.ladder import Decision, Status, settle, step_down, untouched
-from app.core.stages.without import without_summary
+from app.core.stages.masking import without_summary
 from app.core.summary.changing import changes_every_turn, successions
 from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, StoreChunk, Summarise, Together, drive
 from app.core.summary.gate import SummaryAnswer

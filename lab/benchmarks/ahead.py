@@ -24,9 +24,8 @@ from app.core.limits.ahead import budget_ahead, most_without, requests_meanwhile
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import settle
-from app.core.stages.masking import due_mask
+from app.core.stages.masking import due_mask, without_summary
 from app.core.stages.policy import Policy
-from app.core.stages.without import without_summary
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive

@@ -36,13 +36,14 @@ WAIT_SHARE = 0.97
 STEPS = 4
 """The latest requests that tell how fast a history grows."""
 MOST_EARLY = 0.02
-"""Of the limit: to be found by the request that fires the trigger, a compaction begins by so much before it."""
+"""Share of the limit by which a compaction begins earlier at most, to be found by the request that fires the
+trigger."""
 LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""
 REMEMBERED_SHARE = 0.5
-"""Of what is looked at: the pace of shorter histories is not remembered, so that they cost nothing."""
+"""Share of `least_looked_at` from which on paces are remembered: shorter histories cost nothing."""
 LEAST_KEPT = 0.5
-"""Of target and tail in any case: what is expected to come may not come."""
+"""Least share of target and tail that is kept in any case: what is expected to come may not come."""
 
 
 def most_without(budget: Budget) -> int:
@@ -51,7 +52,7 @@ def most_without(budget: Budget) -> int:
 
 
 def soft_threshold(budget: Budget) -> int:
-    """Nothing is made before it is due for a view of at most so many tokens."""
+    """Tokens up to which nothing is made for a view before it is due."""
     return int(max(SOFT_SHARE * budget.caution * budget.limit, LEAST_ROOM * budget.target))
 
 
@@ -66,7 +67,7 @@ def least_remembered(budget: Budget) -> int:
 
 
 def latest_steps(transcript: Transcript) -> tuple[int, ...]:
-    """By how many tokens the history grew from each of its latest requests to the next.
+    """Tokens by which the history grew from each of its latest requests to the next.
 
     A request ended where an answer of the assistant begins: an agent sends several in one turn.
     """
@@ -74,7 +75,7 @@ def latest_steps(transcript: Transcript) -> tuple[int, ...]:
 
 
 def _latest_ends(transcript: Transcript) -> list[int]:
-    """Where the latest requests ended, the last one first."""
+    """Ends of the latest requests, the last one first."""
     messages = transcript.messages
     ends = [len(transcript)]
     for index in range(len(transcript) - 1, 0, -1):
@@ -109,7 +110,7 @@ def nearer_trigger(budget: Budget, steps: Sequence[int], requests: int) -> Trigg
 
 
 def budget_ahead(budget: Budget, transcript: Transcript, requests: int) -> Budget:
-    """By which a compaction begins now whose summary can be used in so many requests."""
+    """Budget of a compaction that begins now and whose summary can be used in so many requests."""
     ends, steps = _latest_ends(transcript), latest_steps(transcript)
     usual, turns = 0.0, 0.0
     if steps:

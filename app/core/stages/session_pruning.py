@@ -81,7 +81,7 @@ def _size(message: Message) -> int:
 
 
 def _characters(conversation: Conversation, view: View) -> int:
-    """Of all that is sent, but for the copies of pinned messages."""
+    """Characters of all that is sent, but for the copies of pinned messages."""
     total = sum(map(_size, conversation.instructions))
     for index, part in standing(view):
         match part:
