@@ -106,7 +106,7 @@ class Code(StrEnum):
 
     RECALL_TOO_LONG = (
         "recall_too_long",
-        "nothing was recalled: the history is longer than `compaction.recall.history_tokens`",
+        "nothing was recalled: the history has more than 2,000,000 tokens",
     )
 
     # The summariser gave no answer.

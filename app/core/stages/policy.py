@@ -42,6 +42,8 @@ class Policy(Struct, frozen=True):
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     marks: tuple[Mark, ...] = ()
     """Marks of the client's instructions, beside those that everybody's have."""
+    failed_results: int = 0
+    """Latest failed tool calls that are appended to a summary as they are."""
     alternates: bool = False
     """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
 
