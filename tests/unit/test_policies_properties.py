@@ -90,7 +90,7 @@ class Steno:
             part_tokens=700,
             strategy=self.policy.strategy,
             style=loaded.summary.style,
-            failed_results=loaded.summary.failed_results,
+            failed_results=self.policy.failed_results,
         )
 
     def decide(self, asked: Asked) -> Decision:

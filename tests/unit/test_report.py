@@ -9,27 +9,28 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.history.messages import Kind, Message
 from app.core.limits.budget import Line
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
+from app.core.view.view import Conversation, Costs
+from app.proxy.facts import Facts
 from app.proxy.report import Context, closing, context_headers, context_members, context_of
 from app.rest import wire_schema
+from tests.unit.conversations import IDENTITY, TENANT
 
 UNTOUCHED = Decision(None)
 FULL = b'"context_status":"full"'
 
 
-def facts(name: str, tokens: int, line: Line) -> Any:
-    """Those of a request of so many tokens, by our estimate, in a conversation of that name."""
-    window = SimpleNamespace(context=8_192)
-    conversation = SimpleNamespace(tokens=tokens)
-    job = SimpleNamespace(conversation_id=name, conversation=conversation, budget=SimpleNamespace(line=line))
-
-    def counted(decision: Decision) -> tuple[int, int]:
-        assert decision.view is None
-        return line.reported(tokens), line.reported(tokens)
-
-    return SimpleNamespace(job=job, window=window, measure=SimpleNamespace(window=window), tokens=counted)
+def facts(name: str, tokens: int, line: Line) -> Facts:
+    """Facts of a request of so many tokens, by our estimate, in a conversation of that name."""
+    asked = Message(Kind.USER, "user", ("Hello.",), raw=b"{}", digest=b"digest")
+    conversation = Conversation([asked], IDENTITY, TENANT, lambda: Costs((tokens,), 0), None)
+    job: Any = SimpleNamespace(conversation_id=name, conversation=conversation, budget=SimpleNamespace(line=line))
+    measure: Any = SimpleNamespace(window=SimpleNamespace(context=8_192))
+    nothing: Any = None
+    return Facts(nothing, nothing, measure, job, False, nothing, (), "chunk")
 
 
 @given(

@@ -57,7 +57,6 @@ class Played:
             source_tokens=applied.summary.source_tokens,
             strategy=applied.policy.strategy,
             values_share=applied.summary.values,
-            rules_share=applied.summary.rules.share,
         )
         self.stored: list[SummaryChunk] = []
         self.compactions = 0
