@@ -49,7 +49,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format lock examples models wheel installs image clean run-env dev-env migrations plans statements
+.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations plans statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -186,7 +186,7 @@ histories: dev-env ## hostile histories in three formats through every preset, b
 rules: dev-env ## a rule that is set early, through five compactions, among what only looks like rules; options: CONVERSATIONS=500 SERVED=40 SEED=0
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	CONVERSATIONS=$(CONVERSATIONS) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest tests/unit/test_rule_talks.py -s -n 0
-	CONVERSATIONS=$(SERVED) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
+	CONVERSATIONS=$(SERVED) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest --all tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -287,10 +287,12 @@ lint: dev-env docs ## format, style, types, architecture, dependencies, spelling
 docs: dev-env ## the documentation as a site in build/site; fails on a dead link and on what would come from another host
 	@$(VENV)/python scripts/build_docs.py
 
-format: dev-env ## put the code into shape, and write the index of docs/settings.md anew
+format: dev-env ## put the code into shape
 	$(VENV)/ruff format .
 	$(VENV)/ruff check --fix .
-	$(VENV)/python scripts/index_settings.py
+
+generate: dev-env ## write config/steno.yaml, docs/settings.md and the table of presets anew, from app/settings
+	PYTHONPATH=. $(VENV)/python scripts/generate_settings.py
 
 lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions
 	sh scripts/lock.sh $(LOCK_ARGS)

@@ -57,7 +57,7 @@ from app.providers.providers import (
     Unspoken,
 )
 from app.providers.registry import tariff as list_tariff
-from app.providers.upstream import Upstream
+from app.providers.upstream import CONNECT_SECONDS, Upstream
 from app.providers.windows import Windows
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
@@ -148,7 +148,7 @@ def gate_of(
     passthrough: ASGIApp,
 ) -> Gate:
     """Make the gate before these applications."""
-    server, limits = settings.server, settings.limits
+    server = settings.server
     return Gate(
         app,
         chat=chat,
@@ -159,8 +159,6 @@ def gate_of(
         instance=instance,
         door=Door(server.host, server.allowed_hosts, server.allowed_origins),
         metrics=metrics,
-        header_count=limits.header_count,
-        header_bytes=limits.header_bytes,
         verbose=settings.log.level == "debug",
     )
 
@@ -191,8 +189,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
-    at_most = limits.background_compactions, limits.background_compactions_per_tenant, limits.background_bytes
-    room = BackgroundRoom(BackgroundLimits(*at_most))
+    room = BackgroundRoom(BackgroundLimits(limits.background_compactions))
     compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
@@ -293,7 +290,6 @@ def open_store(
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
-        listen_notify=storage.listen_notify == "auto",
         took=took,
         caches=caches,
     )
@@ -323,7 +319,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
     key = settings.api_key
     return Upstream(
         settings.base_url,
-        connect=settings.connect_seconds,
+        connect=CONNECT_SECONDS,
         first_byte=settings.first_byte_seconds,
         between_bytes=settings.between_bytes_seconds,
         instance=instance,

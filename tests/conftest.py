@@ -4,13 +4,14 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.databases", "tests.payloads", "tests.sampling", "tests.shortcuts", "tests.unit.providers"]
 
-# No deadline: how busy the machine is is not what a property is about. `make properties` looks much longer.
-settings.register_profile("quick", max_examples=50, deadline=None)
-settings.register_profile("long", max_examples=2_000, deadline=None)
+# No deadline, and no check of speed: how busy the machine is is not what a property is about. `make properties` looks
+# much longer.
+settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("quick"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -54,13 +54,13 @@ class Background:
     def _consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
         if not (settings.enabled and job.compaction and job.policy.summarises):
             return
-        conversation, budget, shares = job.conversation, job.budget, settings.shares
+        conversation, budget = job.conversation, job.budget
         sent = decision.view.tokens if decision.view else conversation.tokens
         self._paces.answered(job.place, conversation.tokens, sent)
         is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
-        if not (is_missed or sent > least_looked_at(budget, shares)) or not self._compactor.comes_back(job):
+        if not (is_missed or sent > least_looked_at(budget)) or not self._compactor.comes_back(job):
             return
-        ahead = budget_ahead(budget, shares, conversation.transcript, self._requests_meanwhile(job))
+        ahead = budget_ahead(budget, conversation.transcript, self._requests_meanwhile(job))
         # What was sent without its summary may have been made small enough not to look like it.
         if is_missed or (sent > ahead.trigger.tokens and self._is_news(job)):
             self._begin(replace(job, budget=ahead), budget.target)

@@ -18,7 +18,7 @@ from app.compaction.economy import Economy
 from app.compaction.job import Job, OnStart, nobody
 from app.compaction.leased import LeasedCompaction
 from app.compaction.memory import ChunkMemory
-from app.compaction.paces import Paces
+from app.compaction.paces import LIKELY_REQUESTS, Paces
 from app.compaction.performer import Performer
 from app.compaction.progress import Progress, begin
 from app.compaction.quotas import BackgroundRoom, Quotas
@@ -31,7 +31,7 @@ from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.case import Case
 from app.core.stages.ladder import Decision, Status, settle, step_down, untouched
-from app.core.stages.without import without_summary
+from app.core.stages.masking import without_summary
 from app.core.summary.changing import changes_every_turn, successions
 from app.core.summary.flow import Compaction, Effect, Flow, Outcome, Reply, StoreChunk, Summarise, Together, drive
 from app.core.summary.gate import SummaryAnswer
@@ -267,7 +267,7 @@ class Compactor:
         """True if another request is expected soon, so that its summary is worth making in the background."""
         settings, pace = job.writing.rules.compaction.background, self._performer.paces.of(job.place)
         return (
-            settings.enabled and pace.requests >= settings.requests and pace.tokens_per_hour >= settings.tokens_per_hour
+            settings.enabled and pace.requests >= LIKELY_REQUESTS and pace.tokens_per_hour >= settings.tokens_per_hour
         )
 
     async def _finished(self, job: Job, decision: Decision, *, keep: bool = True) -> Decision:
@@ -363,15 +363,15 @@ class Compactor:
 
         It is not shortened for a compaction that would find no room there.
         """
-        job, case, settings = progress.job, progress.case, progress.job.writing.rules.compaction.background
+        job, case = progress.job, progress.case
         if not progress.may_go_on or progress.is_announced or not self.comes_back(job):
             return None
         if self._performer.setbacks.failed_last(job.undertaking(plan)) or self._performer.quotas.are_tokens_spent(
             job.tenant
         ):
             return None
-        at_most = most_without(job.budget, settings.shares)
-        shortens = settings.shorten and (self._room.is_taken(job.place) or self._room.is_free(job.tenant, job.size))
+        at_most = most_without(job.budget)
+        shortens = self._room.is_taken(job.place) or self._room.is_free(job.tenant, job.size)
         return await progress.beside(lambda: without_summary(case, at_most, shortens=shortens))
 
     async def _objections(self, progress: Progress, plan: Plan) -> Reasons:

@@ -20,6 +20,9 @@ FIRST_SUMMARY_SECONDS = 20.0
 """Seconds that a summary is expected to take before any was seen."""
 HOUR = 3_600.0
 
+LIKELY_REQUESTS = 3
+"""Requests after which a conversation is likely to come back: who asks once may not."""
+
 
 class Pace(Struct, frozen=True):
     requests: int

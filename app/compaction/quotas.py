@@ -73,8 +73,8 @@ class Quotas:
 class BackgroundLimits(Struct, frozen=True):
     compactions: int
     """Compactions under way at once."""
-    per_tenant: int
-    body_bytes: int
+    per_tenant: int = 8
+    body_bytes: int = 64_000_000
     """Bytes of all histories together that compactions are made from; one tenant may have half of it."""
 
 

@@ -72,10 +72,9 @@ class Writing(Struct, frozen=True):
             # What is shown as it came can be read in its own format alone.
             style=summary.style if format_ is self.format else "transcript",
             values_share=summary.values,
-            rules_share=summary.rules.share,
             rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
             inherited_rules=self.inherited_rules,
-            failed_results=summary.failed_results,
+            failed_results=self.rules.policy.failed_results,
         )
 
     def routes(self) -> tuple[Route, ...]:

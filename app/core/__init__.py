@@ -1,1 +1,1 @@
-"""What Steno decides, as pure functions: no clock, environment, network, database, logging or asyncio."""
+"""Decisions of Steno, as pure functions: no clock, environment, network, database, logging or asyncio."""

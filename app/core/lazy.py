@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801 - a decorator
-    """What `functools.cached_property` does, without its lock.
+    """`functools.cached_property` without its lock.
 
     Up to Python 3.11 that is one lock for all instances: a thread that works something out for a long history would
     hold up the event loop as soon as it asks for the same of a short one. Here two threads may both work it out.
@@ -39,4 +39,4 @@ class lazy(Generic[T]):  # noqa: N801 - a decorator
     if TYPE_CHECKING:
 
         def __set__(self, instance: object, value: T) -> None:
-            """What is known already is set: an attribute of the instance as any other."""
+            """Set the value where it is known already, as any other attribute of the instance."""

@@ -33,7 +33,7 @@ _STYLED = (
     range(0x1F100, 0x1F18A),
     range(0x1FBF0, 0x1FBFA),
 )
-"""Where Unicode keeps digits and Latin letters in other styles."""
+"""Ranges in which Unicode keeps digits and Latin letters in other styles."""
 _OTHER_SCRIPTS = {
     "a": "\u0251\u03b1\u0410\u0430",
     "b": "\u0412\u042c\u0432",
@@ -53,7 +53,7 @@ _OTHER_SCRIPTS = {
 
 
 def _spellings_of(letters: str) -> dict[str, str]:
-    """For each of these characters all that read like it, itself among them."""
+    """Map each of these characters to all that read like it, itself among them."""
     found = {letter: f"{letter}{letter.upper()}{_OTHER_SCRIPTS.get(letter, '')}" for letter in letters}
     for block in _STYLED:
         for character in map(chr, block):
@@ -84,7 +84,7 @@ _LINE_END = re.compile(f"\r\n|[{_BREAKS}]")
 
 
 def fence_of(digest: bytes) -> str:
-    """What nobody can guess and is the same each time: the beginning of a keyed digest."""
+    """Beginning of a keyed digest, which nobody can guess and which is the same each time."""
     return digest.hex()[:8]
 
 

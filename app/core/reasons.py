@@ -18,7 +18,7 @@ class Code(StrEnum):
 
     meaning: str
     before_detail: str
-    """What stands between the word and a detail; empty where it has none."""
+    """Text between the word and a detail; empty where the reason has none."""
 
     def __new__(cls, word: str, meaning: str, before_detail: str = "") -> Self:
         code = str.__new__(cls, word)
@@ -106,7 +106,7 @@ class Code(StrEnum):
 
     RECALL_TOO_LONG = (
         "recall_too_long",
-        "nothing was recalled: the history is longer than `compaction.recall.history_tokens`",
+        "nothing was recalled: the history has more than 2,000,000 tokens",
     )
 
     # The summariser gave no answer.
@@ -227,13 +227,13 @@ PROBLEMS = frozenset(
         Code.CLIENT_INSTRUCTIONS_MISSING,
     }
 )
-"""What may be wrong with a payload."""
+"""Codes of what may be wrong with a payload."""
 
 
 class Reason(Struct, frozen=True):
     code: Code
     detail: str = ""
-    """What its code alone does not say: a status, sizes, a word of the provider's."""
+    """Detail that the code alone does not say: a status, sizes, a word of the provider's."""
 
     @property
     def text(self) -> str:

@@ -24,6 +24,8 @@ from app.wire.paths import FORMAT_NAMES, FormatName, key_headers
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+CONNECT_SECONDS = 5.0
+"""Time to make a connection to a provider."""
 LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
 LONGEST_REFUSAL = 64 << 10

@@ -49,6 +49,10 @@ FORWARDED = "forwarded"
 """Value of `COUNT` for the prompt that would be sent to the provider. Without the header: the one that came."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The first two are answered with the request as it arrived: with the operator's key."""
+HEADER_COUNT = 100
+"""Most headers of a request."""
+HEADER_BYTES = 32_768
+"""Largest sum of a request's headers, names and values."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_DECODINGS = 5
 FORMS = b"/ui/"
@@ -77,8 +81,6 @@ class Gate:
         instance: bytes,
         door: Door,
         metrics: Metrics,
-        header_count: int,
-        header_bytes: int,
         verbose: bool,
     ) -> None:
         """Guard the application. `verbose`: the log has a line for each chat request."""
@@ -100,8 +102,6 @@ class Gate:
         self._instance = instance
         self._door = door
         self._metrics = metrics
-        self._header_count = header_count
-        self._header_bytes = header_bytes
         self._verbose = verbose
         self._repeats = Repeats()
 
@@ -187,21 +187,20 @@ class Gate:
         }, theirs
 
     def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
-        if len(headers) > self._header_count:
-            over = shown(headers[self._header_count][0])
+        if len(headers) > HEADER_COUNT:
+            over = shown(headers[HEADER_COUNT][0])
             raise HeadersTooLarge(
-                f"{len(headers)} headers were sent; at most {self._header_count} are accepted."
+                f"{len(headers)} headers were sent; at most {HEADER_COUNT} are accepted."
                 f" The first one too many is {over!r}.",
                 over,
             )
         size = 0
         for name, value in headers:
             size += len(name) + len(value)
-        if size > self._header_bytes:
+        if size > HEADER_BYTES:
             largest = shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
             raise HeadersTooLarge(
-                f"The headers take {size} bytes; at most {self._header_bytes} are accepted."
-                f" The largest is {largest!r}.",
+                f"The headers take {size} bytes; at most {HEADER_BYTES} are accepted. The largest is {largest!r}.",
                 largest,
             )
         for name, _ in headers:

@@ -64,7 +64,7 @@ class Measure(Struct, frozen=True, dict=True):
     @lazy
     def least_remembered(self) -> int:
         """Tokens of a history up to which nothing is made ahead for it."""
-        return least_remembered(self.budget, self.rules.compaction.background.shares)
+        return least_remembered(self.budget)
 
     @lazy
     def decided(self) -> Decided:

@@ -22,6 +22,7 @@ from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConne
 from app.headers.relayed import Headers, shown
 from app.headers.written import FRAMING, written
 from app.proxy.asgi import CONNECTION, HANDSHAKE, SAME_HEAD, SameHead
+from app.proxy.gate import HEADER_BYTES
 from app.proxy.heads import END_OF_HEAD, KnownHead
 from app.proxy.origins import AUTHORITY, authority_of
 from app.settings import LimitSettings
@@ -620,8 +621,8 @@ def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
 
     bounds = {
         "header_seconds": limits.receive_seconds,
-        "stall_seconds": limits.write_stall_seconds,
-        "head_bytes": limits.header_bytes + TARGET_BYTES,
+        "stall_seconds": limits.receive_seconds,
+        "head_bytes": HEADER_BYTES + TARGET_BYTES,
         "most_connections": limits.connections,
         "idle": Idle(),
     }

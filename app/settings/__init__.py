@@ -1,6 +1,6 @@
 """Settings: flags, then the environment, then a YAML file, then a preset, then the defaults of the sections.
 
-`config/steno.yaml` lists every setting with its default; a test holds the two together.
+`make generate` writes `config/steno.yaml` and `docs/settings.md` from the sections.
 """
 
 from __future__ import annotations

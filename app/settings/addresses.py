@@ -12,7 +12,7 @@ VISIBLE = re.compile(r"[!-~]+")
 
 
 def is_address(url: str) -> bool:
-    """Of a server and a path there: what else a URL may hold is secret more often than not, and this one is shown."""
+    """True for a URL of a server and a path alone: what else one may hold is often secret, and this one is shown."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -29,7 +29,7 @@ def is_address(url: str) -> bool:
 
 
 def leads_to(url: str, host: str, port: int) -> bool:
-    """Whether a URL is that of a server on this machine that listens there; a name at that port is looked up."""
+    """True where a URL leads to a server on this machine that listens there; a name at that port is looked up."""
     parts = urlsplit(url)
     if parts.scheme != "http" or (parts.port or 80) != port:  # Steno itself speaks no TLS.
         return False
@@ -38,7 +38,7 @@ def leads_to(url: str, host: str, port: int) -> bool:
 
 
 def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
-    """Those of a name as this machine finds them; none where it finds none."""
+    """IP addresses of a host as this machine finds them; none where it finds none."""
     if host == "localhost":
         return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
     try:
@@ -53,14 +53,15 @@ def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
 
 
 def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bool:
-    """0.0.0.0 and :: are every address to a listener, and the machine itself to a caller."""
+    """True where a call to one address reaches a listener at the other: 0.0.0.0 and :: are every address to a listener,
+    and the machine itself to a caller."""
     if to.version != at.version:
         return False
     return to == at or (to.is_unspecified and at.is_loopback) or (at.is_unspecified and _is_ours(to))
 
 
 def _is_ours(address: IPv4Address | IPv6Address) -> bool:
-    """Whether it is one of this machine's: only to those can a socket be bound."""
+    """True for an address of this machine: only to those can a socket be bound."""
     if address.is_loopback:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

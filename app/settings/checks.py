@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from app.settings.old_keys import OLD_KEYS
 from app.settings.places import earlier_database, home, sqlite_url
 from app.settings.secret import secret_beside
 from app.settings.settings import Settings
@@ -30,22 +31,27 @@ class Finding(Struct, frozen=True):
     subject: str
     text: str
     remedy: str | None = None
-    """What to do about it."""
+    """Advice: what to do about it; None where nothing is wrong."""
 
     @property
     def sentence(self) -> str:
-        """Without its subject."""
+        """Text and remedy, without the subject."""
         return f"{self.text.removesuffix('.')}. {self.remedy or ''}".rstrip()
 
 
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
-    """The database's place, the secret, the tokenizer tables, circles."""
+    """Findings about keys of earlier releases, the database's place, the secret, the tokenizer tables, circles."""
+    old = (_found_old(key) for key in settings.old_keys)
     tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.required)
-    return [*_check_place(settings), _check_secret(settings), tables, *_check_circular(settings)]
+    return [*old, *_check_place(settings), _check_secret(settings), tables, *_check_circular(settings)]
+
+
+def _found_old(key: str) -> Finding:
+    return Finding("warning", "settings", f"{key} is no setting any more and has no effect", OLD_KEYS[key])
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
-    """Where there is something to say: the rest is seen when the database is opened."""
+    """Findings about the place of the database; what else may be wrong is seen when it is opened."""
     try:
         address = read_url(settings.storage.address)
     except DatabaseURLError as error:
@@ -64,7 +70,7 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
 
 
 def _found_earlier(earlier: Path, used: Path) -> Finding:
-    """Earlier releases kept the database in the working directory."""
+    """Warning about a database in the working directory, where earlier releases kept it."""
     folder = home()
     if used == earlier:
         text = f"{earlier}, from an earlier release, is in use, because {folder} has no database yet"
@@ -76,7 +82,7 @@ def _found_earlier(earlier: Path, used: Path) -> Finding:
 
 
 def _check_secret(settings: Settings) -> Finding:
-    """Looks only: the start makes the secret of a SQLite file."""
+    """State of the secret. Nothing is made here: the start makes the secret of a SQLite file."""
     if settings.secret is not None:
         length = len(settings.secret.get_secret_value().encode())
         if length < SHORTEST_SECRET:

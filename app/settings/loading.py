@@ -25,7 +25,7 @@ _NOT_JSON = re.compile(r'field "(\w+)" from source "EnvSettingsSource"')
 
 
 def load(**flags: Any) -> Settings:
-    """The settings in effect. Raises `ConfigurationError` with a message that names the key and what is allowed."""
+    """Read the settings in effect. Raises `ConfigurationError`, which names the key and what is allowed."""
     _check_names()
     try:
         return Settings(**flags)
@@ -38,7 +38,7 @@ def load(**flags: Any) -> Settings:
 
 
 def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Each setting with its dotted key; a list is one setting."""
+    """Every setting with its dotted key; a list is one setting."""
     for name, field in section.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from every_setting(field.annotation, f"{within}{name}.")
@@ -47,12 +47,12 @@ def every_setting(section: type[BaseModel] = Settings, within: str = "") -> Iter
 
 
 def environment_name(key: str) -> str:
-    """The variable that sets the setting of that dotted key."""
+    """Name of the variable that sets the setting of that dotted key."""
     return f"STENO_{key.replace('.', '__').upper()}"
 
 
 def _check_names() -> None:
-    """A mistyped variable would be ignored in silence."""
+    """Refuse a variable that is no setting: a mistyped one would be ignored in silence. Raises `ConfigurationError`."""
     known = {environment_name(name) for name in Settings.model_fields}
     for name, value in os.environ.items():
         if not name.startswith("STENO_") or name in _OUTSIDE_NAMES or name.split("__")[0] in known:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 MOST_PATTERNS = 50
 LONGEST_PATTERN = 300
 MOST_REPETITIONS = 3
-"""Each one multiplies the time by the length of a sentence."""
+"""Number of repetitions in a pattern: each multiplies the time by the length of a sentence."""
 
 _SIGN = re.compile(
     # A repetition goes with what stands before it: the sign itself is all that is looked at.
@@ -24,7 +24,7 @@ class _Group:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """Ready for use, in any case. Raises `ValueError` for one that is none, or that may take forever.
+    """Compile a pattern, for any case. Raises `ValueError` for one that is none, or that may take forever.
 
     Theory: what takes exponential time repeats something that can itself be matched in several ways. So nothing that
     repeats or chooses may be repeated, and only a few repetitions may stand side by side.
@@ -43,7 +43,7 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def _repetitions(text: str) -> int:
-    """How many there are; more than are allowed where one holds another, or a choice."""
+    """Number of repetitions; more than are allowed where one holds another, or a choice."""
     open_groups, closed, number = [_Group()], None, 0
     for sign in _SIGN.findall(text):
         if sign[0] == "(":

@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 FILE = "steno.db"
 EARLIER = (Path(".run/steno.db"), Path("steno.db"))
-"""Where earlier releases kept it, in the working directory; the later place first."""
+"""Places of the database in earlier releases, in the working directory; the later place first."""
 
 
 def home() -> Path:
-    """`STENO_HOME`, else the user's data folder (XDG)."""
+    """Steno's own folder: `STENO_HOME`, else one in the user's data folder (XDG)."""
     if named := os.environ.get("STENO_HOME"):
         return Path(named).expanduser().absolute()
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
@@ -29,7 +29,7 @@ def sqlite_url(path: Path) -> str:
 
 
 def default_database() -> Path:
-    """The file in Steno's folder; the one an earlier release left here, as long as that is the only one."""
+    """File in Steno's folder, or the one that an earlier release left here, as long as that is the only one."""
     place = home() / FILE
     if os.environ.get("STENO_HOME") or place.exists():
         return place
@@ -37,7 +37,7 @@ def default_database() -> Path:
 
 
 def earlier_database() -> Path | None:
-    """The one that an earlier release left in the working directory, unless that is Steno's folder."""
+    """Database that an earlier release left in the working directory, unless that is Steno's folder; else None."""
     now = home() / FILE
     found = (path.absolute() for path in EARLIER if path.is_file())
     return next((path for path in found if path != now), None)

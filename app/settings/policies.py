@@ -30,17 +30,17 @@ from app.settings import (
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 MOST_TOLD = 5
-"""Of what is wrong with a trigger that a request brings."""
+"""Most problems that are told of a trigger that a request brings."""
 OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds", "overflow_retries")
-"""Settings of `compaction` that are no part of a policy: they hold whatever the preset is."""
+"""Settings of `compaction` that hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
-"""Those of `summary`: which models write summaries, and how they are asked."""
+"""Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
 KEPT_FROM = ("rules",)
-"""Others of `summary` that are no part of a policy: what users said is kept whatever the preset is."""
+"""Further settings of `summary` that hold whatever the preset is: users' rules are kept in any case."""
 
 
 class AppliedPolicy(Struct, frozen=True):
-    """What decides about one request."""
+    """Settings and policy that decide about one request."""
 
     preset: PresetName
     compaction: CompactionSettings
@@ -50,7 +50,8 @@ class AppliedPolicy(Struct, frozen=True):
 
 
 class Policies:
-    """Every preset, worked out once. Raises `ValidationError` where one does not agree with the settings beside it."""
+    """Policies of every preset, worked out once. Raises `ValidationError` where one does not agree with the settings
+    beside it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -62,7 +63,7 @@ class Policies:
     def of(
         self, at: UpstreamSettings, model: str, preset: PresetName | None = None, trigger: TriggerSettings | None = None
     ) -> AppliedPolicy:
-        """The request's own choice, else the model's, else that of the upstream it goes to, else that of all."""
+        """Policy of a request by its own choice, else its model's, else its upstream's, else the operator's."""
         of_model = self._settings.of_model(model)
         of_upstream = at if isinstance(at, NamedUpstreamSettings) else None
         chosen = next((each.preset for each in (of_model, of_upstream) if each and each.preset), None)
@@ -72,18 +73,18 @@ class Policies:
         return self._rules[name] if trigger is None else self._rules_of(name, trigger)
 
     def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:
-        """The preset as it comes, reached and bounded as the operator says."""
+        """Settings of the preset as it comes, but for those that hold whatever the preset is."""
         compaction, summary = self._settings.compaction, self._settings.summary
         given = PRESETS[name]
         held = {key: getattr(compaction, key) for key in OPERATIONAL}
         # What a preset never does stays undone; where it may be done, the operator says how.
-        held["background"] = {**compaction.background.model_dump(), **given.get("compaction", {}).get("background", {})}
+        held["background"] = {**compaction.background.model_dump(), **given.compaction.get("background", {})}
         if not compaction.enabled or name == "off":
             held["enabled"] = False
         reached = {key: getattr(summary, key) for key in (*REACHED_BY, *KEPT_FROM)}
         return (
-            CompactionSettings.model_validate({**given.get("compaction", {}), **held, "preset": name}),
-            SummarySettings.model_validate({**given.get("summary", {}), **reached}),
+            CompactionSettings.model_validate({**given.compaction, **held, "preset": name}),
+            SummarySettings.model_validate({**given.summary, **reached}),
         )
 
     def _rules_of(self, name: PresetName, trigger: TriggerSettings | None) -> AppliedPolicy:
@@ -94,7 +95,7 @@ class Policies:
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
-    """The preset that a request names, if it names one. Raises `InvalidRequest`, which says where (`param`)."""
+    """Preset that a request names; None if it names none. Raises `InvalidRequest`, which says where (`param`)."""
     if name is None:
         return None
     for known in PRESET_NAMES:
@@ -104,7 +105,7 @@ def read_preset(name: object, param: str = "context.preset") -> PresetName | Non
 
 
 def read_trigger(given: object) -> TriggerSettings | None:
-    """The trigger that a request brings, in the settings' own form. Raises `InvalidRequest`."""
+    """Trigger that a request brings, in the settings' own form; None if it brings none. Raises `InvalidRequest`."""
     if given is None:
         return None
     try:
@@ -115,26 +116,27 @@ def read_trigger(given: object) -> TriggerSettings | None:
 
 
 def policy_of(compaction: CompactionSettings) -> Policy:
-    mask, session, position = compaction.mask, compaction.session_pruning, compaction.position_pruning
-    recall = compaction.recall
+    """Stages that a conversation goes through, by the settings and the constants of their preset."""
+    preset = PRESETS[compaction.preset]
+    mask, recall, mode = compaction.mask, compaction.recall, compaction.session_pruning.mode
     return Policy(
         strategy=compaction.strategy,
-        mask=MaskPolicy(**_members(mask, "enabled")) if mask.enabled else None,
-        session_pruning=None if session.mode == "off" else SessionPruning(**_members(session)),
-        position_pruning=PositionPruning(**_members(position, "enabled")) if position.enabled else None,
+        mask=MaskPolicy(allow=mask.allow, deny=mask.deny, pressure=preset.mask_pressure) if mask.enabled else None,
+        session_pruning=SessionPruning(mode, allow=mask.allow, deny=mask.deny)
+        if mode in ("adaptive", "aggressive")
+        else None,
+        position_pruning=PositionPruning() if mode == "position" else None,
         window=SlidingWindow(compaction.window.turns, compaction.window.tokens),
-        fade=compaction.fade,
-        fit=compaction.fit,
         prune=compaction.prune.enabled,
-        stub=compaction.prune.stub,
-        emergency=compaction.emergency,
         cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
-        recall=RecallPolicy(**_members(recall, "enabled")) if recall.enabled else None,
+        recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.enabled else None,
         marks=tuple(map(mark_of, compaction.client_instructions)),
+        **preset.policy,
     )
 
 
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
+    """Trigger, target and tail, by the settings and the reserve of their preset."""
     return Shares(
         trigger=tuple(Rule(**_members(entry, "any")) for entry in compaction.trigger.alternatives),
         floor_tokens=compaction.floor_tokens,
@@ -142,9 +144,8 @@ def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Share
         tail_turns=compaction.tail.turns,
         tail=compaction.tail.max_ratio,
         tail_fill=compaction.tail.fill_ratio,
-        most_tail_fill=compaction.tail.fill_tokens,
         max_summary_tokens=summary.max_tokens,
-        reserve=compaction.reserve_ratio,
+        reserve=PRESETS[compaction.preset].reserve,
     )
 
 

@@ -1,13 +1,15 @@
-"""Presets: each system Steno was modelled on, as settings a user could write.
+"""Presets: each system Steno was modelled on, as settings a user could write and a few constants of its own.
 
-A preset lies between the defaults and what the operator sets. `docs/policies.md` says what each does and when to choose
-it.
+A preset lies between the defaults and what the operator sets. `docs/policies.md` says what each does; the table there
+is made from what stands here (`make generate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
 
 PresetName = Literal[
     "default",
@@ -42,7 +44,7 @@ Wait, before you go on I need a checkpoint of our conversation from you. Your co
 checkpoint will stand in place of the messages so far: put in it whatever you need to take up your work again.
 {_CHECKPOINT_RULES}\
 """
-"""Speaks as the user to the model, as LibreChat's own does, so that the model stops and writes instead of going on."""
+"""Order that speaks as the user to the model, as LibreChat's own does, so that it stops and writes."""
 LIBRECHAT_UPDATE_PROMPT = f"""\
 Wait once more, I need your checkpoint brought up to date. Work what has happened since into the one you have, and \
 give me a single checkpoint that takes its place. Keep it about as long as the last one: tell the newest in more \
@@ -50,25 +52,58 @@ detail, put what is older and finished into one line each, and move to Done what
 {_CHECKPOINT_RULES}\
 """
 
+
+class Preset(Struct, frozen=True):
+    """Bundle of settings, and what it decides beyond them."""
+
+    choose_for: str
+    """Cases it is made for, for the table of presets."""
+    not_for: str
+    """Cases in which another one is better."""
+    compaction: Mapping[str, Any] = {}
+    """Settings of the section `compaction`."""
+    summary: Mapping[str, Any] = {}
+    """Settings of the section `summary`."""
+    policy: Mapping[str, Any] = {}
+    """Members of core's `Policy` that no setting turns."""
+    mask_pressure: float | None = None
+    """Share of the limit, taken by messages alone, from which on all is masked; None: as the trigger says."""
+    reserve: float | None = None
+    """Share of the window that the prompt leaves free, also where the client asks for less; None: as it asks."""
+
+    @property
+    def settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """Values that it sets, by section."""
+        return {"compaction": self.compaction, "summary": self.summary}
+
+
 _NO_MASKS = {"enabled": False}
 _AS_ITS_MODEL = {"cost_gate": {"enabled": False}, "background": {"enabled": False}, "recall": {"enabled": False}}
-"""What the system it is modelled on does, it does when its trigger says so and in the request, whatever that costs; and
-it brings back nothing."""
+"""Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
+and brings nothing back."""
 _NO_FILL = {"fill_ratio": 0.0}
-_NOTHING_MECHANICAL = {"fit": False, "emergency": False, "prune": {"enabled": False}}
 _SESSION_PRUNING = {
     **_AS_ITS_MODEL,
     "strategy": "none",
     "trigger": {"overflow": True},
     "mask": _NO_MASKS,
     "default_window": 200_000,
-    **_NOTHING_MECHANICAL,
+    "prune": {"enabled": False},
 }
+_NOTHING_MECHANICAL = {"fit": False, "emergency": False}
+_LIBRECHAT_RESERVE = 0.05
+_LIBRECHAT_PRESSURE = 0.80
 
-PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
-    "default": {},
-    "lightspeed": {
-        "compaction": {
+PRESETS: Mapping[PresetName, Preset] = {
+    "default": Preset(
+        choose_for="nearly everything: chats and agents, with or without a prompt cache",
+        not_for="conversations that no second model may read; tool results that must stay whole until they are"
+        " summarised (switch masks off)",
+    ),
+    "lightspeed": Preset(
+        choose_for="moving from lightspeed-stack without a change in behaviour; conversations with few tool results",
+        not_for="agents with large tool results: without masks every refill costs a summary",
+        compaction={
             **_AS_ITS_MODEL,
             "trigger": {"token_ratio": 0.70, "of": "window", "tokens": 4_096},
             "floor_tokens": 0,
@@ -76,41 +111,42 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "tail": {"turns": 4, "max_ratio": 0.32, **_NO_FILL},
             "mask": _NO_MASKS,
         },
-        "summary": {"source_tokens": None},
-    },
-    "librechat": {
-        "compaction": {
+        summary={"source_tokens": None},
+    ),
+    "librechat": Preset(
+        choose_for="agents that work on one goal at a time, before a provider with a prompt cache",
+        not_for="long chats that refer back to old turns: little but one summary is left; models that write poor"
+        " summaries",
+        compaction={
             **_AS_ITS_MODEL,
             "strategy": "full",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
-            "reserve_ratio": 0.05,
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
-            "mask": {"pressure": 0.80},
         },
-        "summary": {
-            "style": "prefix",
-            "prompt": LIBRECHAT_PROMPT,
-            "update_prompt": LIBRECHAT_UPDATE_PROMPT,
-            "failed_results": 8,
-        },
-    },
-    "librechat-fading": {
-        "compaction": {
+        summary={"style": "prefix", "prompt": LIBRECHAT_PROMPT, "update_prompt": LIBRECHAT_UPDATE_PROMPT},
+        policy={"failed_results": 8},
+        mask_pressure=_LIBRECHAT_PRESSURE,
+        reserve=_LIBRECHAT_RESERVE,
+    ),
+    "librechat-fading": Preset(
+        choose_for="tool results that are long and soon useless; places where no summariser may see the conversation",
+        not_for="dialogues: the oldest messages are left out for good",
+        compaction={
             **_AS_ITS_MODEL,
             "strategy": "none",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
-            "reserve_ratio": 0.05,
             "target_ratio": 0.80,
-            "mask": {"pressure": 0.80},
-            "fade": True,
-            "fit": False,
-            "prune": {"stub": False},
-        }
-    },
-    "librechat-checkpoint": {
-        "compaction": {
+        },
+        policy={"fade": True, "fit": False, "stub": False},
+        mask_pressure=_LIBRECHAT_PRESSURE,
+        reserve=_LIBRECHAT_RESERVE,
+    ),
+    "librechat-checkpoint": Preset(
+        choose_for="the smallest prompts, for long chats with short questions",
+        not_for="expensive summarisers: it makes several times as many summaries",
+        compaction={
             **_AS_ITS_MODEL,
             "strategy": "checkpoint",
             "trigger": {"any": [{"since_checkpoint_ratio": 0.10, "of": "window"}, {"overflow": True}]},
@@ -118,21 +154,41 @@ PRESETS: Mapping[PresetName, Mapping[str, Any]] = {
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
             "mask": _NO_MASKS,
         },
-        "summary": {"max_tokens": 1_024},
-    },
-    "openclaw-adaptive": {"compaction": {**_SESSION_PRUNING, "session_pruning": {"mode": "adaptive"}}},
-    "openclaw-aggressive": {"compaction": {**_SESSION_PRUNING, "session_pruning": {"mode": "aggressive"}}},
-    "sliding-window": {
-        "compaction": {
+        summary={"max_tokens": 1_024},
+    ),
+    "openclaw-adaptive": Preset(
+        choose_for="agents whose client compacts by itself and needs help with large tool results only",
+        not_for="anything that must fit: the provider refuses a prompt that is still too large",
+        compaction={**_SESSION_PRUNING, "session_pruning": {"mode": "adaptive"}},
+        policy=_NOTHING_MECHANICAL,
+    ),
+    "openclaw-aggressive": Preset(
+        choose_for="such agents, where old results need not be seen again",
+        not_for="anything that must fit, likewise",
+        compaction={**_SESSION_PRUNING, "session_pruning": {"mode": "aggressive"}},
+        policy=_NOTHING_MECHANICAL,
+    ),
+    "sliding-window": Preset(
+        choose_for="small talk, where old turns do not matter",
+        not_for="anything with a task or a fact to remember; providers with a prompt cache",
+        compaction={
             **_AS_ITS_MODEL,
             "strategy": "window",
             "trigger": {"overflow": True},
             "floor_tokens": 0,
             "window": {"turns": 20},
             "mask": _NO_MASKS,
-            "prune": {"stub": False},
-        }
-    },
-    "rolling": {"compaction": {**_AS_ITS_MODEL, "strategy": "rolling", "mask": _NO_MASKS}},
-    "off": {"compaction": {"enabled": False}},
+        },
+        policy={"stub": False},
+    ),
+    "rolling": Preset(
+        choose_for="an endless conversation of which the gist is enough",
+        not_for="details that matter later: each summary is made from the last one, and they fade",
+        compaction={**_AS_ITS_MODEL, "strategy": "rolling", "mask": _NO_MASKS},
+    ),
+    "off": Preset(
+        choose_for="measuring, or a model that must see every byte",
+        not_for="conversations that can outgrow the window",
+        compaction={"enabled": False},
+    ),
 }

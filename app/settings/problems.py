@@ -1,4 +1,4 @@
-"""What is wrong with settings, in words: the key, what was given, what is allowed."""
+"""Problems of settings, in words: the key, what was given, what is allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from app.settings.settings import Settings
 
 
 def problems_in(error: ValidationError, section: type[BaseModel] | None = None, most: int | None = None) -> str:
-    """Each key, what was given and what is allowed, in one line. Keys begin in the section, or in all settings.
+    """Problems in one line: each key, what was given and what is allowed. Keys begin in the section, or in all
+    settings.
 
     `most`: how many are named one by one.
     """
@@ -24,7 +25,7 @@ def problems_in(error: ValidationError, section: type[BaseModel] | None = None, 
 
 
 def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
-    """One line: the key, what was given unless that may be secret, and what is allowed."""
+    """Problem in one line: the key, what was given unless that may be secret, and what is allowed."""
     key = ".".join(map(str, error["loc"]))
     siblings, field = _place(error["loc"], section)
     given, kind = error["input"], error["type"]
@@ -39,13 +40,13 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
 
 
 def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """A question for somebody who mistyped a name; empty where no known name is like it, from 0 to 1."""
+    """Question for somebody who mistyped a name; empty where no known name is as like it as `likeness`, from 0 to 1."""
     like = get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f" (did you mean {like[0]}?)" if like else ""
 
 
 def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mapping[str, FieldInfo], FieldInfo | None]:
-    """The field at that place in the section, and its siblings; no field where there is no such setting."""
+    """Siblings of the field at that place in the section, and the field; None where there is no such setting."""
     siblings: Mapping[str, FieldInfo] = section.model_fields
     field = None
     for name in (part for part in loc if isinstance(part, str)):
@@ -58,7 +59,7 @@ def _place(loc: tuple[int | str, ...], section: type[BaseModel]) -> tuple[Mappin
 
 
 def _range(field: FieldInfo | None) -> str:
-    """What numbers a field takes, where it has bounds."""
+    """Numbers that a field takes, in words; empty where it has no bounds."""
     words = {"gt": "more than", "ge": "at least", "lt": "less than", "le": "at most"}
     bounds = [
         f"{word} {bound}"
@@ -70,7 +71,7 @@ def _range(field: FieldInfo | None) -> str:
 
 
 def _constraints(field: FieldInfo) -> Iterator[Any]:
-    """Those of the field, and those of the type that it may have beside None."""
+    """Constraints of the field, and those of the type that it may have beside None."""
     yield from field.metadata
     for kind in get_args(field.annotation):
         for inner in getattr(kind, "__metadata__", ()):

@@ -13,11 +13,11 @@ from app.store.files import make_folder
 
 SECRET_BYTES = 32
 _OF_THIS_PROCESS = secrets.token_bytes(SECRET_BYTES)
-"""For a database in memory, which is one process' own as well."""
+"""Secret for a database in memory, which is one process' own as well."""
 
 
 def server_secret(settings: Settings) -> bytes:
-    """The key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
+    """Key of all digests: as set, or made once beside the SQLite file. Raises `ConfigurationError`."""
     if settings.secret is not None:
         return settings.secret.get_secret_value().encode()
     address = read_url(settings.storage.address)
@@ -25,12 +25,13 @@ def server_secret(settings: Settings) -> bytes:
 
 
 def secret_beside(database: Path) -> Path:
-    """Where the secret of a SQLite file is kept."""
+    """File beside a SQLite file that keeps its secret."""
     return database.with_suffix(".secret")
 
 
 def _kept_secret(path: Path) -> bytes:
-    """Made once, readable by the owner only. Of two processes that start together one makes it."""
+    """Read the secret; make it first where it is missing, readable by the owner only. Of two processes that start
+    together one makes it."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         make_folder(path.parent)

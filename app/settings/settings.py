@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from pydantic import SecretStr, field_validator, model_validator
+from pydantic import ModelWrapValidatorHandler, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.core.tokens.usage import Tariff
 from app.settings.addresses import leads_to
+from app.settings.old_keys import without_old_keys
 from app.settings.sections.clients import EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
@@ -38,7 +39,7 @@ _UPSTREAM = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 class Settings(BaseSettings):
-    """All settings. Raises through `load` only."""
+    """All settings. They are made by `load`, which raises `ConfigurationError`."""
 
     model_config = SettingsConfigDict(
         env_prefix="STENO_",
@@ -50,12 +51,40 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     upstreams: dict[str, NamedUpstreamSettings] = {}
-    """Further providers by name, each chosen by model or by a base URL `/u/{name}/v1`."""
+    """Further providers by name, each chosen by model or by a base URL `/u/{name}/v1`.
+
+    A chat goes to the one that its base URL names, else to the first whose `models` fit the request's model and that
+    speaks its format, else to `upstream`, which is called `default`. An entry has all settings of `upstream` and these.
+    A name is 1 to 64 of a-z, 0-9, _ and -. [Upstreams](upstreams.md) says what is kept apart. For example:
+
+        local: {base_url: "http://127.0.0.1:8000/v1", models: ["llama-*"]}
+        openrouter: {base_url: "https://openrouter.ai/api/v1", models: ["*/*"], api_key_env: "OPENROUTER_API_KEY"}
+    """
     models: tuple[ModelSettings, ...] = ()
+    """Windows of models, in tokens, before what the provider announces and what Steno knows; the first match wins.
+
+    `match` is compared with and without the part before the last slash (`openai/gpt-4o`): `gpt-4*` before `gpt-4o*`
+    hides it. One of `context_window`, `base_model`, `preset` and `trigger` is needed. The list is for all upstreams.
+    `steno doctor` and `GET /context/models` show each window and where it is from. Too large a window means that Steno
+    compacts too late and the provider refuses. For example:
+
+        - {match: "my-model*", context_window: 32768, max_input_tokens: 30000, max_output_tokens: 4096}
+        - {match: "chat-prod", base_model: "gpt-4o"}
+    """
     prices: tuple[PriceSettings, ...] = ()
-    """What models cost, for the ledger: currency units for a million tokens; the first match wins."""
+    """Prices of models, for the ledger: currency units for a million tokens; the first match wins.
+
+    From 0 to 1,000,000, in any currency. What a provider says it charged wins, in US dollars ([ledger](usage.md#cost)).
+    A price holds for the calls recorded from then on. With one entry here no list price is used any more, for no model.
+    For example:
+
+        - {match: "my-model*", prompt: 2.5, completion: 10, cached: 1.25}
+    """
     list_prices: bool = True
-    """Where `prices` is empty, use the public list prices of models, in US dollars."""
+    """Use the public list prices of models, in US dollars, where `prices` is empty.
+
+    What you pay may be less, and nothing at all for a model that you run yourself under its vendor's name.
+    """
     compaction: CompactionSettings = CompactionSettings()
     summary: SummarySettings = SummarySettings()
     calibration: CalibrationSettings = CalibrationSettings()
@@ -68,7 +97,26 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     secret: SecretStr | None = None
-    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL."""
+    """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL.
+
+    At least 16 bytes; `openssl rand -hex 32` makes a good one, and every replica needs the same. With another secret,
+    stored summaries are not found any more and tenants change: back it up with the database.
+    """
+
+    _old_keys: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _takes_old_keys(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        left, found = without_old_keys(given)
+        settings = handler(left)
+        settings._old_keys = found  # noqa: SLF001 - its own
+        return settings
+
+    @property
+    def old_keys(self) -> tuple[str, ...]:
+        """Keys of earlier releases that were given: see `OLD_KEYS`."""
+        return self._old_keys
 
     @field_validator("upstreams")
     @classmethod
@@ -100,7 +148,7 @@ class Settings(BaseSettings):
 
     @property
     def all_upstreams(self) -> dict[str, UpstreamSettings]:
-        """By name, the default one first; beside OpenAI also a vendor's own, for what nobody else here speaks."""
+        """Upstreams by name, the default one first; beside OpenAI also a vendor's own, for what nobody else speaks."""
         there: dict[str, UpstreamSettings] = {DEFAULT_UPSTREAM: self.upstream, **self.upstreams}
         if self.upstream.host == OPENAI:
             meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))
@@ -109,18 +157,18 @@ class Settings(BaseSettings):
 
     @property
     def circular(self) -> list[str]:
-        """The upstreams whose base URL is Steno's own address: every request would come back to it."""
+        """Keys of upstreams whose base URL is Steno's own address: every request would come back to it."""
         upstreams = {"upstream": self.upstream} | {f"upstreams.{name}": at for name, at in self.upstreams.items()}
         host, port = self.server.host, self.server.port
         return [key for key, at in upstreams.items() if leads_to(at.base_url, host, port)]
 
     def of_model(self, model: str) -> ModelSettings | None:
-        """The entry of `models` that decides about a model."""
+        """Entry of `models` that decides about a model; None if none fits."""
         return entry_of(model, self.models)
 
     def tariff_of(self, asked: str, answered: str = "") -> Tariff | None:
-        """The first entry of `prices` that fits the model that answered, or else the one that was asked for. What fits
-        every name says nothing about one that only an answer has."""
+        """Price by the first entry that fits the model that answered, or else the one that was asked for; None if none
+        does. An entry for every name (`*`) says nothing about a name that only an answer has."""
         for name in filter(None, (answered, asked)):
             entry = next((entry for entry in self.prices if entry.fits(name)), None)
             if entry is not None and (name == asked or entry.match != "*"):
@@ -128,7 +176,7 @@ class Settings(BaseSettings):
         return None
 
     def base_model(self, model: str) -> str:
-        """The model that it is counted and sized as."""
+        """Model that the given one is counted and sized as."""
         entry = self.of_model(model)
         return (entry and entry.base_model) or model
 

@@ -1,4 +1,4 @@
-"""Where settings come from beside flags and variables named after them: other variables, the file, a preset."""
+"""Sources of settings beside flags and variables named after them: other variables, the file, a preset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.settings.types import ConfigurationError
 
 
 def aliases() -> dict[str, Any]:
-    """Variables with names of their own: DATABASE_URL, STENO_SECRET_FILE, STENO_ALLOW_UNAUTHENTICATED."""
+    """Settings from variables with names of their own: DATABASE_URL, STENO_SECRET_FILE, STENO_ALLOW_UNAUTHENTICATED."""
     found: dict[str, Any] = {}
     if url := os.environ.get("DATABASE_URL"):
         found["storage"] = {"url": url}
@@ -31,7 +31,8 @@ def aliases() -> dict[str, Any]:
 
 
 class _FileLoader(yaml.SafeLoader):
-    """Refuses a key that stands there twice: of two upstreams of one name the first would be gone in silence."""
+    """Loader that refuses a key that stands there twice: of two upstreams of one name the first would be gone in
+    silence."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -45,7 +46,7 @@ class _FileLoader(yaml.SafeLoader):
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """A YAML file's sections. Raises `ConfigurationError`."""
+    """Read a YAML file's sections. Raises `ConfigurationError`."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _FileLoader)  # noqa: S506 - a safe loader
     except OSError as error:
@@ -63,7 +64,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 class PresetSource(PydanticBaseSettingsSource):
-    """What the chosen preset sets, under all that is set otherwise."""
+    """Settings of the chosen preset, under all that is set otherwise."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         raise NotImplementedError  # Only asked by the base class's own `__call__`.
@@ -73,11 +74,11 @@ class PresetSource(PydanticBaseSettingsSource):
         given = compaction if isinstance(compaction, Mapping) else {}
         chosen = given.get("preset", "default")  # Not checked yet: it may be a list, which no mapping looks up.
         chosen = "off" if chosen is False else chosen
-        preset: Mapping[str, Any] = next((values for name, values in PRESETS.items() if name == chosen), {})
+        settings = next((preset.settings for name, preset in PRESETS.items() if name == chosen), {})
         # A trigger is one thing: the preset's conditions would be joined to those that are set.
         return {
             section: {name: value for name, value in values.items() if (section, name) != ("compaction", "trigger")}
             if "trigger" in given
             else values
-            for section, values in preset.items()
+            for section, values in settings.items()
         }

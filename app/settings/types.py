@@ -1,4 +1,4 @@
-"""What sections are made of: kinds of values, and what all sections have in common."""
+"""Parts of sections: kinds of values, and what all sections have in common."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from app.settings.presets import PresetName
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
 Part = Annotated[float, Field(gt=0, lt=1)]
-"""A share that leaves something."""
+"""Share that leaves something."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, le=1_000_000)]
 SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 OFF = BeforeValidator(lambda given: "off" if given is False else given)
-"""YAML reads a bare `off` as false."""
+"""Reader of a bare `off`, which is false in YAML."""
 Preset = Annotated[PresetName, OFF]
 
 
@@ -25,14 +25,16 @@ class ConfigurationError(Exception):
 
 
 class Section(BaseModel):
+    """Section of the settings. Its docstring and those of its fields are its documentation: see `make generate`."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def fits(model: str, glob: str) -> bool:
-    """Whether a glob is about that model, named with or without the part before its last slash."""
+    """True where a glob fits that model, named with or without the part before its last slash."""
     return fnmatchcase(model, glob) or fnmatchcase(model.rsplit("/", 1)[-1], glob)
 
 
 def switch(given: Any) -> Any:
-    """A variable of the environment is text."""
+    """Boolean for the words of the environment that mean one; anything else as it is."""
     return SWITCHES.get(given.lower(), given) if isinstance(given, str) else given

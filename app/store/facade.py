@@ -63,7 +63,6 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
         *,
         timeout: float = 0.25,
         statement_cache: bool = True,
-        listen_notify: bool = True,
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
         took: Callable[[float], object] = lambda _: None,
@@ -77,8 +76,7 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        listens = listen_notify and statement_cache
-        return cls(database, timeout, lease_ttl, retention_days, listen=listens, took=took, caches=caches)
+        return cls(database, timeout, lease_ttl, retention_days, listen=statement_cache, took=took, caches=caches)
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import msgspec
 
+from app.compaction.paces import LIKELY_REQUESTS
 from app.core.history.identity import Identity
-from app.core.limits.ahead import AheadShares, budget_ahead, most_without, requests_meanwhile
+from app.core.limits.ahead import budget_ahead, most_without, requests_meanwhile
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import settle
-from app.core.stages.masking import due_mask
+from app.core.stages.masking import due_mask, without_summary
 from app.core.stages.policy import Policy
-from app.core.stages.without import without_summary
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive
@@ -39,7 +39,6 @@ from app.core.view.reading import whole
 from app.core.view.view import Altered, Carried, Conversation, Pins, Summary, Verbatim, View
 from app.memory.caches import Caches
 from app.settings import load
-from app.settings.sections.compaction import BackgroundSettings
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.messages import read_message
@@ -48,8 +47,7 @@ from lab.replay.recordings import Recording, chain, read_recordings
 
 MODEL, SERIES = "gpt-4o", "additive"
 WINDOWS = (8_000, 32_000)
-SHARES, POLICY, SETTINGS = Shares(), Policy(), BackgroundSettings()
-AHEAD = AheadShares()
+SHARES, POLICY = Shares(), Policy()
 IDENTITY = Identity(b"benchmark")
 INPUT_SHARE, PART_SHARE = 0.85, 0.50
 """Shares as in `compaction/writing`."""
@@ -103,12 +101,12 @@ class Talk:
 
     def ask(self, number: int, prompt: Prompt, conversation: Conversation, budget: Budget) -> None:
         """The request of that number, from 1."""
-        course, comes_back = self.course, self.background and number > SETTINGS.requests
+        course, comes_back = self.course, self.background and number > LIKELY_REQUESTS
         course.requests += 1
         waited, missed, shortened = False, False, False
         case = self._case(prompt, conversation, budget)
         while (plan := self._due(case)) is not None:
-            at_most = most_without(budget, AHEAD)
+            at_most = most_without(budget)
             if comes_back and (without := without_summary(case, at_most, shortens=True)) is not None:
                 missed, shortened = True, without is not case
                 self.boundaries += without.boundaries
@@ -128,7 +126,7 @@ class Talk:
         course.found += view.chunks != self.used and not (waited or self.missed)
         self._compare(conversation, view)
         self.used, self.missed = view.chunks, missed
-        if self.background and number >= SETTINGS.requests:
+        if self.background and number >= LIKELY_REQUESTS:
             self._look_ahead(view, missed, prompt, conversation, budget)
         self.now += self.every
 
@@ -148,7 +146,7 @@ class Talk:
 
     def _look_ahead(self, view: View, missed: bool, prompt: Prompt, conversation: Conversation, budget: Budget) -> None:
         meanwhile = requests_meanwhile(self.summary_seconds, self.every)
-        ahead = budget_ahead(budget, AHEAD, conversation.transcript, meanwhile)
+        ahead = budget_ahead(budget, conversation.transcript, meanwhile)
         if self.making or not (missed or view.tokens > ahead.trigger.tokens):
             return
         case = self._case(prompt, conversation, ahead)

@@ -295,7 +295,7 @@ def settings(provider: str) -> Mapping[str, Any]:
     return {
         "upstream": {"base_url": f"{provider}/v1", "discover_windows": False, "api_key_env": KEY_VARIABLE},
         "models": [{"match": "*", "context_window": WINDOW}],
-        "compaction": {"prune": {"enabled": False}, "emergency": False},
+        "compaction": {"prune": {"enabled": False}},
         # Each process learns for itself, and would see the trigger elsewhere than the others.
         "calibration": {"enabled": False},
         "storage": {"timeout_seconds": 1.0},

@@ -165,16 +165,6 @@ def test_a_request_made_of_messages_that_stand_for_themselves_has_the_same_histo
     assert (anew.model, anew.raw_messages, anew.has_tools) == ('a "model"', request.raw_messages, False)
     only_said = spoken.read(spoken.assembled("m", alone[samples.instructions :]))
     assert only_said.raw_messages == request.raw_messages[samples.instructions :]
-
-
-def test_a_request_is_put_together_of_messages_that_stand_for_themselves(spoken: WireFormat, samples: Samples) -> None:
-    """Such as the archive's: the same history, by its digests, for a model of any name."""
-    raw_messages = spoken.read(samples.request).raw_messages
-    together = spoken.read(spoken.assembled('a "model"', [spoken.alone(raw) for raw in raw_messages]))
-    assert together.model == 'a "model"'
-    kept, came = read_messages(spoken, together.raw_messages), read_messages(spoken, raw_messages)
-    assert [message.digest for message in kept] == [message.digest for message in came]
-    assert [message.kind for message in kept] == list(samples.kinds)
     assert spoken.read(spoken.assembled("m", [])).raw_messages == ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from app.compaction.quotas import BackgroundLimits
 from app.compaction.summariser import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until
@@ -218,13 +220,8 @@ def test_the_dry_run_tells_that_such_a_step_would_go_on(steno: StartSteno, held:
     assert held.begun == 1
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"compaction": {"background": {"shorten": False}}}, {"limits": {"background_compactions": 0}}],
-    ids=["not wanted", "nobody makes it meanwhile"],
-)
-def test_a_step_waits_for_its_summary_unshortened(steno: StartSteno, settings: dict[str, Any]) -> None:
-    proxy = steno(**settings)
+def test_a_step_waits_for_its_summary_unshortened_where_nobody_makes_it_meanwhile(steno: StartSteno) -> None:
+    proxy = steno(limits={"background_compactions": 0})
     grow(proxy, BELOW)
     told = ask_with_reports(proxy)
     assert (told["status"], told["reason"]) == ("summarized", None)
@@ -309,17 +306,18 @@ def test_one_at_a_time_for_a_conversation(steno: StartSteno, held: HeldSummaries
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
-        ({"background_compactions": 1}, 1),
-        ({"background_compactions_per_tenant": 1}, 3),
-        ({"background_bytes": 60_000}, 2),  # One history of 22 kB for each tenant's half, and two for all.
-        ({"background_bytes": 40_000}, 0),
+        ({"compactions": 1}, 1),
+        ({"compactions": 16, "per_tenant": 1}, 3),
+        ({"compactions": 16, "body_bytes": 60_000}, 2),  # One history of 22 kB for each tenant's half, and two for all.
+        ({"compactions": 16, "body_bytes": 40_000}, 0),
     ],
 )
 def test_limits_hold_for_all_and_for_each_tenant(
-    steno: StartSteno, held: HeldSummaries, limits: dict[str, int], expected: int
+    steno: StartSteno, held: HeldSummaries, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], expected: int
 ) -> None:
     """What finds no room is made after a later answer."""
-    proxy = steno(limits=limits)
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda _: BackgroundLimits(**limits))
+    proxy = steno()
     for name, first in (("one", 1), ("two", 101)):
         grow(proxy, name=name, first=first)
         grow(proxy, SOFT, OTHER_KEY, name=name, first=first + 200)
@@ -359,22 +357,34 @@ def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno
     until(lambda: len(calls_of(proxy, "summary")) == 1)
 
 
-@pytest.mark.parametrize(
-    "background",
-    [{"enabled": False}, {"requests": 100}, {"ratio": 0.9}],
-    ids=["off", "too few requests", "too early"],
-)
-def test_nothing_is_made_ahead_where_the_settings_say_so(
-    steno: StartSteno, simulator: Simulator, background: dict[str, Any]
-) -> None:
-    proxy = steno(compaction={"background": background})
+def test_nothing_is_made_ahead_where_the_settings_say_so(steno: StartSteno, simulator: Simulator) -> None:
+    proxy = steno(compaction={"background": {"enabled": False}})
     grow(proxy)
     ask(proxy, FIRING - 1)
     until(lambda: settled(proxy))
     assert not simulator.summaries
-    if "ratio" not in background:
-        assert ask(proxy, FIRING)["status"] == "summarized"
-        until(lambda: len(calls_of(proxy, "summary")) == 1)
+    assert ask(proxy, FIRING)["status"] == "summarized"
+    until(lambda: len(calls_of(proxy, "summary")) == 1)
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_hour", "reason"), [(10_000, None), (1_000, "summary_in_background")], ids=["too slow", "fast enough"]
+)
+def test_a_conversation_has_to_come_back_at_the_pace_that_the_settings_say(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch, tokens_per_hour: int, reason: str | None
+) -> None:
+    """It sends one request an hour, of about 5,000 tokens."""
+    proxy = steno(compaction={"background": {"tokens_per_hour": tokens_per_hour}})
+    monkeypatch.setattr(proxy.services.background._paces, "_clock", hours().__next__)
+    grow(proxy)
+    for number in range(SOFT + 1, FIRING):
+        ask(proxy, number)
+    assert ask(proxy, FIRING)["reason"] == reason
+
+
+def hours() -> Iterator[float]:
+    """A clock that is read once an hour."""
+    return (3_600.0 * hour for hour in itertools.count())
 
 
 @pytest.mark.parametrize("options", [{"compaction": False}, {"preset": "rolling"}, {"preset": "sliding-window"}])

@@ -213,7 +213,7 @@ def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: 
 
 
 def test_what_is_put_off_is_not_made_in_the_background_either(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno(prices=DEAR, compaction={"background": {"requests": 1, "tokens_per_hour": 0}})
+    proxy = steno(prices=DEAR, compaction={"background": {"tokens_per_hour": 0}})
     for number in range(11, FORCED):
         assert context(ask(proxy, number))["status"] == "full"
         until(lambda: not len(proxy.services.background._room))

@@ -214,7 +214,7 @@ def test_client_that_takes_nothing_is_given_up(
     """The provider is slowed down with it, then both connections are closed."""
     piece = chunked(FRAME % (b"a" * 100_000))
     scripted.then(stream_head(), *[piece] * 500)
-    steno = before_scripted(limits={"write_stall_seconds": 0.5})
+    steno = before_scripted(limits={"receive_seconds": 0.5})
     with slow_client(steno) as connection:
         began = time.monotonic()
         connection.sendall(request_bytes(chat(stream=True), target=target))

@@ -96,12 +96,12 @@ async def test_each_setting_is_shown_with_who_set_it(
     (tmp_path / "settings.yaml").write_text("summary: {model: gpt-4o-mini}")
     monkeypatch.setenv("STENO_CONFIG", str(tmp_path / "settings.yaml"))
     monkeypatch.setenv("STENO_SERVER__PORT", "9000")
-    monkeypatch.setenv("STENO_LIMITS", '{"header_count": 50}')
+    monkeypatch.setenv("STENO_LIMITS", '{"connections": 50}')
     monkeypatch.setenv("DATABASE_URL", "memory")
     report = await doctor(verbose=True)
     assert report.setting("server.host") == 'server.host = "127.0.0.1"'
     assert report.setting("server.port") == "* server.port = 9000   (STENO_SERVER__PORT)"
-    assert report.setting("limits.header_count").endswith("(STENO_LIMITS)")
+    assert report.setting("limits.connections").endswith("(STENO_LIMITS)")
     assert report.setting("storage.url") == "* storage.url = memory   (DATABASE_URL)"
     assert report.setting("summary.model").endswith(f'= "gpt-4o-mini"   ({tmp_path}/settings.yaml)')
     assert report.setting("upstream.base_url").endswith(f'= "{provider.url}/v1"   (command line)')

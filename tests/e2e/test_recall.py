@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ import anthropic
 import httpx2
 import pytest
 
+from app.core.recall.policy import RecallPolicy
 from lab.simulator import Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
@@ -154,10 +156,13 @@ def test_what_says_neither_on_nor_off_is_refused_by_name(
     assert not simulator.log
 
 
-def test_off_by_its_setting_and_past_its_length(simulator: Simulator, steno: StartSteno) -> None:
+def test_off_by_its_setting_and_past_its_length(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compaction: Any = {"background": {"enabled": False}, "recall": {"enabled": False}}
     assert told(ask(steno(compaction=compaction), CHAT), "context")["actions"] == ["summarized"]
-    compaction["recall"] = {"history_tokens": 1_000}
+    del compaction["recall"]
+    monkeypatch.setattr("app.settings.policies.RecallPolicy", partial(RecallPolicy, history_tokens=1_000))
     context = told(ask(steno(compaction=compaction), CHAT), "context")
     assert context["actions"] == ["summarized"]
     assert "recall" in context["reason"]

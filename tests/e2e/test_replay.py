@@ -255,6 +255,7 @@ def process(tmp_path: Path, provider: RunningServer) -> Iterator[Callable[[], Se
         serving.kill()
 
 
+@pytest.mark.release
 def test_restart_and_second_process_make_no_summary_again(
     tmp_path: Path, process: Callable[[], Serving], simulator: Simulator
 ) -> None:
@@ -336,6 +337,7 @@ def test_command_prints_json(tmp_path: Path) -> None:
     assert result["violations"] == []
 
 
+@pytest.mark.sampled(0.5)
 @OTHERS
 def test_command_plays_in_another_format(tmp_path: Path, written: str) -> None:
     agents(tmp_path, 8, 1)
@@ -361,6 +363,7 @@ def test_command_listens_in_on_a_provider_of_every_format(
     assert {record.path for record in simulator.log} == {written.path for written in FORMATS.values()}
 
 
+@pytest.mark.release
 def test_command_compares_presets(tmp_path: Path) -> None:
     agents(tmp_path, 8, 1)
     file, asked = str(tmp_path / "agents.jsonl"), ("--chain", "8", "--window", "4000", "--presets", "off, rolling")
@@ -418,6 +421,7 @@ def told_once(folder: Path) -> Path:
     return recorded.write(folder / "talk.jsonl", [talk])
 
 
+@pytest.mark.release
 def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) -> None:
     file = told_once(tmp_path)
     measured = ["--recall", "--preset", "default", "--window", "3000,60000", "--recall-ratio", "0,0.1"]
@@ -435,6 +439,7 @@ def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) 
     assert ended.returncode == 0
 
 
+@pytest.mark.sampled(0.5)
 @OTHERS
 def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> None:
     [talk] = said_in(written, read_recordings(told_once(tmp_path)))
@@ -461,6 +466,7 @@ def test_command_asks_the_questions_of_another_file(tmp_path: Path) -> None:
     assert line["kinds"]["of several remarks"] == {"questions": 1, "to_the_letter": 0}
 
 
+@pytest.mark.release
 def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     agents(tmp_path, 6, 6)
     file, measured = str(tmp_path / "agents.jsonl"), ("--survival", "--chain", "6", "--window", "5000")

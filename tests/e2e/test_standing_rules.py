@@ -1,6 +1,6 @@
 """Standing rules through compactions: what the user once set stands word for word in every payload after it.
 
-`make rules` plays 40 of its 500 conversations this way, otherwise some are."""
+`make rules` plays 40 of its 500 conversations this way, `make test-all` some."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def started(steno: StartSteno) -> Steno:
     )
 
 
+@pytest.mark.release
 def test_a_rule_stands_in_every_payload_through_five_compactions_and_nothing_else_does(
     simulator: Simulator, steno: StartSteno
 ) -> None:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from app.compaction.summariser import Prefix, Route, Summariser
@@ -365,7 +366,7 @@ async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
         async with upstream.completion(CHAT_COMPLETIONS.path, body, headers, 10) as answering:
             assert answering.status == 200
         prefix = Prefix(tuple(history), {"tools": b"[%b]" % json.dumps(tool).encode()})
-        asked = replace(request(), transcript="")
+        asked = structs.replace(request(), transcript="")
         marked = [replace(route, headers=HEADERS) for route in routes]
         answer = await summariser().ask(asked, marked, prefix, monotonic() + PATIENCE, TENANT)
     assert isinstance(answer, SummaryAnswer)
@@ -529,6 +530,16 @@ def test_a_parameter_the_provider_refuses_is_dropped_or_swapped_and_remembered(
     later = simulator.summaries[asked:]
     assert later
     assert {record.status for record in later} == {200}
+
+
+def test_a_reasoning_model_may_think_as_long_as_the_settings_say(steno: StartSteno, simulator: Simulator) -> None:
+    simulator.window = 128_000
+    simulator.models = {"o4-mini": Model("o4-mini")}
+    caps = []
+    for allowance in (1_000, 3_000):
+        assert status_of(steno(summary={"reasoning_allowance": allowance}), "o4-mini")["status"] == "summarized"
+        caps.append(simulator.summaries[-1].payload["max_completion_tokens"])
+    assert caps[1] - caps[0] == 2_000
 
 
 def test_a_busy_summariser_is_asked_again_after_the_pause_it_names(steno: StartSteno, simulator: Simulator) -> None:

@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, Literal
 
 import asyncpg
+import pytest
 
 from lab.simulator import Simulator
 from tests.e2e import running
@@ -32,13 +33,13 @@ WAIT_SECONDS = 4.0
 BOUND_SECONDS = 15.0
 """What any request may take, on a busy machine."""
 SETTLE_SECONDS = 20.0
+CONNECT_SECONDS = 0.5
 PATIENCE: Mapping[str, Any] = {
-    "connect_seconds": 0.5,
     "first_byte_seconds": 1.0,
     "between_bytes_seconds": 0.6,
     "discover_windows": True,
 }
-PROVIDER_SECONDS: float = sum(seconds for name, seconds in PATIENCE.items() if name.endswith("_seconds"))
+PROVIDER_SECONDS: float = CONNECT_SECONDS + PATIENCE["first_byte_seconds"] + PATIENCE["between_bytes_seconds"]
 
 _numbers = count(1)
 
@@ -63,16 +64,18 @@ class Scene:
 
     def start(self) -> None:
         # The same model everywhere; the summariser is another upstream, so that its faults are its own.
-        self.steno = running.start(
-            self.proxies["upstream"].url,
-            {
-                "upstream": PATIENCE,
-                "upstreams": {"other": {**PATIENCE, "base_url": f"{self.proxies['summariser'].url}/v1"}},
-                "summary": {"upstream": "other", "timeout_seconds": 1.5},
-                "compaction": {"wait_seconds": WAIT_SECONDS},
-                "storage": {"url": self.proxies["database"].url, "timeout_seconds": DATABASE_SECONDS},
-            },
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("app.main.CONNECT_SECONDS", CONNECT_SECONDS)
+            self.steno = running.start(
+                self.proxies["upstream"].url,
+                {
+                    "upstream": PATIENCE,
+                    "upstreams": {"other": {**PATIENCE, "base_url": f"{self.proxies['summariser'].url}/v1"}},
+                    "summary": {"upstream": "other", "timeout_seconds": 1.5},
+                    "compaction": {"wait_seconds": WAIT_SECONDS},
+                    "storage": {"url": self.proxies["database"].url, "timeout_seconds": DATABASE_SECONDS},
+                },
+            )
         services = self.steno.services
         services.store._guard._open_seconds = 0.3
         services.store._ttl_ms = round(TTL_SECONDS * 1000)

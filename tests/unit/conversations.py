@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -91,6 +92,7 @@ def tokens_of(messages: Sequence[Message]) -> list[int]:
     return [_cost_of(message) for message in messages]
 
 
+@lru_cache(10_000)
 def _cost_of(message: Message) -> int:
     written = message.raw.rpartition(b"|")[2]
     if written.isdigit():

@@ -7,7 +7,6 @@ import pytest
 from app.core.history.messages import Message
 from app.core.limits.ahead import (
     LEAST_KEPT,
-    AheadShares,
     budget_ahead,
     latest_steps,
     least_looked_at,
@@ -21,14 +20,13 @@ from app.core.limits.budget import Budget
 from app.core.limits.trigger import Condition, Size, Trigger
 from tests.unit.conversations import budget, message, transcript_of, turns
 
-SHARES = AheadShares(soft=0.55, wait=0.95)
-# Of a limit of 10,000: soft at 5,500, the trigger at 7,000, and over 9,500 requests wait.
+# Of a limit of 10,000: soft at 5,500, the trigger at 7,000, and over 9,700 requests wait.
 LIMITS = budget(10_000)
 
 
 def begins_at(*steps: int, requests: int, limits: Budget = LIMITS) -> int:
     """A view of more tokens has its next summary made now."""
-    return nearer_trigger(limits, SHARES, steps, requests).tokens
+    return nearer_trigger(limits, steps, requests).tokens
 
 
 def test_a_compaction_begins_when_the_trigger_is_expected_to_fire_before_its_summary_is_there() -> None:
@@ -44,8 +42,8 @@ def test_what_would_begin_far_too_early_to_be_found_in_time_begins_at_the_trigge
 
 def test_it_begins_before_requests_may_grow_so_large_that_they_would_have_to_wait() -> None:
     """All of the usual size but one, which is as large as the largest recent one."""
-    assert begins_at(1_000, 1_000, 1_000, requests=3) == 6_500
-    assert begins_at(200, 200, 2_600, requests=2) == 9_500 - 1_000 - 2_600
+    assert begins_at(1_000, 1_000, 1_000, requests=3) == 6_700
+    assert begins_at(200, 200, 2_600, requests=2) == 9_700 - 1_000 - 2_600
 
 
 @pytest.mark.parametrize("requests", [5, 50, 5_000])
@@ -54,17 +52,17 @@ def test_it_never_begins_below_the_soft_threshold(requests: int) -> None:
 
 
 def test_it_never_begins_where_hardly_anything_could_be_freed() -> None:
-    assert soft_threshold(LIMITS, SHARES) == 5_500
-    assert soft_threshold(budget(10_000, target=6_000), SHARES) == 6_600
+    assert soft_threshold(LIMITS) == 5_500
+    assert soft_threshold(budget(10_000, target=6_000)) == 6_600
 
 
 def test_a_view_is_looked_at_where_one_may_be_made_ahead_or_is_due() -> None:
-    assert least_looked_at(LIMITS, SHARES) == 5_500
-    assert least_looked_at(budget(10_000, trigger=3_000), SHARES) == 3_000
+    assert least_looked_at(LIMITS) == 5_500
+    assert least_looked_at(budget(10_000, trigger=3_000)) == 3_000
 
 
 def test_a_history_is_remembered_from_half_of_that_on() -> None:
-    assert least_remembered(LIMITS, SHARES) == 2_750
+    assert least_remembered(LIMITS) == 2_750
 
 
 def test_a_history_without_steps_begins_at_the_trigger() -> None:
@@ -77,26 +75,26 @@ def test_a_trigger_below_the_soft_threshold_stays_where_it_is() -> None:
 
 def test_what_a_trigger_has_beside_tokens_stays_as_it_is() -> None:
     conditions = (Condition(4_000, since=500), Condition(turns=9, messages=4), Condition(10_000))
-    nearer = nearer_trigger(budget(10_000, trigger=Trigger(conditions, 2)), SHARES, [100], 1)
-    assert nearer == Trigger((Condition(4_000, since=500), Condition(turns=9, messages=4), Condition(9_400)), 2)
+    nearer = nearer_trigger(budget(10_000, trigger=Trigger(conditions, 2)), [100], 1)
+    assert nearer == Trigger((Condition(4_000, since=500), Condition(turns=9, messages=4), Condition(9_600)), 2)
 
 
 def test_a_nearer_trigger_fires_wherever_the_other_does() -> None:
     for tokens in range(4_000, 10_001, 50):
         size = Size(tokens)
-        fires = nearer_trigger(LIMITS, SHARES, [400], 3).fires(size)
+        fires = nearer_trigger(LIMITS, [400], 3).fires(size)
         assert fires or not LIMITS.trigger.fires(size)
 
 
 def test_a_view_goes_on_up_to_a_share_of_the_limit() -> None:
-    assert most_without(LIMITS, SHARES) == 9_500
+    assert most_without(LIMITS) == 9_700
 
 
 def test_shares_are_smaller_where_tokens_are_only_estimated_by_bytes() -> None:
     cautious = budget(10_000, trigger=5_950, target=4_250, caution=0.85)
-    assert most_without(cautious, SHARES) == 8_075
-    assert soft_threshold(cautious, SHARES) == 4_675
-    assert begins_at(1_000, 1_000, 1_000, requests=3, limits=cautious) == 8_075 - 3_000
+    assert most_without(cautious) == 8_245
+    assert soft_threshold(cautious) == 4_675
+    assert begins_at(1_000, 1_000, 1_000, requests=3, limits=cautious) == 8_245 - 3_000
 
 
 def test_a_step_is_what_a_turn_adds() -> None:
@@ -134,7 +132,7 @@ def test_so_many_requests_come_until_the_summary_is_there(summary: float, reques
 
 def planned(history: list[Message], requests: int, **limits: int) -> Budget:
     """What decides about a compaction that begins after this history and is used so many requests later."""
-    return budget_ahead(budget(10_000, tail_fill=1_500, **limits), SHARES, transcript_of(history), requests)
+    return budget_ahead(budget(10_000, tail_fill=1_500, **limits), transcript_of(history), requests)
 
 
 def chat(size: int) -> list[Message]:
@@ -152,7 +150,7 @@ def test_what_is_expected_to_come_before_the_summary_is_used_counts_against_targ
 
 def test_a_compaction_ahead_begins_by_the_nearer_trigger() -> None:
     history = chat(500)
-    nearer = nearer_trigger(LIMITS, SHARES, latest_steps(transcript_of(history)), 3)
+    nearer = nearer_trigger(LIMITS, latest_steps(transcript_of(history)), 3)
     assert planned(history, 3).trigger == nearer != LIMITS.trigger
 
 

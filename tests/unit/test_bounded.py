@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memory.bounded import BoundedMap
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.clock import Clock
 
 
 def test_what_was_kept_longest_ago_goes_first() -> None:

@@ -5,6 +5,7 @@ import pytest
 from app.compaction.breakers import HistoryBreaker, ModelBreaker
 from app.core.reasons import Code, because
 from app.memory.lineages import Lineage
+from tests.unit.clock import Clock
 
 LIMIT = 10_000
 TENANT, ANOTHER, THIRD = "one tenant", "another", "a third"
@@ -19,13 +20,6 @@ TALK = history("hello")
 
 WHY = because(Code.SUMMARY_EMPTY)
 WHY_TOO = because(Code.SUMMARY_REFUSED)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def failed(times: int, clock: Clock) -> ModelBreaker:

@@ -106,3 +106,8 @@ def lengths(view: View) -> set[int]:
 def test_no_room_at_all_still_leaves_two_hundred_characters() -> None:
     talk = conversation(*result(0, 2_000), message("user", "q"), fixed=5_000)
     assert list(shortened(talk, 2_000).values()) == [200 + len("\n[... 2000 characters in all, shortened ...]\n")]
+
+
+def test_without_messages_there_is_nothing_to_cut() -> None:
+    talk = conversation()
+    assert {view.parts for view in truncations(talk, whole(talk), 2_000, cost)} == {()}

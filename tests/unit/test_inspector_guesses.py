@@ -6,17 +6,11 @@ from structlog.testing import capture_logs
 
 from app.inspector.guesses import MOST_GUESSES, PERIOD_SECONDS, Guesses
 from app.memory.bounded import MOST_REMEMBERED
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.clock import Clock
 
 
 def test_an_address_may_guess_ten_times_in_ten_minutes_and_others_are_not_affected() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     guesses = Guesses(clock)
     for _ in range(MOST_GUESSES):
         assert guesses.wait("192.0.2.1") == 0
@@ -28,7 +22,7 @@ def test_an_address_may_guess_ten_times_in_ten_minutes_and_others_are_not_affect
 
 
 def test_guesses_that_are_refused_do_not_prolong_the_wait() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     guesses = Guesses(clock)
     for _ in range(MOST_GUESSES):
         guesses.count("192.0.2.1", "link")
@@ -40,7 +34,7 @@ def test_guesses_that_are_refused_do_not_prolong_the_wait() -> None:
 
 
 def test_guesses_are_logged_at_first_and_then_once_a_minute() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     guesses = Guesses(clock)
     with capture_logs() as logged:
         for _ in range(MOST_GUESSES + 5):
@@ -52,7 +46,7 @@ def test_guesses_are_logged_at_first_and_then_once_a_minute() -> None:
 
 
 def test_a_crowd_of_addresses_takes_bounded_memory() -> None:
-    guesses = Guesses(Clock())
+    guesses = Guesses(Clock(1_000.0))
     for number in range(MOST_REMEMBERED + 10):
         guesses.count(str(number), "link")
     assert len(guesses._made._used) == MOST_REMEMBERED

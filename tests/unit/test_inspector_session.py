@@ -8,21 +8,15 @@ import pytest
 
 from app.inspector.links import LINK_SECONDS, issued_at, operator_link, operator_token
 from app.inspector.session import LASTS_SECONDS, OPERATORS, Sessions
+from tests.unit.clock import Clock
 
 SECRET = b"a secret"
 NOW = 1_800_000_000.0
 
 
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW)
 
 
 @pytest.fixture

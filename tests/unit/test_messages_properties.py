@@ -27,8 +27,10 @@ from app.wire.reader import MessageReader
 from tests.unit.strict_messages import marks_of, refusals
 from tests.unit.test_policies_properties import ESTIMATOR, IDENTITY, Asked, Steno, words
 
-EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 200) // len(PRESET_NAMES)
+EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 100) // len(PRESET_NAMES)
 CASES = settings(max_examples=EXAMPLES, deadline=None)
+MOST_REQUESTS = 8
+"""Of a history that are played: what the others would show, other histories do."""
 PRESETS = pytest.mark.parametrize("preset", PRESET_NAMES)
 SEEDS = st.integers(0, 2**32)
 READER = MessageReader(IDENTITY, read_message)
@@ -182,7 +184,7 @@ def test_no_payload_is_one_that_the_api_refuses(preset: PresetName, seed: int) -
     talk, alternate = Talk(random), random.random() < 0.5
     steno = Steno(preset, alternates=alternate, recalls=True)
     pins = [random.randint(0, 30)] if random.random() < 0.2 else []
-    for stop in talk.requests:
+    for stop in sorted(random.sample(talk.requests, min(len(talk.requests), MOST_REQUESTS))):
         body = body_of(random, talk.messages[:stop])
         assert refusals(body) == [], "the client's own request has to be legal"
         raw = json.dumps(body).encode()

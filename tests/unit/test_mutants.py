@@ -58,12 +58,13 @@ def test_nearly_every_change_of_a_real_module_compiles() -> None:
 
 
 def test_tests_that_ran_a_line_are_asked_and_the_most_special_one_first(tmp_path: Path) -> None:
-    data = CoverageData(str(recording(tmp_path, "unit")))
+    recorded = recording(tmp_path, "unit")
+    data = CoverageData(str(recorded))
     for test, lines in {"": [1, 2], "wide|run": [3, 4, 5], "narrow|setup": [4], "other|run": [5]}.items():
         data.set_context(test)
         data.add_lines({"/tree/app/a.py": lines, "/tree/app/b.py": lines})
     data.write()
-    suspects = Suspects(tmp_path, Path("/tree"))
+    suspects = Suspects([recorded], Path("/tree"))
     assert suspects.of("app/a.py", [3, 4]) == [["narrow", "wide"]]
     assert suspects.of("app/a.py", [1, 2]) == [[]]
     assert suspects.of("app/a.py", []) == [["narrow", "other", "wide"]]

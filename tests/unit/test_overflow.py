@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.core.limits.overflow import Overflow
 from app.wire.refusals import classify
-from tests.unit.refusals import MORE_NEGATIVES, MORE_OVERFLOWS, NEGATIVES, OVERFLOWS, Other, Refused
+from tests.unit.refusals import NEGATIVES, OVERFLOWS, Refused
 
 SIGNATURES = Path(__file__).parents[3] / "shared" / "data" / "overflow-signatures.jsonl"
 
@@ -54,21 +54,23 @@ def verdict(found: Overflow | None) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("refused", [*OVERFLOWS, *MORE_OVERFLOWS], ids=lambda refused: refused.name)
-def test_an_overflow_is_known_in_its_providers_words(refused: Refused) -> None:
-    found = classify(refused.status, refused.body, first_frame=refused.status == 200)
-    assert found is not None
-    assert found.kind == "context_window"
-    assert numbers(found) == (refused.limit, refused.prompt, refused.requested)
+def test_each_overflow_is_known_in_its_providers_words() -> None:
+    found = [classify(each.status, each.body, first_frame=each.status == 200) for each in OVERFLOWS]
+    assert [told for told in zip(OVERFLOWS, found, strict=True) if not is_as_told(*told)] == []
+
+
+def is_as_told(refused: Refused, found: Overflow | None) -> bool:
+    """Whether this is what is to be read in the body."""
+    if found is None or found.kind != "context_window" or found.needs_pressure:
+        return False
     over = refused.limit is not None and (refused.requested is None or refused.requested > refused.limit)
-    assert found.learn_window is over
-    assert not found.needs_pressure
+    return found.learn_window is over and numbers(found) == (refused.limit, refused.prompt, refused.requested)
 
 
-@pytest.mark.parametrize("other", [*NEGATIVES, *MORE_NEGATIVES], ids=lambda other: other.name)
-def test_a_refusal_for_another_reason_is_not_taken_for_an_overflow(other: Other) -> None:
-    assert classify(other.status, other.body) is None
-    assert classify(200, other.body, first_frame=True) is None
+def test_no_refusal_for_another_reason_is_taken_for_an_overflow() -> None:
+    for other in NEGATIVES:
+        assert classify(other.status, other.body) is None, other
+        assert classify(200, other.body, first_frame=True) is None, other
 
 
 # Overflows, in the words of many servers

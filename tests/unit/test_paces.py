@@ -5,15 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from app.compaction.paces import FIRST_SUMMARY_SECONDS, NEVER_SEEN, REMEMBERED_SECONDS, Pace, Paces
+from tests.unit.clock import Clock
 
 ONE, TWO = ("tenant", "one"), ("tenant", "two")
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def seen(clock: Clock, *histories: int, every: float = 60.0, sent: int = 5_000) -> Paces:
@@ -29,16 +23,16 @@ def test_who_was_never_seen_has_no_pace() -> None:
 
 
 def test_one_request_is_no_pace() -> None:
-    assert seen(Clock(), 4_000).of(ONE) == Pace(1, inf, 0.0)
+    assert seen(Clock(1_000.0), 4_000).of(ONE) == Pace(1, inf, 0.0)
 
 
 def test_a_pace_is_requests_their_distance_and_what_was_sent_in_an_hour() -> None:
-    assert seen(Clock(), 4_000, 4_100, 4_200).of(ONE) == Pace(3, 60.0, 300_000.0)
+    assert seen(Clock(1_000.0), 4_000, 4_100, 4_200).of(ONE) == Pace(3, 60.0, 300_000.0)
 
 
 def test_the_latest_requests_make_the_pace() -> None:
     """Who comes back after a long pause is slow until he came back some more times."""
-    clock = Clock()
+    clock = Clock(1_000.0)
     paces = seen(clock, 1, 2, 3, 4)
     clock.now += 10 * 3_600.0
     paces.answered(ONE, 5, 5_000)
@@ -50,15 +44,15 @@ def test_the_latest_requests_make_the_pace() -> None:
 
 
 def test_a_history_that_is_sent_again_counts_once() -> None:
-    assert seen(Clock(), 4_000, 4_000, 4_000).of(ONE).requests == 1
+    assert seen(Clock(1_000.0), 4_000, 4_000, 4_000).of(ONE).requests == 1
 
 
 def test_requests_at_the_same_moment_have_no_distance() -> None:
-    assert seen(Clock(), 1, 2, every=0.0).of(ONE) == Pace(2, 0.0, inf)
+    assert seen(Clock(1_000.0), 1, 2, every=0.0).of(ONE) == Pace(2, 0.0, inf)
 
 
 def test_a_pace_is_forgotten_after_a_day_and_with_its_conversation() -> None:
-    clock = Clock()
+    clock = Clock(1_000.0)
     paces = seen(clock, 1, 2)
     paces.answered(TWO, 1, 1)
     paces.forget("tenant", "one")

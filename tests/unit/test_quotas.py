@@ -6,14 +6,7 @@ import pytest
 
 from app.compaction.quotas import Quotas
 from app.core.reasons import Code
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.5
-
-    def __call__(self) -> float:
-        return self.now
+from tests.unit.clock import Clock
 
 
 def test_so_many_conversations_of_a_tenant_are_compacted_at_once() -> None:
@@ -45,7 +38,7 @@ def test_nothing_is_remembered_of_what_has_ended() -> None:
 
 
 def test_no_limit_is_none() -> None:
-    limited, clock = Quotas(), Clock()
+    limited, clock = Quotas(), Clock(1_000.5)
     limited._clock = clock
     limited.spend("a", 10**9)
     assert {limited.begin("a", str(number)) for number in range(100)} == {None}
@@ -53,7 +46,7 @@ def test_no_limit_is_none() -> None:
 
 
 def test_so_many_compactions_may_be_demanded_in_a_minute() -> None:
-    clock = Clock()
+    clock = Clock(1_000.5)
     limited = Quotas(forced_per_minute=3, clock=clock)
     assert [limited.force("a") for _ in range(3)] == [0.0] * 3
     assert limited.force("b") == 0.0
@@ -66,7 +59,7 @@ def test_so_many_compactions_may_be_demanded_in_a_minute() -> None:
 
 
 def test_what_was_used_earlier_is_free_again_earlier() -> None:
-    clock = Clock()
+    clock = Clock(1_000.5)
     limited = Quotas(forced_per_minute=2, clock=clock)
     limited.force("a")
     clock.now += 30
@@ -79,7 +72,7 @@ def test_what_was_used_earlier_is_free_again_earlier() -> None:
 
 
 def test_tokens_that_were_spent_come_back_after_an_hour() -> None:
-    clock = Clock()
+    clock = Clock(1_000.5)
     limited = Quotas(summary_tokens_per_hour=1_000, clock=clock)
     limited.spend("a", 999)
     assert limited.begin("a", "1") is None
@@ -94,7 +87,7 @@ def test_tokens_that_were_spent_come_back_after_an_hour() -> None:
 
 def test_only_so_many_tenants_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.memory.periods.MOST_REMEMBERED", 2)
-    limited = Quotas(forced_per_minute=1, clock=Clock())
+    limited = Quotas(forced_per_minute=1, clock=Clock(1_000.5))
     for tenant in ("a", "b", "c"):
         limited.force(tenant)
     assert list(limited._forced._used) == ["b", "c"]

@@ -15,8 +15,7 @@ from app.core.history.messages import Message, ToolCall, own_message
 from app.core.limits.budget import Budget
 from app.core.quoting import indented
 from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import OPENING, Recollection, hidden_in, with_recalled
-from app.core.recall.values import VALUES_OPENING
+from app.core.recall.recall import OPENING, VALUES_OPENING, Recollection, hidden_in, with_recalled
 from app.core.view.verify import problems
 from app.core.view.view import (
     Altered,

@@ -215,7 +215,7 @@ def talk_of(body: bytes) -> Conversation:
     return Conversation(read, IDENTITY, "t", lambda: Costs([tokens(message) for message in read], 0), None)
 
 
-@settings(max_examples=2_000 if LONG else 100, deadline=None)
+@settings(max_examples=2_000 if LONG else 50, deadline=None)
 @given(SEEDS)
 def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int) -> None:
     shelf, history = Shelf(), written(seed)

@@ -30,7 +30,7 @@ from app.settings.policies import Policies
 from tests.unit.conversations import IDENTITY
 from tests.unit.rule_talks import PRESETS, Talk
 
-CONVERSATIONS = int(os.environ.get("CONVERSATIONS", "24"))
+CONVERSATIONS = int(os.environ.get("CONVERSATIONS", "8"))
 SEED = int(os.environ.get("SEED", "0"))
 CYCLES = 5
 MOST_REQUESTS = 400
@@ -57,7 +57,6 @@ class Played:
             source_tokens=applied.summary.source_tokens,
             strategy=applied.policy.strategy,
             values_share=applied.summary.values,
-            rules_share=applied.summary.rules.share,
         )
         self.stored: list[SummaryChunk] = []
         self.compactions = 0

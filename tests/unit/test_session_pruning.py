@@ -77,11 +77,6 @@ def test_what_was_trimmed_is_cleared_too_where_that_is_not_enough() -> None:
     assert set(altered(view)) == set(range(2, 41, 2))
 
 
-def test_clearing_can_be_switched_off() -> None:
-    steps = [used(f"c{number}", text(4_000)) for number in range(13)]
-    assert altered(pruned(talk_of(*steps), SessionPruning(hard_clear=False), fill=0.9)) == {}
-
-
 def test_a_result_shorter_than_the_placeholder_is_not_cleared_to_gain_room() -> None:
     steps = [used("short", "ten chars."), *(used(f"c{number}", text(4_000)) for number in range(13))]
     assert altered(pruned(talk_of(*steps), fill=0.51)) == {4: CLEARED}
@@ -89,7 +84,7 @@ def test_a_result_shorter_than_the_placeholder_is_not_cleared_to_gain_room() -> 
 
 def test_aggressive_clears_every_old_result_whatever_the_fill() -> None:
     talk = talk_of(used("a", "ten chars."), used("b", text(200)))
-    view = prune_session(talk, whole(talk), replace(AGGRESSIVE, hard_clear=False), 1 << 30, cost)
+    view = prune_session(talk, whole(talk), AGGRESSIVE, 1 << 30, cost)
     assert altered(view) == {2: CLEARED, 4: CLEARED}
     assert view.actions == ("cleared",)
 

@@ -6,18 +6,12 @@ from app.compaction.breakers import Setbacks
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
 from app.memory.lineages import Lineage
+from tests.unit.clock import Clock
 from tests.unit.conversations import chunk, conversation, turns
 
 WHY = because(Code.SUMMARISER_ERROR_FRAME)
 WHY_TOO = because(Code.SUMMARISER_ANSWER_CUT)
 REFUSED = because(Code.SUMMARY_TOO_SHORT)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def history(*turns: str, scope: str = "from the root") -> Lineage:

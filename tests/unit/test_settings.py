@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +21,24 @@ from app.core.stages.session_pruning import SessionPruning
 from app.settings import (
     AlternativeSettings,
     ConfigurationError,
-    FallbackSettings,
-    ModelSettings,
-    NamedUpstreamSettings,
-    PromptSettings,
     Settings,
-    environment_name,
     every_setting,
     load,
     places,
 )
 from app.settings.checks import check_settings
+from app.settings.old_keys import OLD_KEYS, without_old_keys
 from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
+from app.settings.types import Section
 from app.store.database import read_url
+from scripts.generate_settings import count, owner
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = (ROOT / "app" / "settings" / "settings.py", *(ROOT / "app" / "settings" / "sections").glob("*.py"))
 SAMPLE = ROOT / "config" / "steno.yaml"
-REFERENCE = ROOT / "docs" / "settings.md"
 PASSWORD = "hunter2"
-NOT_QUOTED = {"summary.prompt": "the text in config/steno.yaml", "compaction.pinned_text": "empty"}
 
 SETTINGS = dict(every_setting())
-each_setting = pytest.mark.parametrize("key", SETTINGS)
 
 
 @pytest.fixture(autouse=True)
@@ -76,124 +68,105 @@ def default_of(field: FieldInfo) -> Any:
     )
 
 
-@cache
-def sentences() -> dict[tuple[str, str], str]:
-    """The string literal under each field, by section class and name."""
-    found = {}
-    files = (ast.parse(file.read_text()) for file in sorted(SECTIONS))
-    for section in (node for file in files for node in file.body):
-        if not isinstance(section, ast.ClassDef):
-            continue
-        for field, below in zip(section.body, section.body[1:], strict=False):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(str(sentence))):
-                    found[section.name, name] = sentence
-    return found
-
-
-def sections_of(key: str) -> list[str]:
-    """The class that has the setting, and those that it inherits settings from."""
-    section: Any = Settings
-    for name in key.split(".")[:-1]:
-        section = section.model_fields[name].annotation
-    return [base.__name__ for base in section.__mro__]
-
-
-@cache
-def sample() -> Any:
-    return yaml.safe_load(SAMPLE.read_text())
-
-
-def reference_entry(key: str) -> list[str]:
-    """The paragraphs under a setting's heading."""
-    _, heading, rest = REFERENCE.read_text().partition(f"# {key}\n")
-    assert heading, f"docs/settings.md has no heading {key}"
-    return re.split(r"\n#", rest)[0].strip().split("\n\n")
-
-
 # Documented
-
-
-@each_setting
-def test_sample_file_holds_every_setting_with_its_default(key: str) -> None:
-    found = sample()
-    for name in key.split("."):
-        assert name in found, f"config/steno.yaml lacks {key}"
-        found = found[name]
-    assert found == default_of(SETTINGS[key])
-
-
-@pytest.mark.parametrize(("section", "name"), sentences())
-def test_sample_file_says_in_a_sentence_what_a_setting_is_for(section: str, name: str) -> None:
-    comments = " ".join(re.findall(r"^ *# (.*)$", SAMPLE.read_text(), re.MULTILINE))
-    assert sentences()[section, name] in comments
 
 
 def test_what_is_not_set_is_as_core_has_it() -> None:
     settings = load()
     assert policy_of(settings.compaction) == Policy()
     assert shares_of(settings.compaction, settings.summary) == Shares()
-    pruning = load(compaction={"session_pruning": {"mode": "adaptive"}, "position_pruning": {"enabled": True}})
-    policy = policy_of(pruning.compaction)
-    assert (policy.session_pruning, policy.position_pruning) == (SessionPruning(), PositionPruning())
-
-
-@each_setting
-def test_every_setting_has_its_sentence_in_the_code(key: str) -> None:
-    name = key.rpartition(".")[2]
-    assert key == "models" or any((section, name) in sentences() for section in sections_of(key))
-
-
-@each_setting
-def test_reference_ends_each_entry_with_default_and_variable(key: str) -> None:
-    paragraph, *_, last = reference_entry(key)
-    default = default_of(SETTINGS[key])
-    quoted = default if isinstance(default, str) else json.dumps(default, separators=(",", ":")).removesuffix(".0")
-    shown = NOT_QUOTED.get(key, f"`{quoted}`")
-    assert last == f"Default: {shown}. Environment: `{environment_name(key)}`."
-    assert paragraph != last
-
-
-def test_reference_describes_nothing_that_is_no_setting() -> None:
-    headings = re.findall(r"^##+ (\S+)$", REFERENCE.read_text(), re.MULTILINE)
-    assert set(headings) <= {*SETTINGS, *Settings.model_fields}
-
-
-@pytest.mark.parametrize("name", ModelSettings.model_fields)
-def test_reference_explains_each_member_of_a_models_entry(name: str) -> None:
-    assert f"`{name}`" in reference_entry("models")[0]
-
-
-@pytest.mark.parametrize("name", NamedUpstreamSettings.model_fields)
-def test_reference_explains_each_member_of_an_upstreams_entry(name: str) -> None:
-    assert f"`{name}`" in reference_entry("upstreams")[0]
 
 
 @pytest.mark.parametrize(
-    ("key", "name"),
+    ("mode", "session", "position"),
     [
-        (key, name)
-        for key, entry in (
-            ("compaction.trigger.any", AlternativeSettings),
-            ("summary.fallbacks", FallbackSettings),
-            ("summary.prompts", PromptSettings),
-        )
-        for name in entry.model_fields
+        ("adaptive", SessionPruning(), None),
+        ("aggressive", SessionPruning("aggressive"), None),
+        ("position", None, PositionPruning()),
     ],
 )
-def test_reference_explains_each_member_of_an_entry_in_a_list(key: str, name: str) -> None:
-    assert f"`{name}`" in reference_entry(key)[0]
+def test_each_way_to_prune_has_the_numbers_of_its_model(
+    mode: str, session: SessionPruning | None, position: PositionPruning | None
+) -> None:
+    policy = policy_of(load(compaction={"session_pruning": {"mode": mode}}).compaction)
+    assert (policy.session_pruning, policy.position_pruning) == (session, position)
 
 
-@pytest.mark.parametrize("name", PRESET_NAMES)
-def test_reference_names_each_preset(name: PresetName) -> None:
-    assert f"`{name}`" in reference_entry("compaction.preset")[0]
+def test_there_are_at_most_120_settings() -> None:
+    assert count() <= 120
+
+
+def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:
+    class Mute(Section):
+        told: int = 0
+        """Number that is told."""
+        silent: int = 0
+
+    assert owner(Mute, "told") is Mute
+    with pytest.raises(LookupError, match=r"Mute\.silent has no docstring"):
+        owner(Mute, "silent")
 
 
 def test_sample_file_loads_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = load()
     monkeypatch.setenv("STENO_CONFIG", str(SAMPLE))
     assert load() == defaults
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_sample_file_holds_every_setting_with_its_default(key: str) -> None:
+    found = yaml.safe_load(SAMPLE.read_text())
+    for name in key.split("."):
+        found = found[name]
+    assert found == default_of(SETTINGS[key])
+
+
+# Keys of earlier releases
+
+
+def old_key(key: str) -> Any:
+    """A file that still has it."""
+    value: Any = "something"
+    for name in reversed(key.split(".")):
+        value = {"near" if name == "*" else name: value}
+    if key.startswith("upstreams."):
+        value["upstreams"]["near"]["base_url"] = "https://provider.example/v1"
+    return value
+
+
+@pytest.mark.parametrize("key", OLD_KEYS)
+def test_a_key_of_an_earlier_release_changes_nothing_and_is_named_with_what_to_do(key: str) -> None:
+    left, found = without_old_keys(old_key(key))
+    assert found == (key,)
+    settings = load(**old_key(key))
+    assert settings.model_dump() == load(**left).model_dump()
+    named = [each.sentence for each in check_settings(settings, ()) if each.subject == "settings"]
+    assert named == [f"{key} is no setting any more and has no effect. {OLD_KEYS[key]}"]
+
+
+@pytest.mark.parametrize("key", OLD_KEYS)
+def test_a_key_of_an_earlier_release_is_no_setting(key: str) -> None:
+    assert key not in SETTINGS
+
+
+def test_old_keys_are_found_in_the_environment_and_in_the_file_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings("compaction: {fade: true, tail: {turns: 5, fill_tokens: 9}}", tmp_path, monkeypatch)
+    monkeypatch.setenv("STENO_LIMITS__HEADER_COUNT", "20")
+    monkeypatch.setenv("STENO_SUMMARY", '{"rules": {"share": 0.05, "enabled": false}}')
+    settings = load()
+    assert set(settings.old_keys) == {
+        "compaction.fade",
+        "compaction.tail.fill_tokens",
+        "limits.header_count",
+        "summary.rules.share",
+    }
+    assert (settings.compaction.tail.turns, settings.summary.rules.enabled) == (5, False)
+
+
+def test_settings_of_this_release_are_no_old_keys() -> None:
+    assert load(compaction={"preset": "librechat"}).old_keys == ()
 
 
 # Precedence
@@ -385,17 +358,19 @@ def test_a_name_that_leads_to_steno_is_a_circle_at_its_port_alone(
 def test_what_is_set_beside_a_preset_wins_over_it() -> None:
     compaction = load(compaction={"preset": "librechat", "tail": {"turns": 3}}).compaction
     assert (compaction.tail.turns, compaction.tail.max_ratio) == (3, 0.5)
-    assert (compaction.strategy, compaction.mask.pressure) == ("full", 0.80)
+    policy = policy_of(compaction)
+    assert policy.mask
+    assert (policy.strategy, policy.mask.pressure) == ("full", 0.80)
 
 
 def test_a_preset_in_the_file_gives_way_to_its_neighbours_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_settings(
-        "compaction: {preset: librechat, floor_tokens: 100}\nsummary: {failed_results: 2}", tmp_path, monkeypatch
+        "compaction: {preset: librechat, floor_tokens: 100}\nsummary: {max_tokens: 500}", tmp_path, monkeypatch
     )
     settings = load()
-    assert (settings.compaction.floor_tokens, settings.summary.failed_results) == (100, 2)
+    assert (settings.compaction.floor_tokens, settings.summary.max_tokens) == (100, 500)
     assert (settings.compaction.strategy, settings.summary.style) == ("full", "prefix")
 
 
@@ -444,7 +419,7 @@ def test_alternatives_stand_in_place_of_the_default_condition() -> None:
 def test_each_preset_loads_with_all_its_values_and_builds_its_policies(name: PresetName) -> None:
     settings = load(compaction={"preset": name})
     assert settings.compaction.preset == name
-    for section, values in PRESETS[name].items():
+    for section, values in PRESETS[name].settings.items():
         loaded = getattr(settings, section).model_dump(mode="json")
         assert is_within(to_jsonable_python(values), loaded), section
     Policies(settings)
@@ -486,7 +461,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
             "2",
             ("compaction.trigger.token_ratio", "'2'", "more than 0 and at most 1"),
         ),
-        ("STENO_COMPACTION__MASK__PRESSURE", "0", ("compaction.mask.pressure", "'0'", "more than 0 and at most 1")),
+        ("STENO_COMPACTION__TAIL__MAX_RATIO", "0", ("compaction.tail.max_ratio", "'0'", "more than 0 and at most 1")),
         ("STENO_COMPACTION__SESSION_PRUNING__MODE", "on", ("session_pruning.mode", "'on'", "'off', 'adaptive'")),
         ("STENO_SUMMARY__STYLE", "chat", ("summary.style", "'chat'", "'transcript' or 'prefix'")),
         ("STENO_SUMMARY__FALLBACKS", "[{}]", ("summary.fallbacks.0", "a model is needed, or an upstream")),
@@ -603,11 +578,6 @@ def test_target_above_the_trigger_is_refused_with_both_numbers() -> None:
     assert "target_ratio (0.8) must be below trigger.token_ratio (0.7)" in message
 
 
-def test_a_background_that_begins_above_where_requests_wait_is_refused_with_both_numbers() -> None:
-    message = refusal(compaction={"background": {"ratio": 0.8, "wait_ratio": 0.7}})
-    assert "ratio (0.8) must not be above wait_ratio (0.7)" in message
-
-
 @pytest.mark.parametrize(
     ("compaction", "expected"),
     [
@@ -628,9 +598,9 @@ def test_the_presets_of_other_systems_make_nothing_in_the_background(
 
 
 def test_a_preset_that_a_request_chooses_keeps_the_operators_background() -> None:
-    settings = load(compaction={"background": {"wait_ratio": 0.8}, "preset": "default"})
+    settings = load(compaction={"background": {"tokens_per_hour": 800}, "preset": "default"})
     chosen = Policies(settings).of(settings.upstream, "m", preset="rolling").compaction.background
-    assert (chosen.enabled, chosen.wait_ratio) == (False, 0.8)
+    assert (chosen.enabled, chosen.tokens_per_hour) == (False, 800)
 
 
 def test_target_above_the_lowest_alternative_is_refused_with_both_numbers() -> None:
@@ -725,12 +695,6 @@ def test_a_parameter_of_summary_calls_that_steno_sets_itself_is_refused(name: st
 def test_parameters_of_summary_calls_are_json_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_SUMMARY__PARAMETERS", '{"temperature": 0.2, "stop": ["###"]}')
     assert load().summary.parameters == {"temperature": 0.2, "stop": ["###"]}
-
-
-@pytest.mark.parametrize("ratio", [0, 1, -0.1])
-def test_a_reserve_leaves_something_and_takes_something(ratio: float) -> None:
-    with pytest.raises(ConfigurationError, match=r"compaction\.reserve_ratio"):
-        load(compaction={"reserve_ratio": ratio})
 
 
 def test_several_mistakes_are_told_at_once() -> None:

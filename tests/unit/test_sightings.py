@@ -8,15 +8,9 @@ from hypothesis import strategies as st
 
 from app.memory import sightings as module
 from app.memory.sightings import AnsweredTenants, Sightings
+from tests.unit.clock import Clock
 
 DAY = 24 * 3600.0
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def made(clock: Clock | None = None, **options: object) -> Sightings[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -43,14 +44,12 @@ def found(*texts: str) -> list[str]:
     return [rule.text for rule in rules_in([said(*texts)])]
 
 
-@pytest.mark.parametrize("rule", [rule for rules in RULES.values() for rule in rules])
-def test_a_rule_is_found_letter_by_letter(rule: str) -> None:
-    assert found(rule) == [rule]
+def test_each_rule_is_found_letter_by_letter() -> None:
+    assert [rule for rule in chain.from_iterable(RULES.values()) if found(rule) != [rule]] == []
 
 
-@pytest.mark.parametrize("tale", [tale for tales in TALES.values() for tale in tales])
-def test_a_tale_a_wish_or_a_question_is_no_rule(tale: str) -> None:
-    assert found(tale) == []
+def test_no_tale_wish_or_question_is_a_rule() -> None:
+    assert [tale for tale in chain.from_iterable(TALES.values()) if found(tale)] == []
 
 
 def test_only_the_sentence_is_taken_and_all_of_it() -> None:

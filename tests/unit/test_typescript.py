@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -128,9 +127,7 @@ def doubling(depth: int) -> dict[str, Any]:
 
 
 def test_definitions_that_double_are_cut_short() -> None:
-    started = time.perf_counter()
     assert len(written(doubling(38))) < 2 * REPEATED_CHARACTERS
-    assert time.perf_counter() - started < 5
 
 
 def test_lists_of_types_that_double_are_cut_short() -> None:

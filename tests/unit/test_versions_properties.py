@@ -98,7 +98,7 @@ def place(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
 
 
 OFTEN = 0.2
-FEWER = settings(max_examples=max(10, settings().max_examples // 3))
+FEWER = settings(max_examples=max(10, settings().max_examples // 2))
 """Most of the time goes into compactions."""
 RANDOMS = st.randoms(use_true_random=False)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
-from app.core.limits.ahead import AheadShares, budget_ahead, most_without
+from app.core.limits.ahead import budget_ahead, most_without
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import over
 from app.core.summary.compaction import compact
@@ -33,9 +33,9 @@ from tests.unit.conversations import (
 )
 from tests.unit.turns import TURNS, Turn
 
-BUDGET = budget_for(Window(10_000, "config"), 1_000, Shares(floor_tokens=0, max_summary_tokens=256))
-AHEAD = AheadShares()
-IN_PARTS = replace(SETTINGS, source_tokens=2_000)
+# Small, so that a few turns are as many compactions: what a history costs grows with the square of its length.
+BUDGET = budget_for(Window(5_000, "config"), 500, Shares(floor_tokens=0, max_summary_tokens=128))
+IN_PARTS = replace(SETTINGS, source_tokens=1_000)
 """A refill becomes several chunks."""
 
 
@@ -43,7 +43,7 @@ IN_PARTS = replace(SETTINGS, source_tokens=2_000)
 def histories_of(draw: st.DrawFn, turn: Turn) -> list[list[Message]]:
     """Turns, to be sent one by one; the first may be preceded by a greeting."""
     greeting = [[message("assistant", "hello")]] if draw(st.booleans()) else []
-    return greeting + [draw(turn(number)) for number in range(draw(st.integers(2, 40)))]
+    return greeting + [draw(turn(number)) for number in range(draw(st.integers(2, 16)))]
 
 
 def histories() -> st.SearchStrategy[list[list[Message]]]:
@@ -83,14 +83,14 @@ class ShelfAhead(Shelf):
         self._arrive(1)
         found = least_view(talk, self.chunks, budget.trigger)
         widest = build_view(talk, widest_path(talk, self.chunks))
-        if found is None and widest.tokens > most_without(budget, AHEAD):
+        if found is None and widest.tokens > most_without(budget):
             self._arrive(self.delay)
             self.waited += 1
             return super().view(talk, budget)
         return found or widest
 
     def answered(self, talk: Conversation, view: View) -> None:
-        budget = budget_ahead(BUDGET, AHEAD, talk.transcript, self.delay)
+        budget = budget_ahead(BUDGET, talk.transcript, self.delay)
         trigger = budget.trigger
         if self.making or view.tokens <= trigger.tokens or least_view(talk, self.chunks, trigger) is not None:
             return
@@ -205,9 +205,9 @@ def test_who_fits_well_never_waits(history: list[list[Message]], delay: int) -> 
         waited = shelf.waited
         before = build_view(talk, widest_path(talk, shelf.chunks))
         view = shelf.view(talk)
-        if before.tokens <= most_without(BUDGET, AHEAD):
+        if before.tokens <= most_without(BUDGET):
             assert shelf.waited == waited
-        assert shelf.waited > waited or view.tokens <= most_without(BUDGET, AHEAD)
+        assert shelf.waited > waited or view.tokens <= most_without(BUDGET)
         shelf.answered(talk, view)
 
 

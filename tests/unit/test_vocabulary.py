@@ -41,10 +41,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/limits/overflow.py": {"request_too_large": "what was too large: all of a request, not the window"},
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/own_words.py": {"tool": "the group that its name is found in"},
-    "core/history/passed_on.py": {
-        "tool": "what a mark of a result may hold, as a client writes it into a text",
-        "output": "what a mark of a result may hold, as a client writes it into a text",
-    },
+    "core/history/passed_on.py": dict.fromkeys(("documents", "results"), "a table of wordings"),
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},

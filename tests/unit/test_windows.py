@@ -22,6 +22,7 @@ from app.providers.windows import Windows
 from app.settings import Settings, load
 from app.store import Store
 from tests.e2e import running
+from tests.unit.clock import Clock
 from tests.unit.providers import MockedUpstream, listing
 
 pytestmark = pytest.mark.usefixtures("network")
@@ -35,19 +36,9 @@ VLLM = listing({"id": "gpt-4o", "owned_by": "vllm", "max_model_len": 8_000})
 Build = Callable[..., Windows]
 
 
-class Clock:
-    """Time that passes when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000.0)
 
 
 @pytest.fixture

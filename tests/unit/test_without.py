@@ -7,8 +7,8 @@ from typing import Any
 from app.core.history.messages import Message
 from app.core.stages.case import Case
 from app.core.stages.ladder import settle
+from app.core.stages.masking import without_summary
 from app.core.stages.policy import Policy
-from app.core.stages.without import without_summary
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.view import Altered, Conversation
 from tests.unit.conversations import WHY, budget, case, conversation, cost, message, words

@@ -21,9 +21,9 @@ class Mark(Struct, frozen=True):
     """How a kind of block begins and ends."""
 
     begins: str
-    """It names the kind, too. Where its lines end there may be more blanks, or none."""
+    """Text at the beginning; it names the kind, too. Where its lines end there may be more blanks, or none."""
     ends: str = ""
-    """Empty: at the end of the text that the block stands in."""
+    """Text at the end; empty where the block goes on to the end of the text that it stands in."""
 
 
 def mark_of(written: str) -> Mark:
@@ -62,23 +62,23 @@ MARKS = (
     Mark("This is the Gemini CLI. We are setting up the context for our chat."),
     Mark("This is the Qwen Code. We are setting up the context for our chat."),
 )
-"""What holds for a whole conversation, the more important first."""
+"""Blocks that hold for a whole conversation, the more important first."""
 
 REMINDERS = (
     Mark("<system-reminder>", "</system-reminder>"),
     Mark("<system_reminder>", "</system_reminder>"),
 )
-"""What holds for a moment."""
+"""Blocks that hold for a moment."""
 
 
 class Block(Struct, frozen=True):
-    """What the program put into a message for good, letter by letter."""
+    """Text that the program put into a message for good, letter by letter."""
 
     mark: Mark
     index: int
-    """Of its message."""
+    """Position of its message."""
     place: int
-    """Of its text among those of the message."""
+    """Position of its text among those of the message."""
     text: str
 
 
@@ -89,7 +89,7 @@ def is_programs(texts: Sequence[str]) -> bool:
 
 
 def without_blocks(message: Message) -> tuple[str, ...]:
-    """What the sender of a message says beside what his program puts there."""
+    """Texts that the sender of a message wrote, without what his program put there."""
     return without_blocks_in(message.own_texts)
 
 
@@ -99,7 +99,7 @@ def without_blocks_in(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def blocks_in(message: Message, index: int, further: tuple[Mark, ...] = ()) -> list[Block]:
-    """What holds for the whole conversation, in order. `further` marks beside the table's."""
+    """Blocks of a message that hold for the whole conversation, in order. `further`: marks beside the table's."""
     if message.kind not in _IN_USERS_NAME and not message.beside:
         return []
     found: list[Block] = []

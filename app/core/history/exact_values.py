@@ -61,9 +61,9 @@ _WORDS = re.compile(
     re.DOTALL,
 )
 _MARK = re.compile(rf"</?(?:{'|'.join(MARKS)})(?:\s+[0-9a-f]{{8}})?\s*>", re.IGNORECASE)
-"""Of our own notes, where somebody sends them back."""
+"""Marks of our own notes, where somebody sends them back."""
 _NAME_OF_A_MEMBER = ('":', '" :', '\\":')
-"""What follows it."""
+"""Signs that follow the name of a member."""
 _MONTHS = (
     "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
     "|Nov(?:ember)?|Dec(?:ember)?"
@@ -209,7 +209,7 @@ def _is_end_of_tag(text: str, found: re.Match[str]) -> bool:
 
 
 def _classified(written: str) -> tuple[str, str] | None:
-    """What a word is, and the word without the punctuation of its sentence."""
+    """Kind of a word, and the word without the punctuation of its sentence; None where it is no value."""
     value = written.rstrip(".:+-%@#$~")
     value = value.lstrip(".:-%@") if "/" not in value else value.lstrip(":-%@")
     if not 3 <= len(value) <= LONGEST_VALUE or _is_secret(value):
@@ -232,7 +232,7 @@ def _is_card(value: str) -> bool:
 
 
 def _of_call(call: ToolCall, left: int) -> Iterator[tuple[float, str, str]]:
-    """What a call's arguments hold, and the call itself with those that identify: `get_order(order_id=A-1)`."""
+    """Values in a call's arguments, and the call itself with those that identify: `get_order(order_id=A-1)`."""
     try:
         arguments = json.loads(call.arguments) if len(call.arguments) <= left else None
     except (ValueError, RecursionError):

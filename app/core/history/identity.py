@@ -19,7 +19,7 @@ class Identity:
     def __init__(self, secret: bytes) -> None:
         key = blake2b(secret, digest_size=32, person=b"steno-identity").digest()
         self._keyed = blake2b(key=key, digest_size=DIGEST_BYTES)
-        """Of nothing yet: a copy of it is made in half the time that a new one takes."""
+        """Keyed digest of nothing: a copy of it is made in half the time that a new one takes."""
 
     def digest(self, *parts: bytes) -> bytes:
         """MAC of the parts, each with its length, so that no two lists of parts meet."""
@@ -41,7 +41,8 @@ class Identity:
         return digest
 
     def tenant(self, credential: bytes) -> str:
-        """Whose data: everything that is stored or looked up carries it, and it does not reveal the credential."""
+        """Key of a tenant's data, which does not reveal the credential: everything that is stored or looked up carries
+        it."""
         return self.digest(b"tenant", credential).hex()
 
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:

@@ -18,33 +18,33 @@ from app.core.lazy import lazy
 
 
 class Kind(Enum):
-    """What a message is for. The codec of its format decides: roles do not tell it in all of them."""
+    """Purpose of a message. The codec of its format decides: roles do not tell it in all of them."""
 
     INSTRUCTIONS = auto()
     """Said by whoever runs the model: never summarised, cut or left out, wherever it stands."""
     USER = auto()
-    """It asks. It may hold results too, where a format has them in the user's message."""
+    """A message that asks. It may hold results too, where a format has them in the user's message."""
     CLIENT = auto()
     """Said in the user's name by the program that he uses, and nothing by himself: it begins no turn. See `blocks`."""
     ASSISTANT = auto()
     RESULT = auto()
-    """Of calls; what else it holds is the program's. The history takes for it, too, what only reads like one: see
-    `Told`."""
+    """A message of results; what else it holds is the program's. The history takes for one, too, what only reads like
+    one: see `Told`."""
     OTHER = auto()
-    """Of a role that the format does not know."""
+    """A message of a role that the format does not know."""
 
 
 class ToolCall(Struct, frozen=True):
     id: str
     name: str
     arguments: str
-    """As the model wrote them; often, but not always, a JSON object."""
+    """Arguments as the model wrote them; often, but not always, a JSON object."""
     by_place: bool = False
-    """It has no id: the next result that is by place answers it."""
+    """True for a call without an id: the next result that is by place answers it."""
     anywhere: bool = False
-    """Its result may stand anywhere behind it, not only next to it."""
+    """True if the result may stand anywhere behind the call, not only next to it."""
     kept: bool = False
-    """Its provider knows it by an id of its own, beside the one that its result names."""
+    """True if the provider knows the call by an id of its own, beside the one that its result names."""
 
 
 class Media(Struct, frozen=True):
@@ -55,18 +55,18 @@ class Media(Struct, frozen=True):
     size: int
     """Length in characters of what the part holds (base64, URL)."""
     detail: str = ""
-    """For an image: low, high, auto or empty."""
+    """Detail of an image: low, high, auto or empty."""
     width: int = 0
-    """Of an image, in pixels, or of a file's first page, in points; 0 where it is not known."""
+    """Width of an image in pixels, or of a file's first page in points; 0 where it is not known."""
     height: int = 0
     seconds: float = 0.0
     """Length of a recording; 0 where it is not known."""
     pages: int = 0
-    """Of a file; 0 where they are not known."""
+    """Number of a file's pages; 0 where it is not known."""
     glyphs: int = 0
     """Written on all its pages together."""
     text: str = ""
-    """Of a file that is text."""
+    """Content of a file that is text."""
 
 
 class Message(Struct, frozen=True, weakref=True):
@@ -96,14 +96,14 @@ class Message(Struct, frozen=True, weakref=True):
     """Among its thoughts are some that their provider takes back only behind the very prompt that they were made
     behind: see `core/view/ties`."""
     bound: bool = False
-    """It goes where the message after it goes, and stands before it: a provider refuses it by itself."""
+    """True for a message that goes where the message after it goes: a provider refuses it by itself."""
     encrypted: int = 0
     """Characters of reasoning that only its provider can read: what it costs is guessed by them."""
     passed_on: tuple[int, ...] = ()
     """Places among `texts` of those that its sender did not write: results and documents, in one message with his own
     words."""
     beside: tuple[int, ...] = ()
-    """In a message of results, places among `texts` of those that are none."""
+    """Places among `texts`, in a message of results, of those that are no results."""
     told: Told = Told.NOT
     """How a user's message reads that holds no results as such."""
     continues: bool = False
@@ -120,7 +120,7 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def own_texts(self) -> tuple[str, ...]:
-        """What its sender wrote, whatever else stands in his message."""
+        """Texts that the sender wrote, whatever else stands in his message."""
         if not self.passed_on:
             return self.texts
         return tuple(text for place, text in enumerate(self.texts) if place not in self.passed_on)
@@ -134,7 +134,8 @@ class Message(Struct, frozen=True, weakref=True):
 
     @property
     def without_results(self) -> Message:
-        """What no stage may take away of a question that stands in one message with results."""
+        """The message without its results: no stage may take away what is left of a question that stands beside
+        them."""
         emptied = self.result_places
         return replace(self, texts=tuple("" if place in emptied else text for place, text in enumerate(self.texts)))
 
@@ -158,7 +159,7 @@ def own_message(text: str) -> Message:
 
 
 _CALLS, _ANSWERS, _MEDIA, _TIES = 1, 2, 4, 8
-"""What messages may hold, as bits."""
+"""Bits that say what messages hold."""
 
 
 class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked out
@@ -178,12 +179,13 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
     others that grow out of it."""
     chained: Any = None
-    """What `Identity` keeps of it and has again of a longer one: it holds for all that begin like this one."""
+    """Chain that `Identity` keeps here and finds again in a longer history: it holds for all that begin like this
+    one."""
     counted: Any = None
-    """Likewise what the estimator keeps."""
+    """Counts that the estimator keeps here, likewise."""
 
     def grown(self, new: Sequence[Message]) -> History:
-        """This one with what came after it."""
+        """A longer history: this one, then the new messages."""
         new = _in_turn(new, self)
         longer: History = tuple.__new__(History, (*self, *new))
         if self.instructions:
@@ -220,12 +222,12 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     @lazy
     def instructions(self) -> tuple[Message, ...]:
-        """Those that lead."""
+        """Instructions that lead the history."""
         return split_instructions(self)[0]
 
     @property
     def rest(self) -> History:
-        """What is after them."""
+        """History after the leading instructions."""
         return self._rest if self.instructions else self
 
     @lazy
@@ -276,7 +278,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return reduce(or_, map(_held_by, self), 0)
 
     def _units_of(self, longer: History) -> tuple[int, ...]:
-        """Where the units of a longer one begin, of which the last one here may go on."""
+        """Starts of the units of a longer history, of which the last one here may go on."""
         starts = self.unit_starts
         latest = longer[starts[-1] :]
         if _answers_what_is_before(latest):
@@ -320,7 +322,7 @@ def _behind(last: Message, message: Message) -> Message:
 
 
 def _held_by(message: Message) -> int:
-    """What it holds, as bits."""
+    """Bits that say what a message holds."""
     held = _CALLS if message.calls else 0
     if message.answers:
         held |= _ANSWERS
@@ -385,7 +387,7 @@ class Transcript:
         return self.messages.first_instruction
 
     def carried(self, start: int, stop: int, end: int) -> tuple[int, ...]:
-        """What stays verbatim of a range that is summarised, by a compaction that goes on up to `end`.
+        """Positions that stay verbatim of a range that is summarised, by a compaction that goes on up to `end`.
 
         Instructions in the middle of the conversation, and what the user said in the turn that `end` splits: first,
         and last unless he says more right behind it; with the calls, where that holds their results too.
@@ -478,7 +480,7 @@ def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...]
 
 
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """Where units begin, ascending: every index but those of results, of what stands between a call and them, and of
+    """Starts of the units, ascending: every index but those of results, of what stands between a call and them, and of
     what something is bound to."""
     caller_of: dict[str, int] = {}
     previous_call = spoken = 0

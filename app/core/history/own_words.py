@@ -43,16 +43,16 @@ LONGEST_MESSAGE = 16_384
 """Characters. Of what is longer the beginning and the end are read, half of these each: what stands between was hardly
 typed. Texts of one message share them."""
 MOST_TEXTS = 64
-"""Of one message; of more, the first and the last."""
+"""Most texts of one message that are read; of more, the first and the last."""
 LOOKED_AT = 2_000
 """Characters at the beginning and at the end of a message that say whether it is a result."""
 LONGEST_HEADING = 500
 """Characters at the end of a line that are read as a heading."""
 
 GAP = "\0"
-"""In place of what is not read of a long text."""
+"""Sign in place of what is not read of a long text."""
 _HIDDEN = "\ue000"
-"""In place of each character that is not the sender's, so that all places stay the same."""
+"""Sign in place of each character that is not the sender's, so that all places stay the same."""
 
 Span = tuple[int, int]
 """Start and stop, in characters."""
@@ -68,7 +68,7 @@ _IN_LINES = re.compile(r"[^\n]")
 _SHOWN = re.compile(f"[^{_HIDDEN}]+")
 
 _DECORATION = r"^[ \t]*+(?:[^\w\s]{1,8}[ \t]{0,4}){0,3}"
-"""What a line may begin with before its first word: signs of a heading or a list, brackets, a picture."""
+"""Signs before the first word of a line: those of a heading or a list, brackets, a picture."""
 
 
 def _line_with(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -101,14 +101,14 @@ class _Read(Struct, frozen=True):
 
     text: str
     lines: str
-    """The same, with each kind of line end as one."""
+    """Text with each kind of line end as one."""
     parts: tuple[Span, ...]
     """The texts that say anything."""
 
 
 @dataclass(slots=True)
 class _Tagged:
-    """What stands between the tags of a name, as far as it is read."""
+    """Text between the tags of a name, as far as it is read."""
 
     start: int
     part: int
@@ -224,7 +224,8 @@ def _only_announces(texts: Sequence[str]) -> bool:
 
 
 def _read(texts: Sequence[str]) -> _Read:
-    """What is read of a message: of what is too long the beginning, and the end if nothing is announced between."""
+    """The part of a message that is read: of one that is too long the beginning, and the end if nothing is announced
+    between."""
     if len(texts) > MOST_TEXTS:
         half = MOST_TEXTS // 2
         left_out = texts[half:-half]
@@ -257,7 +258,7 @@ def _may_announce(left_out: str) -> bool:
 
 
 def _tagged(read: _Read) -> Iterator[Span]:
-    """What stands between two tags of a name, and after one that nothing ends.
+    """Spans between two tags of a name, and after one that nothing ends.
 
     Of a name whose tags are all of a part and come again in a later one, each by itself: between two documents in
     parts of their own somebody may have written.
@@ -296,7 +297,7 @@ def _is_whole(read: _Read, held: _Tagged) -> bool:
 
 
 def _end_of(read: _Read, start: int, name: str) -> int:
-    """Where what a tag begins ends if no tag ends it: it may be a word in a sentence."""
+    """End of what a tag begins if no tag ends it. It may also be a word in a sentence, and begin nothing."""
     is_known = name in CLIENT_TAGS and ("-" in name or "_" in name)
     if is_known or GAP in read.lines[start:] or _ALONE.match(read.lines, read.lines.rfind("\n", 0, start) + 1):
         return len(read.lines)
@@ -304,8 +305,8 @@ def _end_of(read: _Read, start: int, name: str) -> int:
 
 
 def _fenced(text: str, parts: Sequence[Span], is_closed: bool = False) -> Iterator[Span]:
-    """What stands between the first fence of a part and the last one, and after one that nothing ends, unless all are
-    taken for closed."""
+    """Spans between the first fence of a part and the last one, and after one that nothing ends, unless all are taken
+    for closed."""
     for start, stop in parts:
         fences = [*_FENCE.finditer(text, start, stop)]
         if len(fences) % 2 and not is_closed:
@@ -316,7 +317,7 @@ def _fenced(text: str, parts: Sequence[Span], is_closed: bool = False) -> Iterat
 
 
 def _enclosed(read: _Read) -> Iterator[Span]:
-    """What clients put between two tags, to the first end of each: whoever writes in it can write one."""
+    """Spans that clients put between two tags, to the first end of each: whoever writes in it can write one."""
     for start, stop in read.parts:
         begun: dict[str, int] = {}
         for tag in _TAG.finditer(read.lines, start, stop):
@@ -329,7 +330,7 @@ def _enclosed(read: _Read) -> Iterator[Span]:
 
 
 def _first_result(read: _Read) -> int:
-    """Where results begin; the length of all where there is none."""
+    """Start of the results; the length of all where there is none."""
     text = _blank(read.lines, _enclosed(read), "\n")
     found = _RESULT.search(text)
     ends = _RESULT_END.search(text)
@@ -339,7 +340,7 @@ def _first_result(read: _Read) -> int:
 
 
 def _first_document(read: _Read) -> int:
-    """Where somebody else's words are announced; the length of all where none are."""
+    """Start of the first announced words of somebody else; the length of all where none are."""
     text = _blank(read.lines, [*_enclosed(read), *_pairs(read)], "\n")
     text = _BEFORE_OWN_TAG.sub(lambda said: "\n" * len(said[0]), text)
     found = _DOCUMENT.search(text)
@@ -356,7 +357,7 @@ def _is_heading(line: str) -> bool:
 
 
 def _pairs(read: _Read) -> Iterator[Span]:
-    """What stands between fences, each with the next one."""
+    """Spans between fences, each with the next one."""
     for start, stop in read.parts:
         fences = [*_FENCE.finditer(read.lines, start, stop)]
         for opening, closing in zip(fences[::2], fences[1::2], strict=False):
@@ -364,7 +365,7 @@ def _pairs(read: _Read) -> Iterator[Span]:
 
 
 def _feedback(read: _Read, result: int) -> Span | None:
-    """What the user said in place of a result, as Cline and Roo write it: [tool] Result: | words in a tag.
+    """Words of the user in place of a result, as Cline and Roo write it: [tool] Result: | words in a tag.
 
     That is the last part but for what clients add. It counts where no result can stand: behind a tool that asks the
     user, behind "denied" in place of the result, and as a denial with its reason behind tools whose results begin with
@@ -398,7 +399,7 @@ def _is_added(text: str) -> bool:
 
 
 def _inside_own_tags(text: str, start: int, stop: int) -> list[Span]:
-    """What stands between the first own tag and the last one."""
+    """Span between the first own tag and the last one."""
     tags = [*_OWN_TAGS.finditer(text, start, stop)]
     return [(tags[0].end(), tags[-1].start())] if len(tags) > 1 and tags[-1][1] else []
 

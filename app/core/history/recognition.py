@@ -52,7 +52,7 @@ def read_name(given: str) -> str:
 
 
 def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], ...]:
-    """What a request leaves behind to be known by: its last message, and the one before the last user message.
+    """Places by which a request is known later: its last message, and the one before the last user message.
 
     Each with the number of turns begun there. The second one is how an edited or regenerated turn is known.
     """

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from app.core.history.passed_on import CALLS
 
 READ_CHARACTERS = 4_000
-"""At the end of an assistant's message: that is where it calls a tool, and waits."""
+"""Characters that are read at the end of an assistant's message: that is where it calls a tool, and waits."""
 
 _CALL = re.compile("|".join(pattern for patterns in CALLS.values() for pattern in patterns), re.MULTILINE)
 
@@ -22,13 +22,13 @@ class Told(Enum):
     """How a user's message reads."""
 
     NOT = auto()
-    """As his own words."""
+    """The user's own words."""
     PERHAPS = auto()
-    """As a result, and something in it may be his own."""
+    """A result, as it reads; something in it may be his own."""
     LIKELY = auto()
-    """As a result, in words that somebody might write himself: it is one where the assistant called a tool."""
+    """A result, in words that somebody might write himself: it is one where the assistant called a tool."""
     SURELY = auto()
-    """As a result, in words that only programs write."""
+    """A result, in words that only programs write."""
 
 
 def calls_in_text(texts: Sequence[str]) -> bool:

@@ -23,56 +23,51 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Transcript
 from app.core.limits.budget import Budget
 from app.core.limits.trigger import Trigger
 
+SOFT_SHARE = 0.55
+"""Share of the limit below which no compaction begins."""
+WAIT_SHARE = 0.97
+"""Share of the limit over which a view is not sent without the summary that is due."""
 STEPS = 4
 """The latest requests that tell how fast a history grows."""
 MOST_EARLY = 0.02
-"""Of the limit: to be found by the request that fires the trigger, a compaction begins by so much before it."""
+"""Share of the limit by which a compaction begins earlier at most, to be found by the request that fires the
+trigger."""
 LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""
 REMEMBERED_SHARE = 0.5
-"""Of what is looked at: the pace of shorter histories is not remembered, so that they cost nothing."""
+"""Share of `least_looked_at` from which on paces are remembered: shorter histories cost nothing."""
 LEAST_KEPT = 0.5
-"""Of target and tail in any case: what is expected to come may not come."""
+"""Least share of target and tail that is kept in any case: what is expected to come may not come."""
 
 
-class AheadShares(Struct, frozen=True):
-    """Shares of the limit."""
-
-    soft: float = 0.55
-    """Below it no compaction begins."""
-    wait: float = 0.97
-    """A view over it is not sent without the summary that is due."""
-
-
-def most_without(budget: Budget, shares: AheadShares) -> int:
+def most_without(budget: Budget) -> int:
     """The largest view, in tokens, that may be sent although a compaction is due."""
-    return int(shares.wait * budget.caution * budget.limit)
+    return int(WAIT_SHARE * budget.caution * budget.limit)
 
 
-def soft_threshold(budget: Budget, shares: AheadShares) -> int:
-    """Nothing is made before it is due for a view of at most so many tokens."""
-    return int(max(shares.soft * budget.caution * budget.limit, LEAST_ROOM * budget.target))
+def soft_threshold(budget: Budget) -> int:
+    """Tokens up to which nothing is made for a view before it is due."""
+    return int(max(SOFT_SHARE * budget.caution * budget.limit, LEAST_ROOM * budget.target))
 
 
-def least_looked_at(budget: Budget, shares: AheadShares) -> int:
+def least_looked_at(budget: Budget) -> int:
     """A view of at most so many tokens needs no look: nothing is due for it, or made ahead."""
-    return min(soft_threshold(budget, shares), budget.trigger.tokens)
+    return min(soft_threshold(budget), budget.trigger.tokens)
 
 
-def least_remembered(budget: Budget, shares: AheadShares) -> int:
+def least_remembered(budget: Budget) -> int:
     """A history that is surely of at most so many tokens needs no thought: it cannot be due for long."""
-    return int(REMEMBERED_SHARE * least_looked_at(budget, shares))
+    return int(REMEMBERED_SHARE * least_looked_at(budget))
 
 
 def latest_steps(transcript: Transcript) -> tuple[int, ...]:
-    """By how many tokens the history grew from each of its latest requests to the next.
+    """Tokens by which the history grew from each of its latest requests to the next.
 
     A request ended where an answer of the assistant begins: an agent sends several in one turn.
     """
@@ -80,7 +75,7 @@ def latest_steps(transcript: Transcript) -> tuple[int, ...]:
 
 
 def _latest_ends(transcript: Transcript) -> list[int]:
-    """Where the latest requests ended, the last one first."""
+    """Ends of the latest requests, the last one first."""
     messages = transcript.messages
     ends = [len(transcript)]
     for index in range(len(transcript) - 1, 0, -1):
@@ -96,7 +91,7 @@ def requests_meanwhile(summary_seconds: float, request_seconds: float) -> int:
     return max(1, ceil(summary_seconds / max(request_seconds, 0.001)))
 
 
-def nearer_trigger(budget: Budget, shares: AheadShares, steps: Sequence[int], requests: int) -> Trigger:
+def nearer_trigger(budget: Budget, steps: Sequence[int], requests: int) -> Trigger:
     """The trigger by which a compaction begins now that may be due within so many requests; the same or a nearer one.
 
     What does not count tokens stays as it is.
@@ -105,8 +100,8 @@ def nearer_trigger(budget: Budget, shares: AheadShares, steps: Sequence[int], re
     expected = requests * usual
     largest = (requests - 1) * usual + max(steps, default=0)
     early = expected if expected <= MOST_EARLY * budget.limit else 0.0
-    soft = soft_threshold(budget, shares)
-    in_time = most_without(budget, shares) - largest
+    soft = soft_threshold(budget)
+    in_time = most_without(budget) - largest
     conditions = (
         replace(condition, tokens=min(condition.tokens, max(soft, int(min(condition.tokens - early, in_time)))))
         for condition in budget.trigger.conditions
@@ -114,8 +109,8 @@ def nearer_trigger(budget: Budget, shares: AheadShares, steps: Sequence[int], re
     return replace(budget.trigger, conditions=tuple(conditions))
 
 
-def budget_ahead(budget: Budget, shares: AheadShares, transcript: Transcript, requests: int) -> Budget:
-    """By which a compaction begins now whose summary can be used in so many requests."""
+def budget_ahead(budget: Budget, transcript: Transcript, requests: int) -> Budget:
+    """Budget of a compaction that begins now and whose summary can be used in so many requests."""
     ends, steps = _latest_ends(transcript), latest_steps(transcript)
     usual, turns = 0.0, 0.0
     if steps:
@@ -127,7 +122,7 @@ def budget_ahead(budget: Budget, shares: AheadShares, transcript: Transcript, re
 
     return replace(
         budget,
-        trigger=nearer_trigger(budget, shares, steps, requests),
+        trigger=nearer_trigger(budget, steps, requests),
         target=less(budget.target),
         tail=less(budget.tail),
         tail_fill=less(budget.tail_fill),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from app.core.limits.trigger import Condition, Trigger
 
 WindowSource = str
-"""Where a window comes from: config, provider, learnt, bundled, default."""
+"""Origin of a window: config, provider, learnt, bundled, default."""
 
 MOST_TOKENS = 100_000_000
 """No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
@@ -27,7 +27,7 @@ HEURISTIC_CAUTION = 0.85
 
 
 class Window(Struct, frozen=True):
-    """What a model accepts, in tokens."""
+    """Tokens that a model accepts."""
 
     context: int
     """Prompt and completion together."""
@@ -35,7 +35,7 @@ class Window(Struct, frozen=True):
     max_input: int | None = None
     max_output: int | None = None
     note: str | None = None
-    """What is to be known about it."""
+    """Remark about the window for whoever looks at it."""
 
 
 class Rule(Struct, frozen=True):
@@ -46,11 +46,11 @@ class Rule(Struct, frozen=True):
     since_checkpoint_ratio: float | None = None
     """The messages after the last summary are."""
     of: Literal["limit", "window"] = "limit"
-    """What ratios are shares of."""
+    """Size that the ratios are shares of."""
     tokens: int | None = None
     """The estimate is over so many."""
     remaining_tokens: int | None = None
-    """At most so many are left of the window."""
+    """Tokens of the window, of which at most so many are left."""
     overflow: bool = False
     """The estimate is over the limit."""
     turns: int | None = None
@@ -61,7 +61,7 @@ class Shares(Struct, frozen=True):
     """The settings of `compaction`; ratios are shares of the limit."""
 
     trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70),)
-    """One of them is enough."""
+    """Rules of the trigger; one of them is enough."""
     floor_tokens: int = 4_096
     target: float = 0.50
     tail_turns: int = 3
@@ -77,7 +77,7 @@ class Shares(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """What a provider counts, as a line over our estimate: offset + ratio x estimate."""
+    """Line from our estimate to a provider's count: offset + ratio x estimate."""
 
     offset: float = 0.0
     ratio: float = 1.0
@@ -99,19 +99,19 @@ class Budget(Struct, frozen=True):
     """Limits for one request in our uncalibrated estimate, so that what is counted need not be converted."""
 
     window: int
-    """In the provider's tokens."""
+    """Tokens of the model's window, as the provider counts them."""
     limit: int
-    """What the prompt may use: the window less the output."""
+    """Tokens that the prompt may use: the window less the output."""
     trigger: Trigger
     """Fires where a compaction is due."""
     target: int
     """A compaction brings the view to at most this."""
     tail_turns: int
-    """So many whole turns before the current one, and that, stay verbatim."""
+    """Number of whole turns before the current one that stay verbatim, as that does."""
     tail: int
     """The verbatim tail takes at most this, but for the last user message."""
     tail_fill: int
-    """More turns stay while all of them take at most this."""
+    """Tokens up to which more turns stay."""
     summary: int
     """A summary chunk takes at most this."""
     fold: int
@@ -126,13 +126,13 @@ class Budget(Struct, frozen=True):
     caution: float = 1.0
     """Shares of the limit are scaled by this: see `HEURISTIC_CAUTION`."""
     reserve: int = 0
-    """Of the window, kept free for the completion; in the provider's tokens."""
+    """Tokens of the window that are kept free for the completion, as the provider counts them."""
     given_way: int = 0
-    """What was to be kept free, where that gave way to the prompt; else 0."""
+    """Tokens that were to be kept free, where that gave way to the prompt; else 0."""
     least_room: int = 1
-    """Beside the floor; with less of it the reserve gives way."""
+    """Tokens of room beside the floor; with less of it the reserve gives way."""
     roomier: Budget | None = None
-    """With a smaller reserve, if there is one."""
+    """Budget with a smaller reserve, if there is one."""
 
     def for_floor(self, floor: int) -> Budget:
         """The limits for a prompt of which at least so many tokens go whatever is done: the reserve gives way to them
@@ -179,7 +179,7 @@ def budget_for(
 
 
 def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: float, threshold: int | None) -> Budget:
-    """With so many tokens kept free."""
+    """Budget with so many tokens kept free."""
     limit = _limit(window, kept)
     room, floor, rules = _room(limit, shares, threshold)
     bounds = [max(_tokens(rule, window.context, limit), default=None) for rule in rules]
@@ -216,7 +216,7 @@ def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: floa
 
 
 def limit_of(window: Window, output: int | None, reserve: float | None = None) -> int:
-    """What the prompt may use, in the provider's tokens: the window less what is reserved for the completion.
+    """Tokens that the prompt may use, as the provider counts them: the window less what is reserved for the completion.
 
     `reserve` is a share of the window that is kept free at least, whatever `output` says.
     """
@@ -224,7 +224,7 @@ def limit_of(window: Window, output: int | None, reserve: float | None = None) -
 
 
 def reserve_of(window: Window, output: int | None, reserve: float | None = None) -> int:
-    """What is kept free for the completion, which may be more than the window."""
+    """Tokens kept free for the completion, which may be more than the window."""
     if reserve is not None:
         return max(output or 0, round(reserve * window.context))
     if output is None:
@@ -237,7 +237,7 @@ def _limit(window: Window, kept: int) -> int:
 
 
 def _room(limit: int, shares: Shares, threshold: int | None) -> tuple[float, float, tuple[Rule, ...]]:
-    """What shares are of, the least that triggers, and the rules of the trigger."""
+    """Tokens that shares are of, the least that triggers, and the rules of the trigger."""
     if threshold is None:
         return limit, min(shares.floor_tokens, 0.85 * limit), shares.trigger
     ratio = next((rule.token_ratio for rule in shares.trigger if rule.token_ratio), 1.0)
@@ -245,7 +245,7 @@ def _room(limit: int, shares: Shares, threshold: int | None) -> tuple[float, flo
 
 
 def _tokens(rule: Rule, window: int, limit: int) -> Iterator[float]:
-    """What the estimate must exceed for this rule, by each measure that it names."""
+    """Limits that the estimate must exceed for this rule, one for each measure that it names."""
     if rule.token_ratio is not None:
         yield rule.token_ratio * (window if rule.of == "window" else limit)
     if rule.tokens is not None:

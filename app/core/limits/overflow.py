@@ -17,9 +17,9 @@ class Overflow(Struct, frozen=True):
     """The model's window, or a bucket of tokens per minute that is smaller than the request."""
     limit: int | None = None
     prompt: int | None = None
-    """Only where the error separates the prompt from the output."""
+    """Tokens of the prompt, if the error separates them from the output."""
     requested: int | None = None
-    """What was counted against the limit: the prompt, with the output where that counts."""
+    """Tokens that were counted against the limit: the prompt, with the output where that counts."""
     needs_pressure: bool = False
     """The error gives no reason: an overflow only if our own estimate was at least 80 % of the window."""
 

@@ -15,7 +15,7 @@ from app.core.limits.trigger import over
 CEILING_SHARE = 0.95
 SENT_SHARE = 0.70
 TARGET_SHARE = 0.60
-"""Of the ceiling, for a summary: so that the next turn does not overflow again."""
+"""Target of a summary as a share of the ceiling, so that the next turn does not overflow again."""
 LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
 """Tokens beside the instructions, or this share of the limit in small windows; with less there is no conversation
@@ -69,12 +69,12 @@ def recovery_budget(
 
 
 def least_room(budget: Budget) -> int:
-    """What a prompt has to have beside the instructions; a smaller one is not made."""
+    """Least tokens of a prompt beside the instructions; a smaller one is not made."""
     return max(1, min(LEAST_ROOM, int(LEAST_SHARE * budget.limit)))
 
 
 def _completion(overflow: Overflow, budget: Budget, output: int | None) -> int:
-    """What is to be kept free for it: as much as the provider counted, or else no more than was kept free before."""
+    """Tokens to be kept free for the completion: as many as the provider counted, or else no more than before."""
     if overflow.requested is not None and overflow.prompt is not None:
         return overflow.requested - overflow.prompt
     return min(output or 0, budget.reserve) if budget.given_way else output or 0

@@ -8,15 +8,15 @@ from app.core.lazy import lazy
 
 
 class Size(Struct, frozen=True):
-    """What a trigger is asked about: how large a view is, in our estimate, and how much of it no summary stands for."""
+    """Size of a view in our estimate, and how much of it no summary stands for: a trigger is asked about both."""
 
     tokens: int
     since: int = 0
-    """Of the messages after the last summary, the current one too."""
+    """Tokens of the messages after the last summary, the current one too."""
     turns: int = 0
     """Whole turns among them, before the current one."""
     messages: int = 0
-    """Those among them that a summary would stand for: all before the verbatim tail."""
+    """Number of messages that a summary would stand for: all before the verbatim tail."""
 
 
 class Condition(Struct, frozen=True):
@@ -25,11 +25,11 @@ class Condition(Struct, frozen=True):
     tokens: int = 0
     """The view has more than so many."""
     since: int | None = None
-    """So do the messages after the last summary."""
+    """Tokens that the messages after the last summary exceed."""
     turns: int | None = None
-    """More than so many whole turns are not summarised."""
+    """Number that the whole turns without a summary exceed."""
     messages: int | None = None
-    """At least so many messages would be summarised."""
+    """Least number of messages that would be summarised."""
 
     def holds(self, size: Size) -> bool:
         return (

@@ -1,1 +1,1 @@
-"""What of the messages that a view leaves out the current message is about, and how it is quoted."""
+"""Recall: messages that a view leaves out and the current message is about, and how they are quoted."""

@@ -29,7 +29,7 @@ SATURATION = 1.2
 LENGTH = 0.75
 """BM25's b: how much a long passage counts for less."""
 NEIGHBOURS = (0.5, 0.25)
-"""What a word counts for the passages next to the one that holds it, and for those next to them."""
+"""Shares of a word's weight for the passages next to the one that holds it, and for those next to them."""
 RARITY_POWER = 2
 COMMON_SHARE = 0.25
 """A word in a larger share of the passages distinguishes nothing, and takes long to look at."""
@@ -43,22 +43,22 @@ BYTES_A_WORD = 400
 BYTES_A_PASSAGE = 200
 
 Holding = tuple["array[int]", "array[int]"]
-"""Of a word: the numbers of the passages that hold it, ascending, and how often each does."""
+"""Places of a word: the numbers of the passages that hold it, ascending, and how often each does."""
 NONE: Holding = array("I"), array("H")
 Weights = Mapping[str, float]
-"""Of the words of a question."""
+"""Weights of a question's words."""
 Scores = Mapping[int, float]
-"""Of passages, by their number in the index; those that hold no word of the question are left out."""
+"""Scores of passages, by their number in the index; those that hold no word of the question are left out."""
 
 
 class Index:
-    """Of one history. Not to be used by two threads at a time."""
+    """Index of one history. Not to be used by two threads at a time."""
 
     def __init__(self, language: str) -> None:
         self._words = Words(language)
         self._passages: list[Passage] = []
         self._first_of: list[int] = []
-        """By message: the number of its first passage."""
+        """Number of each message's first passage."""
         self._length_before = array("q", [0])
         self._holding: dict[str, Holding] = {}
         self._entries = 0

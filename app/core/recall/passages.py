@@ -13,7 +13,7 @@ LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
-"""Where a passage may end, the best first."""
+"""Signs behind which a passage may end, the best first."""
 _LETTERS = re.compile(r"\w")
 
 
@@ -21,10 +21,10 @@ class Passage(Struct, frozen=True):
     message: int
     """Counted after the leading instructions."""
     source: int
-    """Which of the message's texts it is from, or of its calls' arguments, which are counted after the texts."""
+    """Number of the source among the message's texts, and then its calls' arguments."""
     start: int
     stop: int
-    """In characters of that source."""
+    """End of the passage, in characters of its source."""
 
 
 def passages_in(message: Message, index: int) -> Iterator[Passage]:
@@ -38,7 +38,7 @@ def passages_in(message: Message, index: int) -> Iterator[Passage]:
 
 
 def sources(message: Message) -> Sequence[str]:
-    """What passages are taken from."""
+    """Texts of a message that passages are taken from."""
     calls = (*message.calls, *message.settled)
     return (*message.texts, *(call.arguments for call in calls)) if calls else message.texts
 

@@ -9,6 +9,6 @@ class RecallPolicy(Struct, frozen=True):
     max_ratio: float = 0.05
     """Share of the limit that the quotations for one message may take."""
     max_tokens: int = 2_048
-    """And at most so many. Both follow the calibration in coarse steps."""
+    """Most tokens that are quoted. Ratio and bound follow the calibration in coarse steps."""
     history_tokens: int = 2_000_000
-    """Of a longer history nothing is recalled: to look through it would take too long."""
+    """Most tokens of a history that is recalled from: to look through a longer one would take too long."""

@@ -22,9 +22,9 @@ from app.core.recall.index import Index, Weights
 ASKING_FLOOR = 0.30
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
 STATING_FLOOR = 0.65
-"""The same for a message without a question mark."""
+"""Floor for a message without a question mark."""
 FULL_MATCH = 0.40
-"""From this share on all of the budget is used; below it a part."""
+"""Share from which on all of the budget is used; below it a part."""
 LITTLE = 2.0
 """Words of a message that together are as rare as two that nobody said before: with less it says little by itself, as
 "yes, that one" does, and the assistant's message before it is asked for, too."""
@@ -32,10 +32,10 @@ BEFORE_WEIGHT = 0.5
 ASKED_LAST = 100
 """Characters at the end of the assistant's message in which it asks what the reply answers."""
 UNKNOWN_WEIGHT = 0.25
-"""What a word that nobody said before counts: it cannot be matched, and says little of whether the others are."""
+"""Weight of a word that nobody said before: it cannot be matched, and says little of whether the others are."""
 MOST_WORDS = 64
 READ_CHARACTERS = 4_000
-"""Of a longer message its beginning and its end are read."""
+"""Most characters that are read of a message; of a longer one its beginning and its end."""
 MOST_FOUND = 200
 
 _ASKS = pattern(r"[?\uff1f\u061f\u037e]")
@@ -46,7 +46,7 @@ May = Callable[[int], bool]
 
 class Found(Struct, frozen=True):
     passages: Sequence[int]
-    """By their numbers, the best first."""
+    """Numbers of the passages, the best first."""
     match: float
     """How much of the question the best of them accounts for, from 0 to 1."""
 
@@ -55,8 +55,8 @@ NOTHING = Found((), 0.0)
 
 
 def found_for(question: int, history: History, index: Index, among: int, may: May) -> Found:
-    """What the first `among` passages hold of what the user's message at `question` is about. Results ask nothing,
-    also where a client writes them as the user's texts."""
+    """Passages among the first `among` that belong to what the user's message at `question` is about. Results ask
+    nothing, also where a client writes them as the user's texts."""
     text = _read("\n".join(before_results(without_blocks(history[question]))))
     if not text.strip():
         return NOTHING

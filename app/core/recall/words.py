@@ -18,7 +18,7 @@ LONGEST_WORD = 64
 LONGEST_NAME = 120
 """Characters. Of something longer, such as encoded bytes, the parts mean nothing."""
 TELLING_SHARE = 0.12
-"""Of a text in a language at least so many words are among its commonest."""
+"""Least share of a text's words that are among the commonest of its language."""
 LEAST_TELLING = 5
 
 _TOKEN = re.compile(r"\w+(?:[-./:@#+'\u2019]\w+|,\d+)*")

@@ -1,1 +1,1 @@
-"""What may be done to a view, one stage each, and the ladder that goes through them."""
+"""Stages: each does one thing to a view, and the ladder goes through them."""

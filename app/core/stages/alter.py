@@ -23,7 +23,7 @@ CUT_ARGUMENTS = "_shortened"
 """The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
 
 Change = Callable[[int, Message], Message | None]
-"""What is left of the message at that position, or None to leave it as it is."""
+"""Function that returns what is left of the message at that position, or None to leave it as it is."""
 
 
 def alter(
@@ -102,7 +102,7 @@ def results(conversation: Conversation, view: View) -> list[int]:
 
 
 def older_questions(conversation: Conversation, view: View) -> list[int]:
-    """Those of user messages but the last: what was asked, and what was pasted."""
+    """Positions of user messages but the last: what was asked, and what was pasted."""
     transcript = conversation.transcript
     asked = (index for index in _changeable(conversation, view) if transcript.messages[index].kind in _ASKED)
     return [index for index in asked if index != transcript.last_user]
@@ -153,7 +153,7 @@ def shortened_texts(original: Message, message: Message, longest: int, places: C
 
 
 def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
-    """Its calls with arguments of at most about so many characters, as JSON objects; cut out of the original, too."""
+    """The message with arguments of at most about so many characters, as JSON objects; cut out of the original, too."""
     calls = tuple(
         replace(now, arguments=json.dumps({CUT_ARGUMENTS: shorten(was.arguments, longest)}, ensure_ascii=False))
         if len(now.arguments) > longest

@@ -25,7 +25,7 @@ from app.core.view.view import Conversation, Pins, View
 
 class Case(Struct, frozen=True, eq=False, dict=True):
     conversation: Conversation
-    """With its pins: views over it never change."""
+    """Conversation with its pins: views over it never change."""
     policy: Policy
     budget: Budget
     cost: Cost
@@ -33,7 +33,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
     masking: Masking | None = None
 
     def with_pins(self, pins: Pins) -> Case:
-        """With these in place of its own: what is pinned is not masked."""
+        """A copy with these pins in place of its own: what is pinned is not masked."""
         if pins == self.conversation.pins:
             return self
         conversation = self.conversation.with_pins(pins)
@@ -42,13 +42,13 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         return replace(self, conversation=conversation, masking=masking)
 
     def with_chunks(self, found: Iterable[SummaryChunk]) -> Case:
-        """With these, too; itself where they are no news."""
+        """A copy that knows these chunks too; self if it already does."""
         known = {chunk.id: chunk for chunk in self.chunks}
         all_ = known | {chunk.id: chunk for chunk in found}
         return self if all_ == known else replace(self, chunks=tuple(all_.values()))
 
     def with_boundaries(self, found: Iterable[Boundary]) -> Case:
-        """With these, too; itself where they are no news."""
+        """A copy that knows these boundaries too; self if it already does."""
         if self.masking is None:
             return self
         boundaries = tuple(sorted({*self.masking.boundaries, *found}))
@@ -57,14 +57,14 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         return replace(self, masking=replace(self.masking, boundaries=boundaries))
 
     def without_memories(self) -> Case:
-        """As it was before any chunk or mask was found."""
+        """The case as it was before any chunk or mask was found."""
         if not self.chunks and not self.boundaries:
             return self
         return replace(self, chunks=(), masking=self.masking and replace(self.masking, boundaries=()))
 
     @property
     def boundaries(self) -> tuple[Boundary, ...]:
-        """Before which results are masked."""
+        """Boundaries before which results are masked."""
         return self.masking.boundaries if self.masking else ()
 
     @lazy
@@ -74,7 +74,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def widest_path(self) -> Path:
-        """What a compaction extends."""
+        """Path that a compaction extends."""
         return widest_path(self.paths)
 
     def widest_path_to(self, cut: int) -> Path:
@@ -110,7 +110,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
 
     @lazy
     def fitted_view(self) -> View:
-        """That with its large texts shortened, which may still be over the limit."""
+        """The widest view with its large texts shortened, which may still be over the limit."""
         return fit(self.conversation, self.widest_view, self.budget.limit, self.cost)
 
     @lazy
@@ -135,7 +135,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
 
 
 def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins) -> Case:
-    """What a request begins with, before anything is looked up."""
+    """Case that a request begins with, before anything is looked up."""
     blocks = Blocks(conversation.transcript, policy.marks, blocks_room(budget), cost)
     pinned = conversation.with_blocks(blocks).with_pins(pins)
     masks = _masks(pinned, policy, cost)

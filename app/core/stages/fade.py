@@ -7,7 +7,7 @@ from app.core.tokens.estimate import Cost
 from app.core.view.view import Conversation, View
 
 BANDS = ((0.99, 0.05), (0.90, 0.2), (0.85, 0.5), (0.80, 1.0))
-"""From this pressure on, this share of the room counts: light, clear, heavy, near placeholders."""
+"""Pairs of a pressure and the share of the room that counts from it on: light, clear, heavy, near placeholders."""
 LEAST_ROOM = 1_024
 FADE_AT = BANDS[-1][0]
 

@@ -66,7 +66,7 @@ def _truncated(conversation: Conversation, view: View, longest: int, cost: Cost)
 
 
 def room_of(conversation: Conversation, view: View, at_most: int) -> int:
-    """What the limit leaves for messages that no summary stands for."""
+    """Tokens that the limit leaves for messages that no summary stands for."""
     summaries = sum(part.chunk.tokens for part in view.parts if isinstance(part, Summary))
     return max(0, at_most - conversation.instruction_tokens - summaries)
 

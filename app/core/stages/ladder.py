@@ -37,19 +37,19 @@ something was shortened or left out."""
 
 
 class Decision(Struct, frozen=True, dict=True):
-    """What will be sent, and what was done."""
+    """Decision about a request: what will be sent, and what was done."""
 
     view: View | None
-    """None: the client's own bytes."""
+    """View that is sent; None for the client's own bytes."""
     actions: tuple[str, ...] = ()
     why: Reasons = ()
     """Why something could not be done."""
     failed: bool = False
     """A compaction that was announced to the client brought no summary."""
     steps: tuple[Step, ...] = ()
-    """What was tried before, the last one being what is sent. Empty where nothing else was looked at."""
+    """Steps that were tried before, the last one being what is sent. Empty where nothing else was looked at."""
     budget: Budget | None = None
-    """By which it was decided, where that is not the request's own."""
+    """Budget by which it was decided, where that is not the request's own."""
 
     @lazy
     def status(self) -> Status:
@@ -59,12 +59,12 @@ class Decision(Struct, frozen=True, dict=True):
 
     @lazy
     def reason(self) -> str | None:
-        """What `why` says, as it is reported."""
+        """Text of `why`, as it is reported."""
         return joined(self.why) if self.why else None
 
 
 UNTOUCHED = Decision(None)
-"""Nothing was due."""
+"""Decision where nothing was due."""
 
 
 def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
@@ -88,7 +88,7 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
 
 
 def _given_way(budget: Budget, sent: Conversation | View) -> Reasons:
-    """That what is sent leaves less of the window than the request reserves, where it does."""
+    """A reason, where what is sent leaves less of the window than the request reserves."""
     if budget.line.reported(sent.tokens) <= budget.window - budget.given_way:
         return ()
     detail = (
@@ -153,8 +153,8 @@ def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
 
 
 def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
-    """What is sent in place of a view that its provider refused for its shape: after summaries the same stages without
-    any, and without masks; after those the client's own bytes, where the window holds them.
+    """Decision in place of a view that its provider refused for its shape: after summaries the same stages without any,
+    and without masks; after those the client's own bytes, where the window holds them.
 
     None where there is nothing below, or the history itself is no better: then the refusal is the answer.
     """
@@ -169,7 +169,7 @@ def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
 
 
 def _left_out(case: Case, view: View) -> Reasons:
-    """What the client said for good that is too long to be said again."""
+    """Reasons for what the client said for good that is too long to be said again."""
     conversation, reported = case.conversation, case.budget.line.reported
     parts = (
         f"{' '.join(block.mark.begins.split())} ({reported(case.cost(own_message(block.text)))} tokens)"
@@ -180,7 +180,7 @@ def _left_out(case: Case, view: View) -> Reasons:
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:
-    """What became of a view: it is what is sent where nothing is wrong with it."""
+    """Step of a view: it is what is sent where nothing is wrong with it."""
     return Step(name, "refused" if wrong else "sent", view.tokens, len(view.chunks), tuple(map(Reason, wrong)))
 
 
@@ -222,7 +222,7 @@ def _made_to_fit(case: Case, view: View) -> Iterator[tuple[StepName, View]]:
 
 
 def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tuple[StepName, View]]:
-    """Each stage tried before the next."""
+    """Views that each stage leaves, in their order."""
     policy, budget, cost = case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
     if policy.fit:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from app.core.limits.budget import Budget
 from app.core.stages.case import Case
 from app.core.view.mask import Boundary, Masking, MaskPolicy
@@ -22,6 +24,26 @@ def due_mask(case: Case) -> Boundary | None:
     if settings.pressure is None and (not case.policy.summarises or case.least_view is not None):
         return None
     return plan_mask(case.conversation, case.widest_path, case.budget, case.masking, settings)
+
+
+def without_summary(case: Case, at_most: int, *, shortens: bool) -> Case | None:
+    """The case by which the request goes on while the summary that is due for it is made, in a view of at most so many
+    tokens, or None where it has to wait.
+
+    As it is, where it fits well. Else tool results that the assistant has answered are masked, by a boundary that
+    stays: the requests that follow begin alike until the summary is used. Where that is not enough, single large texts
+    are cut as well (`fit`), for this request only. Nothing is left out: a request that would need that waits.
+
+    `shortens`: whether anything may be done to the view there is.
+    """
+    if case.widest_view.tokens <= at_most:
+        return case
+    if not shortens:
+        return None
+    boundary = mask_for_now(case)
+    masked = case.with_boundaries([boundary]) if boundary else case
+    closer = replace(masked, budget=replace(case.budget, limit=at_most))
+    return closer if closer.can_do_without_summary else None
 
 
 def mask_for_now(case: Case) -> Boundary | None:
@@ -69,7 +91,7 @@ def plan_mask(
 
 
 def _moves(conversation: Conversation, base: Path, masking: Masking) -> tuple[Sequence[int], Callable[[int], int]]:
-    """Where the boundary may move to, and how many tokens the view has with a boundary."""
+    """Positions that the boundary may move to, and how many tokens the view has with a boundary."""
     cuts = conversation.transcript.cuts
     held = max(masking.usable(base.covered), default=base.covered)
     view = unmasked_tokens(conversation, base)

@@ -41,7 +41,9 @@ class Policy(Struct, frozen=True):
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
     marks: tuple[Mark, ...] = ()
-    """By which instructions of the client are known, beside those that everybody's are."""
+    """Marks of the client's instructions, beside those that everybody's have."""
+    failed_results: int = 0
+    """Latest failed tool calls that are appended to a summary as they are."""
     alternates: bool = False
     """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
 
@@ -54,7 +56,8 @@ class Policy(Struct, frozen=True):
         return self._is_quiet(conversation, budget) and conversation.is_within(self.quiet_tokens(budget))
 
     def surely_leaves_alone(self, conversation: Conversation, budget: Budget, quiet_tokens: int) -> bool:
-        """The same as far as it is known before anything is counted. `quiet_tokens`: those of this budget."""
+        """Whether it leaves a conversation alone, as far as that is known before anything is counted. `quiet_tokens`:
+        those of this budget."""
         bound = conversation.bound
         return bound is not None and bound <= quiet_tokens and self._is_quiet(conversation, budget)
 

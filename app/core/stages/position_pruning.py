@@ -58,7 +58,7 @@ def _first_user(conversation: Conversation) -> int:
 
 
 def _protected_from(messages: tuple[Message, ...], keep: int) -> int:
-    """Where the last so many assistant turns begin: runs of the assistant's messages and their results."""
+    """Start of the last so many assistant turns: runs of the assistant's messages and their results."""
     runs, position = 0, len(messages)
     while position and runs < keep:
         position -= 1

@@ -23,12 +23,12 @@ MOST_NAMES = 8
 
 
 class SlidingWindow(Struct, frozen=True):
-    """What a sliding window keeps: the latest turns, or as many of the latest units as fit."""
+    """Window that slides: the latest turns, or as many of the latest units as fit."""
 
     turns: int | None = None
     """Whole turns before the current one."""
     tokens: int | None = None
-    """In the provider's tokens, instructions included."""
+    """Tokens as the provider counts them, instructions included."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ def prune(
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
-    """What is left of the history's units, oldest first; the last one is not to be dropped.
+    """Units of the history that are left, oldest first; the last one is not to be dropped.
 
     Only what directly follows a call belongs to it: a result that comes later is taken out by the repair anyway, and
     one unit over half of the history could not be dropped at all.
@@ -100,7 +100,7 @@ def _most_said_again(conversation: Conversation, view: View, units: Sequence[_Un
 
 
 def _gone(units: list[_Unit], fixed: int, at_most: int, target: int) -> int:
-    """Before which unit the droppable ones go, if each unit in turn was the end of a request."""
+    """Number of the first unit that must be kept, if each unit in turn was the end of a request."""
     gone, tokens = 0, fixed
     for number, unit in enumerate(units):
         tokens += unit.tokens
@@ -140,7 +140,7 @@ def _without(conversation: Conversation, view: View, dropped: list[_Unit], cost:
 
 
 def _stub(conversation: Conversation, out: Iterable[int], cost: Cost) -> Note:
-    """What stands where messages are left out: how many, whose, and which tools were used. Never a summary."""
+    """Note in place of messages that are left out: how many, whose, and which tools were used. Never a summary."""
     messages = [conversation.transcript.messages[index] for index in sorted(out)]
     roles = Counter("other" if message.kind is Kind.OTHER else message.role for message in messages)
     calls = (call for message in messages for call in (*message.calls, *message.settled))

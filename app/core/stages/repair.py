@@ -72,7 +72,7 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
 
 
 def _pairs_apart(conversation: Conversation, items: Sequence[Standing]) -> tuple[set[int], set[int]]:
-    """Of calls that may be answered anywhere, one in a message: those that are, with their results; and those that are
+    """Calls that may be answered anywhere, one in a message: those that are, with their results; and those that are
     not, with what is bound to them."""
     messages = conversation.transcript.messages
     unanswered: dict[str, int] = {}

@@ -23,7 +23,8 @@ CHARACTERS_PER_TOKEN = 4
 
 
 class SessionPruning(Struct, frozen=True):
-    """OpenClaw's settings, with its defaults. Sizes in characters, ratios of the window."""
+    """OpenClaw's settings, with its defaults, of which Steno's turn the mode and the tools. Sizes in characters, ratios
+    of the window."""
 
     mode: Literal["adaptive", "aggressive"] = "adaptive"
     keep_last_assistants: int = 3
@@ -31,7 +32,6 @@ class SessionPruning(Struct, frozen=True):
     soft_trim_max_chars: int = 4_000
     soft_trim_head_chars: int = 1_500
     soft_trim_tail_chars: int = 1_500
-    hard_clear: bool = True
     hard_clear_ratio: float = 0.5
     hard_clear_placeholder: str = "[Old tool result content cleared]"
     min_prunable_tool_chars: int = 50_000
@@ -66,7 +66,7 @@ def prune_session(conversation: Conversation, view: View, settings: SessionPruni
 def _too_many(sizes: Mapping[int, int], total: int, settings: SessionPruning, window: int) -> set[int]:
     """The oldest results of these sizes, as many as have to go; what is shorter than what would stand for it stays."""
     found: set[int] = set()
-    if not settings.hard_clear or sum(sizes.values()) < settings.min_prunable_tool_chars:
+    if sum(sizes.values()) < settings.min_prunable_tool_chars:
         return found
     for index, size in sizes.items():
         gain = size - len(settings.hard_clear_placeholder)
@@ -81,7 +81,7 @@ def _size(message: Message) -> int:
 
 
 def _characters(conversation: Conversation, view: View) -> int:
-    """Of all that is sent, but for the copies of pinned messages."""
+    """Characters of all that is sent, but for the copies of pinned messages."""
     total = sum(map(_size, conversation.instructions))
     for index, part in standing(view):
         match part:

@@ -12,7 +12,7 @@ from app.core.summary.flow import Compaction
 def steps_to(
     start: Case | None, end: Case, attempts: Sequence[Compaction], *, mask_put_off: bool = False
 ) -> Iterator[Step]:
-    """From what was known at first, None where the store did not say, to what was known in the end."""
+    """Step from what was known at first, None where the store did not say, to what was known in the end."""
     if start is not None:
         yield _stored(start)
         if set(end.boundaries) - set(start.boundaries):

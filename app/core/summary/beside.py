@@ -1,4 +1,4 @@
-"""Beside a summary's text: exact values and standing rules, which no model writes and no fold forgets for want of care.
+"""Exact values and standing rules beside a summary's text, which no model writes and no fold forgets for want of care.
 
 A fold knows only the lists of its chunks, so a list is in order of worth: values by use, rules by age.
 """
@@ -35,7 +35,7 @@ def merged_rules(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def fitting(lines: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
-    """Those that take at most `room` tokens together with a line end each, the first ones first.
+    """Lines that take at most `room` tokens together with a line end each, the first ones first.
 
     One that does not fit is left out, and smaller ones after it may.
     """
@@ -51,7 +51,7 @@ def fitting(lines: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
 
 
 def fitting_values(values: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
-    """Likewise, but what is a part of another one does not stand alone."""
+    """Values that take at most `room` tokens, likewise; what is a part of another one does not stand alone."""
     kept: dict[str, int] = {}
     for value in values:
         if any(_holds(longer, value) for longer in kept):

@@ -16,15 +16,16 @@ class SummaryBrief(Struct, frozen=True):
     model: str
     prompt: str
     input_tokens: int
-    """One call reads a transcript of at most this."""
+    """Most tokens of a transcript that one call reads."""
     part_tokens: int
-    """What exceeds one call is read in parts of at most this."""
+    """Most tokens of a part: what exceeds one call is read in parts."""
     source_tokens: int | None = None
-    """One summary stands for at most this, one of everything aside: a larger range becomes several. None: no bound."""
+    """Most tokens that one summary stands for, one of everything aside: a larger range becomes several. None: no
+    bound."""
     update_prompt: str = ""
-    """Where there is a summary to go on from; the same prompt if empty."""
+    """Prompt where there is a summary to go on from; the same prompt if empty."""
     focus: str = ""
-    """What this conversation's summaries are to look after, in the client's words."""
+    """Subject that this conversation's summaries are to look after, in the client's words."""
     ratio: float = 1.0
     """The summariser's own tokens for each one we estimate: its answers are capped in those."""
     strategy: Strategy = "additive"
@@ -37,7 +38,7 @@ class SummaryBrief(Struct, frozen=True):
     rules_share: float = 0.01
     """Standing rules take at most this share of the window."""
     rule_patterns: Patterns | None = ()
-    """What else makes a sentence a standing rule, beside what everybody says. None: none are looked for."""
+    """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are looked for."""
     inherited_rules: tuple[str, ...] = ()
     """Newest first, what a compaction quotes that the history begins with: its messages are gone."""
     failed_results: int = 0

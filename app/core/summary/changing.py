@@ -37,7 +37,7 @@ class Succession(Struct, frozen=True):
     length: int
     """Messages of the second one."""
     lasted: int
-    """By how many messages the history grew before the first one was gone."""
+    """Number of messages by which the history grew before the first one was gone."""
 
     def is_refuted(self, length: int, seen: Collection[int]) -> bool:
         """Whether this history, of `length` messages, is none of theirs, or does not change as often any more.
@@ -51,7 +51,7 @@ class Succession(Struct, frozen=True):
 def successions(
     conversation: Conversation, recent: Iterable[FirstChunk], conversation_id: str, *, named: bool
 ) -> list[Succession]:
-    """What speaks for a history that keeps changing, among the chunks made recently.
+    """Evidence for a history that keeps changing, among the chunks made recently.
 
     `named`: the client said which conversation it is. Otherwise a changed history is a new conversation for us, and
     what comes from a single other one is its own growth.

@@ -52,7 +52,7 @@ def compact(
 
 
 def _as_far_as(made: Sequence[SummaryChunk], failure: Failure) -> Compaction:
-    """What a failure left of a compaction."""
+    """Compaction as far as it came before a failure."""
     return Compaction(tuple(made), failure.outcome, failure.why)
 
 
@@ -113,7 +113,7 @@ def _summarised(maker: ChunkMaker, span: Span, halvings: int = 0, refused: Reaso
 
 
 def _go_on(maker: ChunkMaker, plan: Plan) -> Flow:
-    """Each chunk stands for everything before its end, and is made from the one before it and what follows that.
+    """Make chunks that each stand for everything before their end, from the one before and what follows that.
 
     Only the last one is kept: shorter ones would be used until they do not fit, and the tail not be the one planned.
     """
@@ -160,7 +160,7 @@ def _fold(maker: ChunkMaker, chunks: Sequence[SummaryChunk]) -> Flow:
 
 
 def _folded(maker: ChunkMaker, chunks: Sequence[SummaryChunk], continued: bool) -> Flow:
-    """One chunk that stands for several; a single one stays as it is."""
+    """Fold several chunks into one that stands for them; a single one stays as it is."""
     if len(chunks) < FOLD_MINIMUM:
         return Compaction(tuple(chunks))
     result = yield from maker.fold(chunks, continued)

@@ -23,7 +23,7 @@ AIMED_SHARE = 0.5
 
 
 def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief) -> int | None:
-    """Where the verbatim tail begins: as early as its share allows, later until the view meets the target.
+    """Start of the verbatim tail: as early as its share allows, later until the view meets the target.
 
     First between turns, then inside the last one, between units, its user message kept; None if nothing is left to
     summarise before the last unit.
@@ -52,7 +52,8 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
 
 
 def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) -> list[int]:
-    """Where the tail may begin, the largest first: at `always`, or earlier while it has at most `fill` tokens.
+    """Places where the tail may begin, the largest tail first: at `always`, or earlier while it has at most `fill`
+    tokens.
 
     A turn that leaves most of the fill unused because it is too long for it is cut between its units: what an agent has
     just done is what it goes on from.

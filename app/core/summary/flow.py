@@ -53,7 +53,7 @@ class Together(Struct, frozen=True):
 
 
 class Outcome(Enum):
-    """What an attempt at a compaction came to."""
+    """Result of an attempt at a compaction."""
 
     MADE = auto()
     """All that was planned."""
@@ -64,11 +64,11 @@ class Outcome(Enum):
     """The conversation is gone."""
     STORE_AWAY = auto()
     TAKES_TOO_LONG = auto()
-    """It is still being made; the request goes on without."""
+    """The summary is still being made; the request goes on without."""
     AWAITED = auto()
-    """Somebody else's ended: its result is worth looking for."""
+    """Another request's compaction ended: its result is worth looking for."""
     IN_BACKGROUND = auto()
-    """It is made after the request's answer, or being made already; the request goes on without."""
+    """The summary is made after the request's answer, or being made already; the request goes on without."""
     NOTHING_TO_SUMMARISE = auto()
     NOT_BEGUN = auto()
 
@@ -81,7 +81,7 @@ _CODES: Mapping[Outcome, Code] = {
     Outcome.IN_BACKGROUND: Code.SUMMARY_IN_BACKGROUND,
     Outcome.NOTHING_TO_SUMMARISE: Code.NOTHING_TO_SUMMARISE,
 }
-"""What is said of an outcome that needs no more words."""
+"""Reason for each outcome that needs no more words."""
 
 
 class Failure(Struct, frozen=True):
@@ -94,12 +94,12 @@ class Failure(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """What came of an attempt: the chunks that were made, oldest first, and whether that is all of them."""
+    """Compaction that was tried: the chunks that were made, oldest first, and whether that is all of them."""
 
     made: tuple[SummaryChunk, ...]
     outcome: Outcome = Outcome.MADE
     why: Reasons = ()
-    """Of what failed, or was not begun."""
+    """Reasons for what failed, or was not begun."""
 
     @property
     def is_whole(self) -> bool:
@@ -107,7 +107,7 @@ class Compaction(Struct, frozen=True):
 
     @property
     def reasons(self) -> Reasons:
-        """What is said of it."""
+        """Reasons that are told of the compaction."""
         if self.why or self.outcome not in _CODES:
             return self.why
         return because(_CODES[self.outcome])
@@ -135,7 +135,7 @@ async def drive_async(
     perform: Callable[[Effect], Awaitable[Reply]],
     beside: Callable[[Callable[[], Effect | Compaction]], Awaitable[Effect | Compaction]],
 ) -> Compaction:
-    """Likewise for effects that take time. `beside` takes the flow's own steps: for a long history they take some."""
+    """Drive a flow whose effects take time. `beside` takes the flow's own steps: for a long history they take some."""
     reply: Reply = None
     while not isinstance(asked := await beside(partial(_step, flow, reply)), Compaction):
         reply = await perform(asked)
@@ -143,7 +143,7 @@ async def drive_async(
 
 
 def _step(flow: Flow, reply: Reply) -> Effect | Compaction:
-    """What a flow asks for next, or what came of it."""
+    """Effect that a flow asks for next, or the compaction that it ends with."""
     try:
         return flow.send(reply)
     except StopIteration as end:

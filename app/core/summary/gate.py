@@ -13,10 +13,10 @@ from app.core.tokens.usage import UNBILLED, Bill, Tokens
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
-"""Over this share of what it replaces, a summary saves too little to lose the original for."""
+"""Share of what it replaces over which a summary saves too little to lose the original for."""
 
 MISCOUNT = 1.25
-"""Where the provider cut an answer off at so many tokens, we may count more: another tokenizer."""
+"""Factor by which we may count more where the provider cut an answer off at so many tokens: another tokenizer."""
 
 LONGEST_REFUSAL = 100
 """A refusal is short; a longer text that begins like one quotes somebody who was sorry."""
@@ -37,29 +37,29 @@ class Ending(Enum):
     """How an answer ended."""
 
     FINISHED = auto()
-    """By itself."""
+    """The model ended it by itself."""
     CUT_OFF = auto()
-    """There was no room for more."""
+    """Room ran out before the end."""
     REFUSED = auto()
     CALLED = auto()
-    """It calls a tool, in place of text or beside it."""
+    """The model calls a tool, in place of text or beside it."""
     OTHER = auto()
 
 
 class SummaryAnswer(Struct, frozen=True):
-    """What the summariser answered."""
+    """Answer of the summariser."""
 
     text: str
     ending: Ending = Ending.FINISHED
     word: str = ""
     """The reason to end, for people: as the provider calls it, or as its like is usually called."""
     usage: Tokens = field(default_factory=Tokens)
-    """What the call took."""
+    """Tokens that the call took."""
     bill: Bill = UNBILLED
     model: str = ""
     """The model that answered, which may be the one asked last."""
     upstream: str = ""
-    """What the settings call the upstream that answered."""
+    """Name of the upstream that answered, as the settings call it."""
     format: str = ""
     """The name of the wire format in which it did."""
 

@@ -35,7 +35,7 @@ LEAST_ASKED = 1_000
 
 
 class _Source(Struct, frozen=True):
-    """What a chunk is made from."""
+    """Material that a chunk is made from."""
 
     quoted: str
     replaces: int
@@ -43,7 +43,7 @@ class _Source(Struct, frozen=True):
     shown: View | None = None
     """The conversation itself, where that is what the summariser is to read."""
     beside: tuple[str, ...] = ()
-    """What the conversation does not show and the quoted text does."""
+    """Lines that the conversation does not show and the quoted text does."""
 
 
 class ChunkMaker(Struct, frozen=True):
@@ -54,7 +54,7 @@ class ChunkMaker(Struct, frozen=True):
     settings: SummaryBrief
     count: Count
     rules: NewRules
-    """What the messages of the plan's spans set: there is one room for all of them."""
+    """Rules that the messages of the plan's spans set: there is one room for all of them."""
 
     def summarise(
         self, span: Span, refused: Reasons = (), *, once: bool = False
@@ -157,7 +157,7 @@ class ChunkMaker(Struct, frozen=True):
     def _with_beside(
         self, chunk: SummaryChunk, replaces: int, chunks: Sequence[SummaryChunk], span: Span | None = None
     ) -> SummaryChunk:
-        """With the values and the rules of the chunks and the messages that it is made from."""
+        """A chunk with the values and the rules of the chunks and the messages that it is made from."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
         room = int(self.settings.values_share * self._cap(replaces))
         new = values_in(messages) if room else []
@@ -174,7 +174,7 @@ class ChunkMaker(Struct, frozen=True):
         return replace(chunk, values=values, rules=kept, rules_left_out=left_out)
 
     def _cap(self, replaces: int) -> int:
-        """What a chunk may have for so many tokens."""
+        """Most tokens of a chunk that stands for so many."""
         return min(self.budget.summary, int(AIMED_SHARE * replaces))
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
@@ -248,7 +248,7 @@ class ChunkMaker(Struct, frozen=True):
         )
 
     def _without_failed_results(self, chunk: SummaryChunk) -> SummaryChunk:
-        """As the summariser wrote it: what it reads it copies, and then the list would be there twice."""
+        """The chunk as the summariser wrote it: what it reads it copies, and then the list would be there twice."""
         if not self._failed_results(chunk):
             return chunk
         # By its heading: earlier releases kept the line ends of the results.
@@ -275,7 +275,7 @@ class ChunkMaker(Struct, frozen=True):
 def rules_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, settings: SummaryBrief, count: Count
 ) -> NewRules:
-    """What the plan's messages set and its base does not hold yet, as far as there is room for it."""
+    """Rules that the plan's messages set and its base does not hold yet, as far as there is room for them."""
     if settings.rule_patterns is None or not plan.spans:
         return NewRules()
     start, stop = plan.spans[0].start, plan.spans[-1].stop

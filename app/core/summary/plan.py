@@ -31,9 +31,9 @@ class Plan(Struct, frozen=True):
     base: Path
     spans: tuple[Span, ...]
     range: ChunkRange
-    """What it will cover: the key of its lease."""
+    """Range that it will cover: the key of its lease."""
     asked: bool = False
-    """Somebody asked for it: it is made whatever it frees."""
+    """Requested by a client; it is made whatever it frees."""
 
     @property
     def messages(self) -> int:
@@ -65,13 +65,13 @@ def plan_compaction(
 
 
 def last_cut(conversation: Conversation) -> int:
-    """Where the last unit begins, which no summary stands for."""
+    """Start of the last unit, which no summary stands for."""
     return conversation.transcript.cuts[-1] if conversation.transcript.cuts else 0
 
 
 def cut_at(conversation: Conversation, chunks: Iterable[SummaryChunk], position: int) -> int:
-    """Where a compaction can end that was asked for up to a position: there, or at the nearest cut before it; 0 for
-    nowhere. Not between summaries that are used together."""
+    """Position at which a compaction can end that was asked for up to a position: there, or at the nearest cut before
+    it; 0 for nowhere. Not between summaries that are used together."""
     positions = conversation.chain.positions
     inside = {positions.get(chunk.through_digest) for chunk in chunks if chunk.continued}
     return max((cut for cut in conversation.transcript.cuts if cut <= position and cut not in inside), default=0)

@@ -159,7 +159,7 @@ def chunk_text(chunk: SummaryChunk) -> str:
 
 
 def chunk_beside(chunk: SummaryChunk) -> str:
-    """What stands in a payload after a summary's own text; empty where there is nothing of it."""
+    """Text of a payload after a summary's own; empty where there is nothing of it."""
     fence, older = fence_of(chunk.through_digest), chunk.rules_left_out
     parts = []
     if chunk.values:
@@ -178,7 +178,7 @@ def notes_so_far(chunk: SummaryChunk) -> str:
 
 
 def focus_note(focus: str) -> str:
-    """What the client wants looked after: one line of the rules, wherever its own lines end."""
+    """Line of the rules with what the client wants looked after, wherever its own lines end."""
     return FOCUS_NOTE + one_line(focus)
 
 
@@ -197,7 +197,8 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
 
 
 def _tells_of_error(text: str) -> bool:
-    """Not every format has a mark for it: an error shows in how the result begins, or in a member of its JSON."""
+    """Whether a result tells of an error. Not every format has a mark for it: it shows in how the result begins, or in
+    a member of its JSON."""
     if ERROR_OPENER.match(text):
         return True
     try:

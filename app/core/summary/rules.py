@@ -8,7 +8,7 @@ kept, in their order, and whoever reads them sees which is newer. Nothing is mad
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from msgspec import Struct
@@ -16,15 +16,19 @@ from msgspec import Struct
 from app.core.history.messages import Message
 from app.core.history.own_words import own_words
 from app.core.summary.beside import fitting
-from app.core.summary.rule_patterns import EASTERN, WESTERN, Language
 from app.core.summary.sentences import Sentence, sentences_in
 from app.core.tokens.estimate import Count
+from app.core.wordings import read_wordings
 
 Patterns = Sequence[re.Pattern[str]]
 
 MOST_RULES = 1_000
-"""Of one range: whoever writes more has not typed them."""
+"""Most rules of one range: whoever writes more has not typed them."""
 
+_WESTERN = ("english", "german", "french", "spanish", "portuguese", "italian")
+_EASTERN = ("chinese", "japanese")
+_PATTERNS = ("opens", "begins", "holds", "tale", "asks", "heads")
+_NEVER = "(?!)"
 _EASTERN_SIGN = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 
 
@@ -32,15 +36,15 @@ class Rule(Struct, frozen=True):
     text: str
     """Letter by letter."""
     index: int
-    """Of its message."""
+    """Position of its message."""
 
 
 class NewRules(Struct, frozen=True):
-    """What the messages of one compaction set, newest first."""
+    """Rules that the messages of one compaction set, newest first."""
 
     kept: tuple[Rule, ...] = ()
     left_out: tuple[Rule, ...] = ()
-    """There is no room for these."""
+    """Rules that there is no room for."""
 
     def between(self, start: int, stop: int) -> tuple[list[str], int]:
         """The rules of a part of these messages, and how many of it are left out."""
@@ -48,18 +52,30 @@ class NewRules(Struct, frozen=True):
         return kept, sum(start <= rule.index < stop for rule in self.left_out)
 
 
-class _Forms:
-    """A language's patterns, ready to be matched."""
+class _Language:
+    """Patterns of one language, as `languages/<name>.toml` lists them.
 
-    def __init__(self, language: Language) -> None:
-        self._opens = re.compile(language.opens, re.IGNORECASE)
-        self._begins = re.compile(language.begins, re.IGNORECASE)
-        self._holds = re.compile(language.holds, re.IGNORECASE)
-        self._tale = re.compile(language.tale, re.IGNORECASE)
-        self._asks = re.compile(language.asks, re.IGNORECASE)
-        self._heads = re.compile(language.heads, re.IGNORECASE)
+    Most sentences with "always" or "never" are no rules: somebody speaks of himself or of others. So a rule is what
+    begins like an order, or is said to "you"; and what begins with another subject is a tale. Every pattern is matched
+    against single sentences of bounded length, without regard to case. A form that the file leaves out never matches.
+    """
 
-    def are_met_by(self, sentence: Sentence) -> bool:
+    def __init__(self, name: str) -> None:
+        patterns = _patterns(name)
+        self._opens = patterns["opens"]
+        """Thanks, a greeting or a name that may stand before a rule; it may match nothing."""
+        self._begins = patterns["begins"]
+        """How a rule begins, after an optional `opens`."""
+        self._holds = patterns["holds"]
+        """Words that make a sentence a rule wherever they stand, unless the sentence begins as a tale."""
+        self._tale = patterns["tale"]
+        """How a sentence begins whose subject is somebody else than who is addressed."""
+        self._asks = patterns["asks"]
+        """How a question that sets a rule begins."""
+        self._heads = patterns["heads"]
+        """How a heading begins under which rules are listed."""
+
+    def sets_rule(self, sentence: Sentence) -> bool:
         read = sentence.read
         opening = self._opens.match(read)
         places = {0, opening.end() if opening else 0}
@@ -75,9 +91,22 @@ class _Forms:
 
 
 @cache
-def _forms(languages: Sequence[Language]) -> Sequence[_Forms]:
-    """Made when they are needed first: it takes a tenth of a second."""
-    return tuple(map(_Forms, languages))
+def _language(name: str) -> _Language:
+    """Made when it is needed first: all of them take a tenth of a second."""
+    return _Language(name)
+
+
+def _patterns(language: str) -> Mapping[str, re.Pattern[str]]:
+    """The patterns of a language's file; a list is of alternatives.
+
+    `greetings` stands for `opens`: words of which up to four may come before a rule, or a name of one or two words.
+    """
+    read = read_wordings(__package__, f"languages/{language}.toml")["patterns"]
+    written = {name: said if isinstance(said, str) else "|".join(said) for name, said in read.items()}
+    if "greetings" in written:
+        opening = r"(?:(?:{greetings})(?:\s?[,.:;!–—-]+\s*|\s+)){1,4}|[^\W\d_]{2,15}(?: [^\W\d_]{2,15})?,\s+|"  # noqa: RUF001
+        written["opens"] = opening.replace("{greetings}", written["greetings"])
+    return {name: re.compile(written.get(name, _NEVER), re.IGNORECASE) for name in _PATTERNS}
 
 
 def rules_in(
@@ -97,7 +126,7 @@ def rules_in(
 
 
 def new_rules(found: Iterable[Rule], held: Collection[str], room: int, count: Count) -> NewRules:
-    """Those of the rules that are new beside `held`, as many as take at most `room` tokens, the newest first."""
+    """Rules that are new beside `held`, as many as take at most `room` tokens, the newest first."""
     new = [rule for rule in found if rule.text not in held]
     texts = fitting((rule.text for rule in new), room, count)
     return NewRules(
@@ -114,7 +143,7 @@ def _rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
 
 
 def _is_rule(sentence: Sentence, further: Patterns) -> bool:
-    languages = EASTERN if _EASTERN_SIGN.search(sentence.read) else WESTERN
-    return any(forms.are_met_by(sentence) for forms in _forms(languages)) or any(
+    languages = _EASTERN if _EASTERN_SIGN.search(sentence.read) else _WESTERN
+    return any(_language(name).sets_rule(sentence) for name in languages) or any(
         pattern.search(sentence.read) for pattern in further
     )

@@ -13,7 +13,7 @@ LONGEST_SENTENCE = 500
 """Characters. What is longer is no rule in a sentence, but a document."""
 
 _HIDDEN = "\ue000"
-"""In place of each character of a quotation, so that nothing in it is found and all places stay the same."""
+"""Sign in place of each character of a quotation, so that nothing in it is found and all places stay the same."""
 _QUOTATION = re.compile(
     r'(?<!\w)"(?=\S)[^"]*(?<=\S)"(?!\w)|“[^“”]*”|„[^„“”]*[“”]|«[^«»]*»|「[^「」]*」|『[^『』]*』|《[^《》]*》|`[^`\n]*`'
 )
@@ -33,14 +33,14 @@ _SAME_SIGN = {ord("’"): "'", ord("ʼ"): "'", ord("\u00a0"): " ", ord("\u202f")
 
 
 class Sentence(Struct, frozen=True):
-    """One, or a heading with the list under it."""
+    """A sentence, or a heading with the list under it."""
 
     text: str
     """Letter by letter."""
     read: str
-    """The same without what is quoted in it, for patterns; it begins with a word."""
+    """Text without what is quoted in it, for patterns; it begins with a word."""
     items: tuple[Sentence, ...] = ()
-    """Of a list, one by one."""
+    """Items of a list, one by one."""
 
     @property
     def is_question(self) -> bool:

@@ -13,7 +13,7 @@ from app.core.summary.brief import SummaryBrief
 from app.core.view.chunks import SummaryChunk
 
 QUOTE_TOKENS = 6
-"""What quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
+"""Tokens that quoting a message in a transcript costs beyond what the message costs in a prompt: its heading."""
 
 SMALLEST_PART = 100
 """Fewer tokens leave no room between the shortest summary and one that is clearly smaller than what it replaces."""
@@ -62,7 +62,7 @@ def _largest_part(transcript: Transcript, span: Span, summary: SummaryBrief) -> 
 
 
 def _nearest(transcript: Transcript, start: int, cuts: Sequence[int], size: float, at_most: int) -> int | None:
-    """Of the cuts, ascending, the one that makes a part of about that size, and none larger than `at_most`."""
+    """Cut that makes a part of about that size, and none larger than `at_most`. The cuts ascend."""
 
     def quoted(cut: int) -> int:
         return quoted_tokens(transcript, start, cut)
@@ -89,7 +89,8 @@ def _with_neighbours(transcript: Transcript, parts: Sequence[Span], summary: Sum
 
 
 def replaced_tokens(transcript: Transcript, span: Span, end: int) -> int:
-    """What a summary of the range stands for, in a compaction up to `end`: its messages but those that are carried."""
+    """Tokens that a summary of the range stands for, in a compaction up to `end`: its messages but those that are
+    carried."""
     return transcript.tokens(span.start, span.stop) - transcript.carried_tokens(span.start, span.stop, end)
 
 

@@ -21,8 +21,8 @@ EDITED = "edited"
 
 
 def addressed(chunk: SummaryChunk) -> SummaryChunk:
-    """With its id, the content address: of all that makes its bytes in a payload. What stands beside a text counts
-    where there is anything, so that the summaries of earlier releases keep their ids."""
+    """The chunk with its id, the content address: of all that makes its bytes in a payload. What stands beside a text
+    counts where there is anything, so that the summaries of earlier releases keep their ids."""
     address = blake2b(digest_size=16, person=b"steno-chunk")
     parts = [chunk.series, str(chunk.level), str(chunk.version), chunk.text]
     if beside := prompts.chunk_beside(chunk):
@@ -35,7 +35,7 @@ def addressed(chunk: SummaryChunk) -> SummaryChunk:
 
 
 def renumbered(chunk: SummaryChunk, version: int) -> SummaryChunk:
-    """The same as another version of its range."""
+    """The chunk as another version of its range."""
     return addressed(replace(chunk, version=version))
 
 

@@ -16,12 +16,12 @@ from app.core.view.reading import Path
 from app.core.view.view import Conversation
 
 CHARACTERS_A_TOKEN = 4
-"""Of a prompt for summaries; it stands in a call twice."""
+"""Characters a token in a prompt for summaries; it stands in a call twice."""
 
 
 def change_of_plan(case: Case, plan: Plan, brief: SummaryBrief) -> Change:
-    """What the compaction does, in the provider's tokens. What stands before it stays as it is: the instructions, and
-    the summaries that it extends."""
+    """Change by a compaction, in the provider's tokens. What stands before it stays as it is: the instructions, and the
+    summaries that it extends."""
     conversation, budget = case.conversation, case.budget
     kept = Path() if brief.cumulative else plan.base
     cut = conversation.chain.positions[plan.range.through_digest]
@@ -31,7 +31,7 @@ def change_of_plan(case: Case, plan: Plan, brief: SummaryBrief) -> Change:
 
 
 def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
-    """What the mask does, likewise: everything after the first result that it masks is read anew."""
+    """Change by a mask, likewise: everything after the first result that it masks is read anew."""
     transcript = case.conversation.transcript
     covered = case.widest_path.covered
     held = max(masking.usable(covered), default=covered)
@@ -44,7 +44,7 @@ def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
 def calls_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, brief: SummaryBrief, price: Price, shown: Rates | None
 ) -> float:
-    """What the calls for its summaries cost, in tokens times the price of a million.
+    """Cost of the calls for a plan's summaries, in tokens times the price of a million.
 
     `shown` is what a token of the conversation itself costs the summariser where that is what it reads: None where it
     is another model, whose provider has nothing of it. What a model thinks before it writes, and folds, are left out.
@@ -66,7 +66,7 @@ def _aimed(conversation: Conversation, plan: Plan, span: Span) -> int:
 
 
 def _change(case: Case, freed: int, rewritten: int) -> Change:
-    """In the provider's tokens. Each of the assistant's messages answered a request."""
+    """Change in the provider's tokens. Each of the assistant's messages answered a request."""
     conversation, ratio = case.conversation, case.budget.line.ratio
     answered = sum(message.kind is Kind.ASSISTANT for message in conversation.transcript.messages)
     growth = conversation.transcript.tokens(0) / max(1, answered)

@@ -54,15 +54,16 @@ AGREEING = 0.1
 EXACT = 0.01
 EXACT_TOKENS = 5
 EXACT_SAMPLES = 3
-"""What a line is right within, for so many samples in a row, where texts are said to be counted exactly."""
+"""Samples in a row that a line has to be right for, within the two bounds above, before texts are said to be counted
+exactly."""
 CLEAR = 0.1
-"""Of the pictures' estimate: how unsure the text beside them may be where they are learnt from."""
+"""Share of the pictures' estimate by which the text beside them may be unsure where they are learnt from."""
 SCALE_STEP = 0.05
 """How finely, in the logarithm, pictures are scaled: what is remembered of messages is so for each scale."""
 
 
 class LineBounds(Struct, frozen=True):
-    """What kind of line is looked for."""
+    """Bounds of the line that is looked for."""
 
     ratios: tuple[float, float]
     offsets: tuple[float, float]
@@ -70,9 +71,9 @@ class LineBounds(Struct, frozen=True):
     measured: tuple[float, float]
     """All that was ever measured lies between; a ratio outside is reported."""
     large: int
-    """From this estimate on a sample shows the ratio; a smaller one weighs as much less as it is smaller."""
+    """Estimate from which on a sample shows the ratio; a smaller one weighs as much less as it is smaller."""
     least: float
-    """Of what was expected: a sample that reports less is rejected."""
+    """Least share of what was expected: a sample that reports less is rejected."""
     confirmed_above: bool = False
     """Whether a ratio above the prior's has to be confirmed, as one below has."""
 
@@ -83,11 +84,11 @@ PICTURES = LineBounds((1 / 16, 16.0), (0.0, 0.0), (1 / 16, 16.0), large=100, lea
 
 
 class Prior(Struct, frozen=True):
-    """What is expected of a model before anything was reported."""
+    """Line that is expected of a model before anything was reported."""
 
     ratio: float
     offset: float
-    """In tokens."""
+    """Offset in tokens."""
     weight: float
     """How much has to speak against the ratio before it is left."""
     bounds: LineBounds = PROMPTS
@@ -101,7 +102,7 @@ class Sample(Struct, frozen=True):
 
 
 class Calibration(Struct, frozen=True, dict=True):
-    """What is known of one upstream, model and formula, with or without tools."""
+    """Knowledge of one upstream, model and formula, with or without tools."""
 
     prior: Prior
     recent: tuple[Sample, ...] = ()
@@ -125,7 +126,7 @@ class Calibration(Struct, frozen=True, dict=True):
         return self.line.offset
 
     def apply(self, tokens: int) -> int:
-        """What the provider will count for an estimate of so many tokens."""
+        """Tokens that the provider will count for an estimate of so many."""
         return self.line.reported(tokens)
 
     @property
@@ -152,7 +153,7 @@ class Calibration(Struct, frozen=True, dict=True):
 
 
 def agreed_line(prior: Prior, lines: Sequence[Line]) -> Line | None:
-    """What the lines of several tenants have in common, each tenant's counting once; None where there is but one.
+    """Line that several tenants have in common, each tenant's counting once; None where there is but one.
 
     At either end the middle of what they say, of two middle ones the one nearer to the prior: whoever says anything
     else than the others moves nothing beyond what one of them says, nor beyond what was ever measured.
@@ -210,7 +211,7 @@ def _matters(best: Line, held: Line) -> bool:
 
 
 def picture_sample(calibration: Calibration, text: int, pictures: int, reported: int) -> Sample | None:
-    """What the pictures of a request tell about their cost; None where the text beside them is not known well enough.
+    """Sample of the cost of a request's pictures; None where the text beside them is not known well enough.
 
     `calibration` is that of the text, which only texts taught: whatever a picture costs or claims to be does not touch
     it. `text` and `pictures` are our estimates, the latter by the family's rule.
@@ -321,7 +322,7 @@ def pictures_of(formula: str) -> str:
 
 
 def prior_for(model: str, formula: str, tools: bool) -> Prior:
-    """What a calibration begins with."""
+    """Line that a calibration begins with."""
     if formula.endswith(_PICTURES):
         return Prior(1.0, 0.0, SCALED, PICTURES)
     prior = prior_of(model, tools)
@@ -362,7 +363,7 @@ _CLAUDE_VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 
 
 def prior_of(model: str, tools: bool) -> Prior:
-    """What was measured of the model's family, by the name after the last slash; else a guess."""
+    """Line measured for the model's family, by the name after the last slash; else a guess."""
     name = model[-LONGEST_MODEL:].rsplit("/", 1)[-1].lower()
     if (version := claude_version(model)) is not None:
         _, ratio, text, with_tools = next(known for known in _CLAUDES if version >= known[0])
@@ -374,7 +375,7 @@ def prior_of(model: str, tools: bool) -> Prior:
 
 
 def whole_ratio(model: str) -> float:
-    """What is expected where the estimate holds all that the family adds: see `WHOLE`."""
+    """Ratio that is expected where the estimate holds all that the family adds: see `WHOLE`."""
     version = claude_version(model)
     if version is None:
         return prior_of(model, tools=False).ratio

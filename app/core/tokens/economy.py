@@ -37,30 +37,31 @@ class CostGate(Struct, frozen=True):
     """Puts off what would cost more than it saves."""
 
     requests: int = 10
-    """Of the conversation, the current one too, that are counted on at least, whatever it was like so far."""
+    """Least number of the conversation's requests, the current one too, that are counted on, whatever it was like so
+    far."""
 
 
 class Rates(Struct, frozen=True):
-    """What a token of the prompt costs."""
+    """Prices of a token of the prompt."""
 
     anew: float
-    """Where the provider reads it for the first time, and writes it to its cache."""
+    """Price where the provider reads it for the first time, and writes it to its cache."""
     again: float
-    """Where the last request had it, too."""
+    """Price where the last request had it, too."""
 
 
 class Change(Struct, frozen=True):
-    """What a change does to the prompts from this one on, in tokens."""
+    """Difference that a change makes to the prompts from this one on, in tokens."""
 
     freed: int
     rewritten: int
-    """What stands after the first byte that changes."""
+    """Tokens after the first byte that changes."""
     growth: float
-    """What each request added so far."""
+    """Tokens that each request added so far."""
 
 
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
-    """None where the prompt is warm and nobody knows what that is worth."""
+    """Rates of a price; None where the prompt is warm and nobody knows what that is worth."""
     if not warm:
         return Rates(price.prompt, price.prompt)
     if price.cached is None:

@@ -40,7 +40,7 @@ MAX_SCHEMA_DEPTH = 60
 """Schemas inside schemas; what is deeper is not counted."""
 
 CHANNEL_TOKENS = 2
-"""What names the channel of an assistant's text to gpt-5."""
+"""Tokens that name the channel of an assistant's text to gpt-5."""
 
 LONGEST_COMPACTED = 200_000
 """Characters of a call's arguments; longer ones are counted with the space they have."""
@@ -50,7 +50,7 @@ _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
 
 
 def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    """What a whole request costs."""
+    """Tokens of a whole request."""
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
     tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
@@ -66,29 +66,30 @@ def latest_turn(messages: Sequence[Message]) -> int:
 
 
 def passing_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """What reasoning costs in its own turn and no later. `unit_tokens` leaves it out: what a unit costs holds for every
-    history that begins like this one."""
+    """Tokens of reasoning in its own turn and no later. `unit_tokens` leaves them out: what a unit costs holds for
+    every history that begins like this one."""
     return thought_tokens(message, rules, count) if _passes(message, rules) else 0
 
 
 def _passes(message: Message, rules: CountingRules) -> bool:
-    """What a provider made of a history that it compacted does not."""
+    """Whether the reasoning in a message costs in its own turn alone: that in a history which the provider compacted
+    does not."""
     return rules.forgets and message.kind is Kind.ASSISTANT
 
 
 def thought_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """What the reasoning in a message costs. Its text may be a summary only: then what is encrypted says more."""
+    """Tokens of the reasoning in a message. Its text may be a summary only: then what is encrypted says more."""
     shown = sum(map(count, message.thoughts))
     return max(shown, rules.encrypted.tokens(message.encrypted)) if message.encrypted else shown
 
 
 def byte_bound(messages: Sequence[Message], rules: CountingRules) -> int:
-    """What the messages cost at most, without counting: the formula only adds, and a token has at least one byte."""
+    """Most tokens of the messages, without counting: the formula only adds, and a token has at least one byte."""
     return _messages_tokens(messages, rules, utf8_length)
 
 
 def picture_tokens(messages: Iterable[Message], rules: CountingRules) -> int | None:
-    """What all pictures cost; None where there is no picture, or one of unknown size, or media of another kind."""
+    """Tokens of all pictures; None where there is no picture, or one of unknown size, or media of another kind."""
     media = [media for message in messages for media in message.media]
     if not media or any(one.kind != "image" or not one.width or not one.height for one in media):
         return None
@@ -105,7 +106,7 @@ def system_text(messages: Iterable[Message]) -> str | None:
 
 
 def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> tuple[int, ...]:
-    """What each message of a unit costs.
+    """Tokens of each message of a unit.
 
     Parallel calls and their results are written as one each. A result is given what its own text costs, the caller
     the rest; the sum is what the rules say.
@@ -140,7 +141,7 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
 def declared_tokens(
     declarations: Declarations, system: str | None, holds_calls: bool, rules: CountingRules, count: Count
 ) -> int:
-    """What a request costs beside its messages. `system`: the text before it, see `system_text`."""
+    """Tokens of a request beside its messages. `system`: the text before it, see `system_text`."""
     tokens = rules.reply_prime + sum(map(count, declarations.others))
     shows_tools = bool(declarations.tools) and not (rules.hides_tools and declarations.choice == "none")
     if shows_tools:
@@ -159,7 +160,7 @@ def declared_tokens(
 
 
 def answer_tokens(declarations: Declarations, rules: CountingRules, count: Count) -> int:
-    """What each assistant message that is text costs more: the name of the response format it follows."""
+    """Tokens that each assistant message that is text costs more: the name of the response format it follows."""
     if declarations.response_format is None or rules.gpt_5 or rules.apart or not rules.shows_schema:
         return 0
     return 2 + count(declarations.response_format.name)
@@ -171,7 +172,7 @@ def is_answer(message: Message) -> bool:
 
 
 def note_tokens(text: str, count: Count) -> int:
-    """What a message of our own costs, by any model's rules."""
+    """Tokens of a message of our own, by any model's rules."""
     return 3 + count(own_message(text).role) + count(text)
 
 
@@ -267,7 +268,7 @@ def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
-    """What calls cost at their message; parallel ones are counted with their results, but for gpt-5."""
+    """Tokens of calls at their message; parallel ones are counted with their results, but for gpt-5."""
     apart = (*(call for call in message.calls if call.by_place), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)

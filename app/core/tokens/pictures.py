@@ -14,7 +14,7 @@ UNKNOWN_SIZE = (1024, 1024)
 AUDIO_TOKENS_PER_SECOND = 10
 AUDIO_TOKENS = 4
 GLYPHS_PER_TOKEN = 3.8
-"""Of what is written on a page, in English; spaces are often no glyphs."""
+"""Characters a token on a page in English; spaces are often no glyphs."""
 
 TILE = 512
 PATCH = 32
@@ -35,7 +35,7 @@ class Tiles(Struct, frozen=True):
 
 
 class Fit(Struct, frozen=True):
-    """What a picture is scaled down to."""
+    """Size that a picture is scaled down to."""
 
     patches: int
     side: int
@@ -49,11 +49,11 @@ class Patches(Struct, frozen=True):
     """Tokens by squares of 32 pixels, once the picture is scaled down to what its `detail` allows."""
 
     hundredths: int
-    """Of a token a patch."""
+    """Hundredths of a token that a patch costs."""
     extra: int
     high: Fit
     original: Fit | None = None
-    """Where that is a level of its own."""
+    """Size at the level `original`, if that is a level of its own."""
     low: bool = False
     """Whether `detail: low` makes it smaller."""
     auto_original: bool = False
@@ -81,12 +81,12 @@ class Area(Struct, frozen=True):
 
 
 class Pages(Struct, frozen=True):
-    """What files cost: each page what is written on it, and the same for what it looks like."""
+    """Cost of files: each page what is written on it, and the same for what it looks like."""
 
     page: int
     """Tokens of a page beside its text, at most."""
     tokens_per_point: float | None = None
-    """Of its area, where its size is known; None where all pages cost the same."""
+    """Tokens by a page's area, where its size is known; None where all pages cost the same."""
     file: int = 0
     """Tokens around a file."""
     unknown: int = 1_000

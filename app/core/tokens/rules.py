@@ -23,7 +23,7 @@ but a ratio."""
 
 
 class Encrypted(Struct, frozen=True):
-    """What reasoning costs that only its provider can read, by its characters."""
+    """Cost of reasoning that only its provider can read, by its characters."""
 
     wrapping: int
     """Characters that stand for none of it."""
@@ -39,7 +39,7 @@ class OneByOne(Struct, frozen=True):
     preamble: int
     """Tokens before the tools."""
     must_call: int
-    """The same, where the answer has to be a call."""
+    """Tokens before the tools, where the answer has to be a call."""
     call: int
     """Tokens around the name and the arguments of each."""
     result: int
@@ -65,17 +65,18 @@ class CountingRules(Struct, frozen=True):
     hides_tools: bool = False
     """The model is not shown tools that it may not call (`tool_choice: none`)."""
     shows_schema: bool = True
-    """Not where the answer is only held to the schema of the response format, without a word in the prompt."""
+    """False if the answer is only held to the schema of the response format, without a word in the prompt."""
     schema_extra: int = 0
     """Tokens around the schema."""
     message: int = 3
     """Tokens around a message, beside its role."""
     apart: bool = False
-    """What is declared merges with no instructions before it, and the reply does not name the response format."""
+    """True if what is declared merges with no instructions before it, and the reply does not name the response
+    format."""
     call_extra: int = 0
     """Tokens that each call costs more."""
     unkept_call_extra: int = 0
-    """The same, for a call that the provider does not know by an id of its own."""
+    """Tokens that a call costs more which the provider does not know by an id of its own."""
     required_extra: int = 0
     """Tokens that tools cost more where the answer has to be a call."""
     one_by_one: OneByOne | None = None
@@ -86,7 +87,7 @@ class CountingRules(Struct, frozen=True):
     variant: str = ""
     """Names the way of counting where a model is counted in several: what was learnt of one holds for no other."""
     picture_scale: float = 1.0
-    """What the tokens of pictures are multiplied with, as far as that was learnt."""
+    """Factor of the tokens of pictures, as far as it was learnt."""
 
 
 GPT_4O = CountingRules(Tiles(85, 170))
@@ -138,7 +139,7 @@ _HIDING_HOSTS = re.compile(r"(^|\.)(groq\.com|huggingface\.co|deepseek\.com|mist
 
 @lru_cache(maxsize=1_024)
 def rules_for(model: str, host: str = "") -> CountingRules:
-    """By the name after the last slash; that of a fine-tune (`ft:gpt-4o-mini:org::id`) holds its base model's.
+    """Rules by the name after the last slash; that of a fine-tune (`ft:gpt-4o-mini:org::id`) holds its base model's.
 
     `host` is where the model is asked, as far as that matters.
     """

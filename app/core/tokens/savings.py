@@ -24,8 +24,8 @@ from msgspec.structs import replace
 from app.core.tokens.usage import Bill, Charge, Tariff, Tokens, charge, cost
 
 WARM_SHARE = 0.5
-"""Of a prompt that its provider read from its cache or wrote to it: from there on the next one finds most of itself
-there."""
+"""Share of a prompt that its provider read from its cache or wrote to it: from there on the next one finds most of
+itself there."""
 
 
 class Estimated(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Estimated(Struct, frozen=True):
 
     @property
     def taken(self) -> int:
-        """What was taken out; negative where more was added."""
+        """Tokens that were taken out; negative where more was added."""
         return self.came - self.sent
 
 
@@ -47,11 +47,11 @@ class Sent(Struct, frozen=True):
 
     estimated: Estimated
     prompt: int
-    """As it was sent."""
+    """Tokens of the prompt as it was sent."""
     whole: int
-    """As it came."""
+    """Tokens of the prompt as it came."""
     counted: tuple[int, int]
-    """What the provider counted of the conversation so far, and what we estimated of the same."""
+    """Tokens of the conversation so far: as the provider counted them, and as we estimated them."""
     caches: bool = False
     """Whether the provider keeps such prompts."""
     lag: int = 0
@@ -61,7 +61,7 @@ class Sent(Struct, frozen=True):
 
 
 def sent_whole(tokens: Tokens, estimated: Estimated, before: Sent | None, *, recent: bool) -> Tokens:
-    """What the provider would have reported of the client's own request.
+    """Tokens that the provider would have reported of the client's own request.
 
     `before` is None where nothing is known of a request that this one extends. `recent`: that was sent so short a time
     ago that a cache still holds it.
@@ -79,7 +79,7 @@ def sent_whole(tokens: Tokens, estimated: Estimated, before: Sent | None, *, rec
 
 
 def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | None) -> Sent | None:
-    """What is to be known of the request when the next one comes; None where nothing was reported."""
+    """Facts about the request for when the next one comes; None where nothing was reported."""
     if not tokens.prompt or whole.prompt is None:
         return None
     read, written = tokens.cached or 0, tokens.written or 0
@@ -105,7 +105,7 @@ def seen(tokens: Tokens, whole: Tokens, estimated: Estimated, before: Sent | Non
 def saved_cost(
     tokens: Tokens, whole: Tokens | None, bill: Bill, charged: Charge, tariff: Tariff | None
 ) -> float | None:
-    """In currency units, negative where more was paid; None where the price or the tokens are not known.
+    """Saving in currency units, negative where more was paid; None where the price or the tokens are not known.
 
     `whole` is None for a call that the client did not make: all of it is paid more. Both are taken from the table, also
     where the provider billed: it does not say what another prompt would have cost.

@@ -14,7 +14,8 @@ from app.core.tokens.declarations import Schema, Tool
 MAX_DEPTH = 40
 """Schemas inside schemas; beyond it everything is `any`."""
 REPEATED_CHARACTERS = 500_000
-"""What all `$ref` and lists of types may be written to: definitions that each use another twice grow without end."""
+"""Most characters that all `$ref` and lists of types may be written to: definitions that each use another twice grow
+without end."""
 
 NAMES = {"integer": "number", "number": "number", "boolean": "boolean", "null": "null", "string": "string"}
 
@@ -80,7 +81,8 @@ class _Writer:
                 return ["any"]
 
     def _union(self, options: list[Any], indent: str) -> list[str]:
-        """One that may be null stands below its name, an option a line, each with its format."""
+        """Write alternatives. A union that may be null stands below its name, an option a line, each with its
+        format."""
         types = [self._type(option, indent) for option in options]
         if "null" not in types:
             return types
@@ -97,7 +99,7 @@ class _Writer:
         return self._repeated(options)
 
     def _repeated(self, texts: list[str]) -> list[str]:
-        """What stands once in a schema but may be written many times takes up room."""
+        """Count texts that stand once in a schema and may be written many times: their length takes up room."""
         self._room -= sum(map(len, texts))
         return texts
 
@@ -116,7 +118,7 @@ class _Writer:
         return f"({text})[]" if len(options) > 1 and "\n" not in text else f"{text}[]"
 
     def _object(self, schema: Schema, indent: str) -> str:
-        """On one line, or one line a property where any of them has something to say."""
+        """Write an object on one line, or one line a property where any of them has something to say."""
         properties = _properties(schema)
         if not properties:
             return "object"
@@ -139,7 +141,7 @@ def _properties(schema: Schema) -> Mapping[str, Any]:
 
 
 def _resolve(root: Schema, reference: str) -> Any:
-    """What `#/$defs/Name` points at; None where there is nothing."""
+    """Schema that `#/$defs/Name` points at; None where there is nothing."""
     value: Any = root
     for key in reference.removeprefix("#").split("/")[1:]:
         value = value.get(key) if isinstance(value, Mapping) else None

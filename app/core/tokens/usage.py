@@ -15,56 +15,56 @@ PriceSource = Literal["provider", "settings", "registry"]
 last are in US dollars."""
 
 MILLIONTHS = 1_000_000
-"""Of the currency unit in one unit, and tokens that a price is for: so a token costs its price in millionths."""
+"""Millionths in one currency unit, and tokens that a price is for: so a token costs its price in millionths."""
 
 
 class Tokens(Struct, frozen=True):
-    """What a provider reported of one call; None where it did not say."""
+    """Tokens that a provider reported of one call; None where it did not say."""
 
     prompt: int | None = None
-    """With those that came from its cache, and those that were written to it."""
+    """Tokens of the prompt, with those that came from its cache, and those that were written to it."""
     completion: int | None = None
-    """With those of its reasoning."""
+    """Tokens of the completion, with those of its reasoning."""
     cached: int | None = None
     reasoning: int | None = None
     written: int | None = None
-    """Of the prompt, put into the provider's cache for later calls."""
+    """Tokens of the prompt that were put into the provider's cache for later calls."""
     written_hour: int | None = None
-    """Of those, what is kept for an hour."""
+    """Tokens among `written` that are kept for an hour."""
     audio: int | None = None
-    """Of the prompt, sound that came from no cache."""
+    """Tokens of sound in the prompt that came from no cache."""
     speech: int | None = None
-    """Of the completion, sound."""
+    """Tokens of sound in the completion."""
 
 
 class Bill(Struct, frozen=True):
-    """What an answer says of its price, beside its tokens; empty or None where it does not say."""
+    """Price as an answer tells it, beside its tokens; empty or None where it does not say."""
 
     model: str = ""
     """The model that answered."""
     tier: str = ""
     """The service tier that it is charged by, as the provider calls it."""
     region: str = ""
-    """Where it was computed, where that is charged for."""
+    """Region it was computed in, where that is charged for."""
     searches: int = 0
-    """Of the web, each charged for."""
+    """Searches of the web, each charged for."""
     cost: float | None = None
-    """What the provider charged, in US dollars."""
+    """Cost that the provider charged, in US dollars."""
 
 
 UNBILLED = Bill()
 
 
 class Decided(Struct, frozen=True):
-    """What was decided for a request. Tokens are the provider's."""
+    """Decision about a request. Tokens are the provider's."""
 
     window: int
     limit: int
-    """What the prompt may use of it."""
+    """Tokens of the window that the prompt may use."""
     trigger: int
-    """Over this many tokens a compaction is due, where the trigger counts tokens."""
+    """Tokens over which a compaction is due, where the trigger counts tokens."""
     actions: tuple[str, ...] = ()
-    """What was done to its history."""
+    """Actions on its history, in their order."""
     reason: str | None = None
     """Why something could not be done."""
     waited_seconds: float | None = None
@@ -72,7 +72,7 @@ class Decided(Struct, frozen=True):
 
 
 class Made(Struct, frozen=True):
-    """What a call for a summary came to. Tokens are the provider's."""
+    """Result of a call for a summary. Tokens are the provider's."""
 
     seconds: float
     """How long the call took."""
@@ -84,25 +84,25 @@ class Made(Struct, frozen=True):
 
 
 class Price(Struct, frozen=True):
-    """What one call costs: currency units for a million tokens."""
+    """Price of one call: currency units for a million tokens."""
 
     prompt: float
     completion: float
     cached: float | None = None
-    """For prompt tokens from the provider's cache, where they have a price of their own; likewise the others."""
+    """Price of prompt tokens from the provider's cache, where they have one of their own; likewise the others."""
     written: float | None = None
-    """For prompt tokens that are written to it."""
+    """Price of prompt tokens that are written to the cache."""
     written_hour: float | None = None
-    """For those that it keeps for an hour."""
+    """Price of prompt tokens that the cache keeps for an hour."""
     audio: float | None = None
-    """For sound in the prompt."""
+    """Price of sound in the prompt."""
     speech: float | None = None
-    """For sound in the completion."""
+    """Price of sound in the completion."""
     search: float | None = None
-    """For a million searches of the web."""
+    """Price of a million searches of the web."""
 
     def times(self, factor: float) -> Price:
-        """What is computed where tokens cost more, or less. A search costs the same."""
+        """Price of what is computed where tokens cost more, or less. A search costs the same."""
         return Price(
             self.prompt * factor,
             self.completion * factor,
@@ -120,24 +120,24 @@ Steps = tuple[tuple[int, Price], ...]
 
 
 class Tariff(Struct, frozen=True):
-    """What a model costs, by what its answers say."""
+    """Prices of a model, by what its answers say."""
 
     model: str
-    """Whose prices they are."""
+    """Model whose prices they are."""
     source: PriceSource
     steps: Steps
     tiers: Mapping[str, Steps] = field(default_factory=dict)
-    """By the service tiers that have prices of their own."""
+    """Prices of the service tiers that have their own."""
     regions: Mapping[str, float] = field(default_factory=dict)
-    """What tokens cost more by the region they are computed in, as a factor."""
+    """Factor by which tokens cost more, for each region they are computed in."""
 
     @property
     def base(self) -> Price:
-        """That of a call of usual size and tier."""
+        """Price of a call of usual size and tier."""
         return self.steps[0][1]
 
     def price(self, prompt: int, bill: Bill = UNBILLED) -> Price:
-        """That of a call whose prompt has so many tokens."""
+        """Price of a call whose prompt has so many tokens."""
         steps = self.tiers.get(bill.tier, self.steps)
         price = next(price for above, price in reversed(steps) if prompt > above or not above)
         factor = self.regions.get(bill.region)
@@ -145,16 +145,16 @@ class Tariff(Struct, frozen=True):
 
 
 class Charge(Struct, frozen=True):
-    """What a call is booked at."""
+    """Charge that a call is booked at."""
 
     cost: float | None = None
-    """In currency units, None where nobody knows."""
+    """Cost in currency units, None where nobody knows."""
     price: Price | None = None
-    """That of the table, where it knows one, also where the provider's own bill is the cost."""
+    """Price of the table, where it knows one, also where the provider's own bill is the cost."""
     source: PriceSource | None = None
-    """Where the cost is from; None without a price or a bill."""
+    """Source of the cost; None without a price or a bill."""
     model: str | None = None
-    """Whose price it is."""
+    """Model whose price it is."""
 
 
 class Spend(Struct, frozen=True):
@@ -178,14 +178,14 @@ def spends(tokens: Tokens, price: Price | None, searches: int = 0) -> tuple[Spen
 
 
 def cost(tokens: Tokens, price: Price | None, searches: int = 0) -> float | None:
-    """What a call cost in currency units; None unless price, prompt and completion are known."""
+    """Cost of a call in currency units; None unless price, prompt and completion are known."""
     if price is None or tokens.prompt is None or tokens.completion is None:
         return None
     return sum([amount * (rate or 0.0) for _, amount, rate in _amounts(tokens, price, searches)]) / MILLIONTHS
 
 
 def charge(tokens: Tokens, bill: Bill, tariff: Tariff | None) -> Charge:
-    """What a call is booked at: the provider's own bill, or else what its tokens cost."""
+    """Charge of a call: the provider's own bill, or else what its tokens cost."""
     if tariff is None:
         return Charge() if bill.cost is None else Charge(bill.cost, source="provider")
     price = tariff.price(tokens.prompt or 0, bill)
@@ -203,7 +203,7 @@ _Amount = tuple[Kind, int, float | None]
 
 
 def _amounts(tokens: Tokens, price: Price | None, searches: int) -> list[_Amount]:
-    """What each row counts, and the price of a million of it."""
+    """Amount that each row counts, and the price of a million of it."""
     amounts: list[_Amount] = []
     if tokens.prompt is not None:
         amounts += _split(("prompt", tokens.prompt, price.prompt if price else None), _of_prompt(tokens, price))

@@ -1,1 +1,1 @@
-"""What is sent instead of the history: summaries, masks, pins, and the check that nothing is lost."""
+"""Views, which are sent instead of the history: summaries, masks, pins, and the check that nothing is lost."""

@@ -18,14 +18,14 @@ from app.core.limits.budget import Budget
 from app.core.tokens.estimate import Cost
 
 BLOCKS_SHARE = 0.10
-"""Of the limit: so much all that is said again may take."""
+"""Share of the limit that all that is said again may take."""
 RATIO_STEP = 0.25
 OPENING = (
     "[The program that this conversation is held with put this there for the whole of it, in messages that are left out"
     " here. It still holds:]"
 )
 SAID_AGAIN = "[instructions of the client that stay in the conversation, not shown]"
-"""In place of such a block for whoever summarises its message."""
+"""Text in place of such a block for whoever summarises its message."""
 
 
 def blocks_room(budget: Budget) -> int:
@@ -36,14 +36,14 @@ def blocks_room(budget: Budget) -> int:
 
 
 class SaidAgain(Struct, frozen=True):
-    """What a view has to say again."""
+    """Blocks that a view has to say again."""
 
     blocks: tuple[Block, ...] = ()
-    """In the order in which they were said."""
+    """Blocks that are said again, in the order in which they were said."""
     left_out: tuple[Block, ...] = ()
-    """For these there is no room."""
+    """Blocks that there is no room for."""
     text: str = ""
-    """Of the note; empty where nothing is to be said."""
+    """Text of the note; empty where nothing is to be said."""
     tokens: int = 0
 
 
@@ -51,7 +51,7 @@ NOTHING = SaidAgain()
 
 
 class Blocks:
-    """Those of one conversation."""
+    """Blocks of one conversation."""
 
     def __init__(self, transcript: Transcript, further: Sequence[Mark], room: int, cost: Cost) -> None:
         """`further` marks beside the table's; `room` in tokens."""
@@ -76,7 +76,7 @@ class Blocks:
         return places
 
     def again(self, reach: int, stands: Container[int]) -> SaidAgain:
-        """What has to be said in a view in which, of the first `reach` messages, only those in `stands` are sent."""
+        """Blocks to be said in a view in which, of the first `reach` messages, only those in `stands` are sent."""
         newest = {block.mark: block for block in self._found if block.index < reach}
         return self._said_of(newest.values(), stands)
 

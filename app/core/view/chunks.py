@@ -78,7 +78,7 @@ class FirstChunk(Struct, frozen=True):
 
 
 class ChunkRange(Struct, frozen=True):
-    """What a chunk in the making will cover: the key of its lease."""
+    """Range that a chunk in the making will cover: the key of its lease."""
 
     series: str
     from_digest: bytes

@@ -55,7 +55,7 @@ def _untouched(conversation: Conversation, line: Line) -> list[dict[str, Any]]:
 
 
 def _instructions(conversation: Conversation, line: Line, left: int) -> dict[str, Any]:
-    """They bear what is left of the whole, as the provider counts it."""
+    """Entry of the instructions: they bear what is left of the whole, as the provider counts it."""
     tools = max(0, min(left, round(line.ratio * conversation.costs.fixed)))
     return {"kind": "instructions", "messages": len(conversation.instructions), "tools_tokens": tools, "tokens": left}
 

@@ -22,14 +22,14 @@ from app.core.tokens.estimate import Cost
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
-    """What is left of a text: 70 % of it head, 30 % tail."""
+    """Characters that are left of a text: 70 % of it head, 30 % tail."""
     allow: tuple[str, ...] = ()
     """Tools whose results are masked, as globs; all if empty."""
     deny: tuple[str, ...] = ()
     """Tools whose results are never masked; stronger than `allow`."""
 
     pressure: float | None = None
-    """From this share of the limit on, taken by messages alone, all that can be masked is. None: only where masks make
+    """Share of the limit, taken by messages alone, from which on all that can be masked is. None: only where masks make
     a summary unnecessary."""
     minimum_gain: float = 0.10
     """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
@@ -66,14 +66,14 @@ class Boundary(Struct, frozen=True, order=True):
 
 
 class Mask(Struct, frozen=True):
-    """What is left of one message."""
+    """Remainder of one message."""
 
     texts: tuple[str, ...]
     tokens: int
 
 
 class Masks:
-    """What masking would do to one conversation, worked out as far as it is asked for."""
+    """Masks of one conversation, worked out as far as they are asked for."""
 
     def __init__(
         self, transcript: Transcript, settings: MaskPolicy, cost: Cost, untouchable: Collection[int] = ()
@@ -98,7 +98,7 @@ class Masks:
 
     @lazy
     def _last_text(self) -> tuple[int, ...]:
-        """For each boundary the position of the last text of the assistant before it; 0 without one."""
+        """Position of the last text of the assistant before each boundary; 0 without one."""
         spoken = (i if _speaks(message) else 0 for i, message in enumerate(self._transcript.messages))
         return tuple(accumulate(spoken, max, initial=0))
 
@@ -139,7 +139,7 @@ def _speaks(message: Message) -> bool:
 
 
 class Masking(Struct, frozen=True):
-    """What masks do to a conversation, and the boundaries there are, ascending."""
+    """Effect of masks on a conversation, and the boundaries there are, ascending."""
 
     masks: Masks
     boundaries: tuple[Boundary, ...] = ()

@@ -74,7 +74,7 @@ def least_view(
     masking: Masking | None = None,
     masked_at_most: int | None = None,
 ) -> View | None:
-    """Of the views over these paths the one that covers the fewest messages and does not fire the trigger, or None.
+    """View over one of these paths that covers the fewest messages and does not fire the trigger, or None.
 
     For each coverage first without masks, then with the earliest boundary that suffices. `masked_at_most`: a view of
     more tokens has as much masked as can be, even where it does not fire the trigger.
@@ -141,12 +141,12 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
 
 
 class _Reached(Struct, frozen=True):
-    """What decides how a path may go on, beside its position."""
+    """State that decides how a path may go on, beside its position."""
 
     length: int
     in_fold: bool = False
     companion: bool | None = None
-    """What has to follow, as it was made together with the last chunk: a fold, or none. None: anything may."""
+    """Whether a fold has to follow, as it was made together with the last chunk, or none. None: anything may."""
 
     @property
     def may_end(self) -> bool:
@@ -178,7 +178,7 @@ def _view_tokens(conversation: Conversation, path: Path) -> int:
 
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:
-    """At most so many tokens has the view over a path without masks."""
+    """Tokens of the view over a path without masks, at most."""
     beside = pinned_tokens(conversation, path.covered) + sum(part.tokens for part in _again(conversation, path))
     return conversation.instruction_tokens + path.tokens + beside + conversation.transcript.tokens(path.covered)
 
@@ -189,7 +189,7 @@ def _before_rest(conversation: Conversation, path: Path) -> int:
 
 
 def pinned_tokens(conversation: Conversation, covered: int) -> int:
-    """What pins add at most to a view in which summaries stand for so many messages."""
+    """Tokens that pins add at most to a view in which summaries stand for so many messages."""
     if not covered:
         return 0
     copies = sum(conversation.transcript.tokens(*unit) for unit in conversation.pinned_units if unit[0] < covered)
@@ -212,7 +212,7 @@ def with_said_again(conversation: Conversation, view: View) -> View:
 
 
 def said_again(conversation: Conversation, parts: Iterable[Part]) -> SaidAgain:
-    """What has to be said again in a view of these parts."""
+    """Blocks that have to be said again in a view of these parts."""
     reach, stands = _reach(conversation, parts)
     return conversation.blocks.again(reach, stands) if reach else NOTHING
 

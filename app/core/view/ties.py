@@ -30,10 +30,10 @@ from app.core.view.view import Carried, Conversation, Note, Pinned, Pruned, Reca
 PRINT_BYTES = 16
 
 MARK = b"\1"
-"""What a mark begins with, so that it is told from a print by its length."""
+"""First byte of a mark, so that it is told from a print by its length."""
 
 Prints = Mapping[bytes, frozenset[bytes]]
-"""By the chain's digest at a place of the history: the prints of what was sent when it had come so far, and the marks
+"""Prints by the chain's digest at a place of the history: those of what was sent when it had come so far, and the marks
 of what stood before it when the provider was first asked to drop thoughts."""
 
 
@@ -41,9 +41,9 @@ class Tied(Struct, frozen=True):
     """A view as its provider takes it."""
 
     view: View | None
-    """None for the history itself."""
+    """View that is sent; None for the history itself."""
     news: tuple[tuple[bytes, bytes], ...] = ()
-    """What is to be kept before it is sent: places, each with a print or a mark."""
+    """Entries to be kept before the request is sent: places, each with a print or a mark."""
 
 
 def tied_places(conversation: Conversation) -> tuple[bytes, ...]:
@@ -90,8 +90,8 @@ def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cos
 
 
 def tie_refused(conversation: Conversation, view: View | None, cost: Cost, *, thinks: bool = True) -> Tied:
-    """What is sent after a provider refused thoughts in this: it is to drop them, from here on; and where the model is
-    not to think, none are sent."""
+    """View that is sent after a provider refused thoughts in this: it is to drop them, from here on; and where the
+    model is not to think, none are sent."""
     messages, stood = conversation.transcript.messages, b""
     sent: set[int] = set()
     mark = None
@@ -137,7 +137,7 @@ def _sent(conversation: Conversation, view: View) -> Iterator[tuple[int | None, 
 
 
 def _plain_prints(messages: tuple[Message, ...]) -> list[bytes]:
-    """Of the history itself: what stands before each message, and the whole."""
+    """Prints of the history itself: what stands before each message, and the whole."""
     prints = [b""]
     for message in messages:
         prints.append(_next(prints[-1], message.digest, message.tied))

@@ -32,7 +32,7 @@ Order = Sequence[int | None]
 
 
 def problems(conversation: Conversation, view: View, limit: int, *, alternates: bool = False) -> list[Code]:
-    """What is wrong with a view: empty if every message is covered exactly once and a provider would take it.
+    """Problems of a view: empty if every message is covered exactly once and a provider would take it.
 
     `alternates`: it refuses two messages of the assistant in a row, and one that begins. Those of the user become one.
     """
@@ -106,7 +106,7 @@ def order_of(view: View) -> Iterator[int | None]:
 
 
 def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
-    """Before which places of the order something of the user is missing: where an assistant's message begins, or
+    """Places of the order before which something of the user is missing: where an assistant's message begins, or
     follows another one, and did not in the client's own history."""
     found: list[int] = []
     last: int | None = -1

@@ -37,7 +37,7 @@ class Carried(Struct, frozen=True):
 
 
 Alteration = Literal["masked", "trimmed", "cleared", "shortened", "faded", "truncated", "repaired"]
-"""Which stage took something away: see the module of each."""
+"""Stage that took something away: see the module of each."""
 
 
 class Altered(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Altered(Struct, frozen=True):
 
     index: int
     texts: tuple[str, ...]
-    """What is left of its texts, one for each."""
+    """Texts that are left, one for each of the message's."""
     tokens: int
     by: Alteration
     calls: tuple[tuple[int, str], ...] | None = None
@@ -79,7 +79,7 @@ class Recalled(Struct, frozen=True):
     """A message of Steno's own that quotes passages of others which are left out or shortened: see `recall`."""
 
     messages: tuple[int, ...]
-    """Whose passages they are, ascending."""
+    """Positions of the messages whose passages they are, ascending."""
     text: str
     tokens: int
 
@@ -92,7 +92,7 @@ Part = Verbatim | Carried | Altered | Pruned | Pinned | Note | Recalled | Summar
 
 
 class Pins(Struct, frozen=True):
-    """What stays in every payload, whatever is done to the rest."""
+    """Messages that stay in every payload, whatever is done to the rest."""
 
     positions: tuple[int, ...] = ()
     """Pinned messages, counted after the leading instructions, ascending."""
@@ -104,15 +104,15 @@ class Costs(Struct, frozen=True):
     """The uncalibrated estimate of a prompt, by its parts."""
 
     messages: Sequence[int]
-    """Of each message, the instructions first."""
+    """Tokens of each message, the instructions first."""
     fixed: int
-    """Of all beside the messages: tools, response format, reply priming."""
+    """Tokens of all beside the messages: tools, response format, reply priming."""
     question: int | None = None
-    """Of the last user message without the results in it; None where it holds none."""
+    """Tokens of the last user message without the results in it; None where it holds none."""
 
 
 class _Counted:
-    """What is counted when it is first asked for."""
+    """Counts that are made when they are first asked for."""
 
     def __init__(self, count: Callable[[], Costs]) -> None:
         self._count = count
@@ -164,7 +164,7 @@ class Conversation:
 
     @lazy
     def instruction_tokens(self) -> int:
-        """What no compaction can take away: instructions, tools, priming."""
+        """Tokens that no compaction can take away: instructions, tools, priming."""
         return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])
 
     @lazy
@@ -173,15 +173,15 @@ class Conversation:
 
     @property
     def floor(self) -> int:
-        """What no stage may touch: tools, instructions, in the middle too, and of the last user message what the user
-        wrote."""
+        """Tokens that no stage may touch: tools, instructions, in the middle too, and of the last user message what the
+        user wrote."""
         transcript = self.transcript
         kept = {*transcript.messages.instruction_places, transcript.last_user} - {-1}
         return self.instruction_tokens + sum(map(transcript.tokens_of, kept)) - self._asked_results
 
     @property
     def _asked_results(self) -> int:
-        """What the results cost that stand in the last user message."""
+        """Tokens of the results that stand in the last user message."""
         question = self.costs.question
         return 0 if question is None else max(0, self.transcript.tokens_of(self.transcript.last_user) - question)
 
@@ -197,7 +197,7 @@ class Conversation:
 
     @property
     def whole_floor(self) -> int:
-        """What no summary can take away: the floor, the last user message and the last unit as they are."""
+        """Tokens that no summary can take away: the floor, the last user message and the last unit as they are."""
         transcript = self.transcript
         last_unit = transcript.cuts[-1] if transcript.cuts else 0
         unit = sum(
@@ -244,7 +244,8 @@ class Conversation:
 
     @lazy
     def blocks(self) -> Blocks:
-        """What the client put into it for good; unless something else is set, nothing of it may stay."""
+        """Blocks that the client put into the conversation for good; unless something else is set, nothing of them may
+        stay."""
         return Blocks(self.transcript, (), 0, lambda _: 1)
 
     @property
@@ -268,7 +269,7 @@ class Conversation:
 
 
 class Kept:
-    """What stays of a transcript: what is pinned, the last user message, and what the last turn is about."""
+    """Messages of a transcript that stay: what is pinned, the last user message, and what the last turn is about."""
 
     def __init__(self, transcript: Transcript, pins: Pins, task: int = -1, *, is_whole: bool = True) -> None:
         """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
@@ -287,7 +288,7 @@ class Kept:
 
     @lazy
     def whole(self) -> frozenset[int]:
-        """Those of them that hold no results that may be shortened."""
+        """Positions of those that hold no results that may be shortened."""
         messages = self._transcript.messages
         return self._pinned | {index for index in self._unchanged if not messages[index].result_places}
 
@@ -318,7 +319,7 @@ class View(Struct, frozen=True):
 
     @property
     def recalled(self) -> tuple[Recalled | Note, ...]:
-        """What brings something back of messages that are left out or shortened."""
+        """Parts that bring back something of messages that are left out or shortened."""
         return tuple(part for part in self.parts if isinstance(part, Recalled) or _holds_values(part))
 
     @property
@@ -332,7 +333,7 @@ class View(Struct, frozen=True):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What was done to the history, in the order of the stages."""
+        """Actions on the history, in the order of the stages."""
         done = set(self.changed)
         kinds = {type(part) for part in self.parts}
         stub = any(isinstance(part, Note) and part.kind == "stub" for part in self.parts)

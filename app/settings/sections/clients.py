@@ -23,14 +23,30 @@ SESSION_HEADERS = (
 
 
 class IdentitySettings(Section):
+    """Names of conversations: [how one is recognised](rest.md#names-of-conversations)."""
+
     ignore: tuple[str, ...] = ()
-    """Regular expressions of volatile text, such as an injected date, left out of digests."""
+    """Regular expressions of volatile text, such as an injected date, left out of digests.
+
+    Messages that differ only there count as the same. After a change, summaries of conversations that hold such text
+    are not found any more.
+    """
     session_headers: tuple[str, ...] = SESSION_HEADERS
-    """Request headers that name the conversation, first found."""
+    """Request headers that name the conversation, first found, after `x-context-conversation-id`.
+
+    An id only names a conversation; which summaries apply is decided by the messages alone. A value that cannot be an
+    id counts as none.
+    """
     use_prompt_cache_key: bool = False
-    """Take the body's `prompt_cache_key` as the conversation id."""
+    """Take the body's `prompt_cache_key` as the conversation id where nothing else names it.
+
+    Many applications send the same key for all conversations.
+    """
     use_user: bool = False
-    """Take the body's `user` as the conversation id."""
+    """Take the body's `user` as the conversation id where nothing else names it.
+
+    Right only where each user has one conversation.
+    """
 
     @field_validator("session_headers")
     @classmethod
@@ -49,9 +65,20 @@ class IdentitySettings(Section):
 
 
 class EventSettings(Section):
+    """Marks of Steno in its answers."""
+
     stream: EventShape = "chunk"
-    """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs."""
+    """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs.
+
+    `chunk`: what every client of the format takes, with a `compaction` member (Chat Completions an ordinary chunk,
+    Messages a `ping`, Responses a comment). `start`: in what begins the answer, where more clients show it. `named`:
+    `event: compaction_started`, for readers of raw server-sent events; the usual loop over `chunk.choices[0]` crashes
+    on it. With `off` the client waits in silence. A client chooses with `x-context-events`.
+    """
     keep_alive_seconds: float = Field(10.0, ge=1, le=60)
-    """Time between keep-alives while a summary is made; less for a client that announces a short timeout."""
+    """Seconds between keep-alives while a summary is made; less for a client that announces a short timeout.
+
+    Keep it below the idle timeout of every proxy on the way.
+    """
     body: bool = True
     """Add `context_status` and `context` to answers; the headers are always there."""

@@ -10,21 +10,14 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from app.core.history.blocks import mark_of
-from app.core.limits.ahead import AheadShares
 from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy, Strategy
-from app.core.stages.position_pruning import PositionPruning
-from app.core.stages.session_pruning import SessionPruning
 from app.core.tokens.economy import CostGate
-from app.core.view.mask import MaskPolicy
 from app.settings.sections.trigger import TriggerSettings
-from app.settings.types import OFF, Part, Preset, Ratio, Seconds, Section
+from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 
-_POLICY, _SHARES, _MASK = Policy(), Shares(), MaskPolicy()
-_AHEAD = AheadShares()
-_SESSION, _POSITION, _GATE = SessionPruning(), PositionPruning(), CostGate()
-_RECALL = RecallPolicy()
+_POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
 
 
 def _is_mark(written: str) -> str:
@@ -33,171 +26,223 @@ def _is_mark(written: str) -> str:
 
 
 ClientMark = Annotated[str, Field(max_length=300), AfterValidator(_is_mark)]
-"""As `mark_of` reads it."""
+"""Mark as `mark_of` reads it."""
 
 
 class TailSettings(Section):
+    """The latest messages, which stay verbatim."""
+
     turns: int = Field(_SHARES.tail_turns, ge=0, le=100)
-    """How many whole turns before the current one stay verbatim with it; fewer where they do not fit."""
+    """Whole turns before the current one that stay verbatim with it; fewer where they do not fit.
+
+    A turn is a user message and everything until the next one. The last user message always stays.
+    """
     fill_ratio: float = Field(_SHARES.tail_fill, ge=0, le=1)
-    """More turns stay while all of them take at most this share of the limit; 0 for none."""
-    fill_tokens: int = Field(_SHARES.most_tail_fill, ge=0, le=MOST_TOKENS)
-    """The same, but at most this many tokens."""
+    """Share of the limit up to which more turns stay, and at most 16,384 tokens; 0 for none.
+
+    So what is sent after a compaction is in proportion to the window. A large share means more compactions: each frees
+    less. A long turn is cut between its steps where whole turns would leave most of this unused.
+    """
     max_ratio: Ratio = _SHARES.tail
     """Share of the limit that the verbatim tail may take."""
 
 
 class MaskSettings(Section):
+    """Masks: old tool results as head and tail."""
+
     enabled: bool = True
-    """Mask tool results that the assistant has answered, before anything is summarised."""
-    characters: int = Field(_MASK.characters, ge=50, le=100_000)
-    """What is left of a masked text: 70 % of it head, 30 % tail."""
+    """Mask tool results that the assistant has answered, before anything is summarised.
+
+    They become head and tail, with their size noted, and stay so with the same bytes. Where that alone brings the
+    prompt under the target, no summary is made; the summariser reads the originals. `context.actions` says `masked`.
+    """
     allow: tuple[str, ...] = ()
-    """Tools whose results are masked, as globs such as `search_*`; all if empty."""
+    """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
     deny: tuple[str, ...] = ()
-    """Tools whose results are never masked; stronger than `allow`."""
-    pressure: Ratio | None = _MASK.pressure
-    """Share of the limit, taken by messages alone, from which on all is masked; null: as the trigger says."""
-    minimum_gain: float = Field(_MASK.minimum_gain, ge=0, le=1)
-    """Share of the prompt that a new mask must free: each one changes bytes that the provider may have cached."""
+    """Tools whose results are never masked or pruned; stronger than `allow`."""
 
 
 class WindowSettings(Section):
+    """Bounds of strategy `window`; without that strategy both are refused."""
+
     turns: int | None = Field(None, ge=0, le=100_000)
-    """With strategy window: how many whole turns before the current one are sent with it."""
+    """Whole turns before the current one that are sent with it; with strategy window.
+
+    Older ones are left out of every request, however small it is, and nothing stands for them. Instructions and pinned
+    messages stay.
+    """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """With strategy window: the latest messages are sent that fit into this many tokens, instructions included."""
+    """Tokens that the messages that are sent may take, instructions included; with strategy window.
+
+    The latest are sent, and a call stays with its results. Tokens are counted by Steno's own estimate, uncalibrated.
+    Beside preset `sliding-window` its 20 turns hold too; `turns: null` lifts them.
+    """
 
 
 class SessionPruningSettings(Section):
-    mode: Annotated[Literal["off", "adaptive", "aggressive"], OFF] = "off"
-    """Whether old tool results are trimmed and cleared as the window fills (adaptive), or all cleared (aggressive)."""
-    keep_last_assistants: int = Field(_SESSION.keep_last_assistants, ge=0, le=1_000)
-    """Results that follow this many of the assistant's latest messages are left alone; with fewer messages all are."""
-    soft_trim_ratio: Ratio = _SESSION.soft_trim_ratio
-    """Fill of the window, in characters / 4, from which on large results are trimmed."""
-    soft_trim_max_chars: int = Field(_SESSION.soft_trim_max_chars, ge=0)
-    """Results of more characters are large."""
-    soft_trim_head_chars: int = Field(_SESSION.soft_trim_head_chars, ge=0)
-    """Characters that stay of a trimmed result's beginning."""
-    soft_trim_tail_chars: int = Field(_SESSION.soft_trim_tail_chars, ge=0)
-    """Characters that stay of its end."""
-    hard_clear: bool = _SESSION.hard_clear
-    """Clear results where trimming is not enough."""
-    hard_clear_ratio: Ratio = _SESSION.hard_clear_ratio
-    """Fill of the window from which on results are cleared, the oldest first."""
-    hard_clear_placeholder: str = Field(_SESSION.hard_clear_placeholder, min_length=1, max_length=1_000)
-    """What stands in place of a cleared result."""
-    min_prunable_tool_chars: int = Field(_SESSION.min_prunable_tool_chars, ge=0)
-    """Characters that all results together must have before any is cleared."""
-    allow: tuple[str, ...] = ()
-    """Tools whose results are pruned, as globs; all if empty."""
-    deny: tuple[str, ...] = ()
-    """Tools whose results are never pruned; stronger than `allow`."""
+    """Old tool results that are trimmed and cleared for one request."""
 
+    mode: Annotated[Literal["off", "adaptive", "aggressive", "position"], OFF] = "off"
+    """Trim and clear old tool results: adaptive as the window fills, aggressive all at once, position by their age.
 
-class PositionPruningSettings(Section):
-    enabled: bool = False
-    """Trim and clear large tool results by their age in the conversation, whatever the window's fill."""
-    keep_last_assistants: int = Field(_POSITION.keep_last_assistants, ge=0, le=1_000)
-    """The last turns of the assistant that are left alone: runs of its messages and their results."""
-    soft_trim_ratio: Ratio = _POSITION.soft_trim_ratio
-    """Age, from 0 (newest) to 1 (oldest), from which on a large result is trimmed."""
-    hard_clear_ratio: Ratio = _POSITION.hard_clear_ratio
-    """Age from which on it is cleared."""
-    min_prunable_tool_chars: int = Field(_POSITION.min_prunable_tool_chars, ge=0)
-    """Results of at least this many characters are large."""
+    `adaptive` and `aggressive` are OpenClaw's session pruning, `position` is LibreChat's context pruning, with their
+    numbers ([policies](policies.md#the-presets)). Nothing is stored, and bytes change that the provider has cached.
+    `context.actions` says `trimmed` and `cleared`. `compaction.mask.allow` and `.deny` hold for the first two.
+    """
 
 
 class PruneSettings(Section):
+    """The last resort."""
+
     enabled: bool = _POLICY.prune
-    """Leave out the oldest messages where nothing else makes the prompt fit; the answer says which."""
-    stub: bool = _POLICY.stub
-    """Put a note where messages are left out, that says how many and whose."""
+    """Leave out the oldest messages where nothing else makes the prompt fit; the answer says which.
+
+    A call goes with its results. Instructions, the last user message, pinned messages and the last unit stay. Off, a
+    prompt that is still too large goes to the provider as the client sent it, and is refused there.
+    """
 
 
 class CostGateSettings(Section):
+    """[The cost gate](costs.md)."""
+
     enabled: bool = True
-    """Put off a compaction or a mask that would cost more than it saves, where prices are known and there is room."""
+    """Put off a compaction or a mask that would cost more than it saves, where prices are known and there is room.
+
+    There is room up to 0.90 of the limit. `context.reason` says `put_off_for_cost`. Without effect for triggers by
+    turns or messages, and for requests with a `compact_threshold` of their own.
+    """
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
-    """Requests that a conversation is expected to go on for at least, this one too, whatever it was like so far."""
+    """Requests that a conversation is expected to go on for at least, this one too, whatever it was like so far.
+
+    Within them a compaction has to save what it costs. With more, it is made earlier, and pays only if the conversation
+    goes on for as long. Steno expects [more](costs.md#how-many-requests) where it has grown accordingly.
+    """
 
 
 class BackgroundSettings(Section):
+    """Summaries that are made after an answer: [in the background](summaries.md)."""
+
     enabled: bool = True
-    """Make summaries after an answer, for the requests to come, so that these need not wait."""
-    ratio: Ratio = _AHEAD.soft
-    """Share of the limit below which none is made before it is due."""
-    wait_ratio: Ratio = _AHEAD.wait
-    """Share of the limit up to which a request goes on without the summary that is due."""
-    shorten: bool = True
-    """Shorten a larger one, most of all tool results that were answered, where it would wait otherwise."""
-    requests: int = Field(3, ge=1, le=10_000)
-    """Only for conversations of which this many requests were seen."""
+    """Make summaries after an answer, for the requests to come, so that these need not wait.
+
+    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened, most of all
+    tool results that were answered, or waits. Off, the request that fires the trigger waits for its summary. A preset
+    that a request, a model or an upstream chooses keeps what is set here, but for those that are off.
+    """
     tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
-    """Only for conversations that send this many tokens in an hour, at the pace of their latest requests."""
+    """Prompt tokens in an hour, at the pace of its latest requests, that make a conversation worth preparing for.
 
-    @property
-    def shares(self) -> AheadShares:
-        return AheadShares(self.ratio, self.wait_ratio)
-
-    @model_validator(mode="after")
-    def _begins_before_it_waits(self) -> Self:
-        if self.ratio > self.wait_ratio:
-            raise ValueError(f"ratio ({self.ratio}) must not be above wait_ratio ({self.wait_ratio})")
-        return self
+    Only conversations count of which this process saw three answered requests within a day.
+    """
 
 
 class RecallSettings(Section):
+    """Recall: passages that are quoted again."""
+
     enabled: bool = True
-    """Quote what the last user message is about, where it stands in messages that are left out or shortened."""
+    """Quote what the last user message is about, where it stands in messages that are left out or shortened.
+
+    Letter by letter, in a message of Steno's own before it. Only the words of a message are compared. A client switches
+    it off for one request with `x-context-recall: off` or `"context": {"recall": false}`.
+    """
     max_ratio: Ratio = _RECALL.max_ratio
-    """Share of the limit that the quotations for one message may take."""
+    """Share of the limit that the quotations for one message may take.
+
+    It comes on top of what the compaction left, up to the limit. Quotations for earlier messages may take twice as much
+    together, and exact values half as much.
+    """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
-    """And at most this many tokens."""
-    history_tokens: int = Field(_RECALL.history_tokens, ge=0, le=MOST_TOKENS)
-    """Nothing is recalled of a history with more tokens than this; the answer says so."""
+    """Most tokens of the quotations for one message, whatever the window.
+
+    This and the share follow the [calibration](calibration.md) in steps of a quarter: a note may take an eighth more.
+    """
 
 
 class CompactionSettings(Section):
+    """Compaction of a history, and how much of it stays as it is.
+
+    The defaults come first, then the preset, then the file, the environment and the flags: what is set anywhere wins
+    over the preset, value by value, and a trigger as a whole.
+    """
+
     enabled: bool = True
-    """Compact at all."""
+    """Compact at all. Off, everything passes through; the headers still carry the estimate.
+
+    A client switches it off for one request with `x-context-compaction: off`.
+    """
     preset: Preset = "default"
-    """Bundle of settings to begin with; settings next to it win."""
+    """Bundle of settings to begin with; settings next to it win. In YAML, put "off" into quotes.
+
+    [Policies](policies.md) describes the presets. A file that sets everything leaves nothing for the preset to set:
+    take out what it is to decide. A request may choose another preset (`context.preset`, `x-context-preset`), else its
+    model, else its upstream. Such a preset comes as it is: of this section it keeps only `enabled`, `background`,
+    `client_instructions`, `pinned_text`, `wait_seconds` and `overflow_retries`, and of `summary` only `model`,
+    `upstream`, `fallbacks`, `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`. With `off`
+    here no request can choose another one.
+    """
     strategy: Strategy = _POLICY.strategy
-    """How summaries are made: additive, full, checkpoint or rolling; window or none for none at all."""
-    mask: MaskSettings = MaskSettings()
+    """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for none at all.
+
+    `additive`: one for each range of messages, folded when they take too much. `full`: one over everything before the
+    tail, made from all originals each time. `rolling`: one over everything, made from the last one and what came after
+    it. `checkpoint`: the same, and recent messages get more detail. `window`: only the latest turns or tokens are sent.
+    `none`: single messages are shortened, or the oldest left out.
+
+    A request reads the summaries of its own strategy only. With `rolling` and `checkpoint` details fade. Beside preset
+    `sliding-window` another strategy needs `window: {turns: null}`.
+    """
     trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
-    """No compaction below this many tokens, or 0.85 of the limit where that is less."""
+    """Tokens below which nothing is compacted, or 0.85 of the limit where that is less.
+
+    It holds beside every condition of the trigger: short conversations with a trigger by turns or messages need it at
+    0.
+    """
     target_ratio: Ratio = _SHARES.target
-    """A compaction brings the prompt to at most this share of the limit."""
+    """Share of the limit to which a compaction brings the prompt at most; the tail shrinks until it does.
+
+    It must lie below every `token_ratio` of the trigger. Close below it, compactions come often, and each one costs a
+    summary and the provider's prompt cache.
+    """
     tail: TailSettings = TailSettings()
     window: WindowSettings = WindowSettings()
+    mask: MaskSettings = MaskSettings()
     session_pruning: SessionPruningSettings = SessionPruningSettings()
-    position_pruning: PositionPruningSettings = PositionPruningSettings()
-    fade: bool = _POLICY.fade
-    """Shorten tool results, the oldest most, as messages take 0.80, 0.85, 0.90 and 0.99 of the limit."""
-    fit: bool = _POLICY.fit
-    """Cut single messages that are too large for the limit, head and tail."""
     prune: PruneSettings = PruneSettings()
     cost_gate: CostGateSettings = CostGateSettings()
-    emergency: bool = _POLICY.emergency
-    """Truncate every tool result where even pruning does not make the prompt fit."""
     client_instructions: tuple[ClientMark, ...] = Field((), max_length=50)
-    """Marks of what clients put into user messages for good, beside those that Steno knows, as `beginning*end`."""
+    """Marks of what clients put into user messages for good, beside those that Steno knows, as `beginning*end`.
+
+    At most 50; a beginning has at least 3 characters. [Those of known
+    clients](what-is-kept.md#what-the-client-put-there-for-good) need none. A mark counts at the beginning of a user
+    message, or behind other such blocks, and of each the newest block is kept. For example:
+
+        ["<team_rules>*</team_rules>"]
+    """
     pinned_text: str = Field("", max_length=20_000)
-    """Text that stands after the pinned messages wherever summaries stand for messages."""
-    reserve_ratio: Part | None = _SHARES.reserve
-    """Share of the window that the prompt leaves free, also where the client asks for less; null: as it asks."""
+    """Text that stands after the [pinned messages](pins.md) wherever summaries stand for messages.
+
+    Rules that must not get lost in a long conversation, whatever the preset. At most 20,000 characters. An entry of
+    `summary.prompts` may have another one for a model or a tenant.
+    """
     default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
-    """Context window of a model that nobody knows."""
+    """Context window of a model that nobody knows: neither `models`, nor the provider, a refusal or Steno's own table.
+
+    Too large, and the provider refuses before Steno acts: name the window of your model under `models`.
+    """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
-    """How long a request waits for a compaction before it goes on without."""
+    """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
+
+    A plain answer cannot be kept alive meanwhile: keep it below the idle timeout of proxies on the way. A client that
+    announces its patience (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
+    """
     overflow_retries: int = Field(1, ge=0, le=2)
-    """How often a request that the provider refused for its size is made smaller and sent again."""
+    """Times that a request which the provider refused for its size is made smaller and sent again.
+
+    Where that does not help the client gets the provider's own first error.
+    """
 
     @model_validator(mode="after")
     def _target_is_below_trigger(self) -> Self:

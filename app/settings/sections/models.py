@@ -15,14 +15,16 @@ from app.settings.types import Preset, Rate, Section, fits
 
 
 class ModelSettings(Section):
+    """Window of a model, and what else is decided by it."""
+
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
     context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens the model accepts, prompt and completion together."""
+    """Tokens that the model accepts, prompt and completion together."""
     max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens the prompt may have, where that is less than the window."""
+    """Tokens that the prompt may have, where that is less than the window."""
     max_output_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens an answer may have."""
+    """Tokens that an answer may have."""
     base_model: str | None = Field(None, min_length=1)
     """Model it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
     preset: Preset | None = None
@@ -52,11 +54,13 @@ class ModelSettings(Section):
 
 
 def entry_of(model: str, entries: Iterable[ModelSettings]) -> ModelSettings | None:
-    """The one that decides about a model: the first that fits."""
+    """First entry that fits the model; None if none does."""
     return next((entry for entry in entries if entry.fits(model)), None)
 
 
 class PriceSettings(Section):
+    """Price of a model."""
+
     match: str
     """Model name, or a glob such as `gpt-4o*`."""
     prompt: Rate
@@ -66,7 +70,7 @@ class PriceSettings(Section):
     cached: Rate | None = None
     """Price of a million prompt tokens from the provider's cache; without it they cost what others do."""
     written: Rate | None = None
-    """Price of a million prompt tokens that are written to that cache; likewise."""
+    """Price of a million prompt tokens that are written to that cache; without it they cost what others do."""
 
     @property
     def price(self) -> Price:
@@ -77,15 +81,24 @@ class PriceSettings(Section):
 
 
 class CalibrationSettings(Section):
+    """[Calibration](calibration.md): what providers really count."""
+
     enabled: bool = True
-    """Learn from what providers report how much they charge for each token we estimate."""
+    """Learn from what providers report how many tokens they charge for each that Steno estimates."""
     ask_usage: bool = True
-    """Ask for the usage of streams whose messages are replaced, if they report none unasked; it is not passed on."""
+    """Ask for the usage of streams whose messages are replaced, if they report none; it is not passed on."""
 
 
 class TokenizerSettings(Section):
+    """The tables that tokens are counted by."""
+
     directory: Path | None = None
-    """Folder with the tokenizer tables; null means `tables` in Steno's folder. Then the usual places are searched."""
+    """Folder with the tokenizer tables; null means `tables` in Steno's folder. Then the usual places are searched.
+
+    `steno tables` puts them there; `TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, `.tables` beside the code and two Python
+    packages are the usual places. Each is checked by its hash, and serving downloads nothing. Without tables tokens are
+    estimated by bytes, trigger and target fall by 15 %, and the start says so.
+    """
     required: bool = False
     """Refuse to start without the tables instead of estimating by bytes."""
 

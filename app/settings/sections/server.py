@@ -16,22 +16,58 @@ _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
 
 
 class ServerSettings(Section):
+    """The address that Steno listens on, and whom it serves there."""
+
     host: str = "127.0.0.1"
-    """Address to listen on."""
+    """Address to listen on. The container image sets 0.0.0.0.
+
+    Steno speaks plain HTTP: put TLS in front of any address but loopback.
+    """
     port: int = Field(8080, ge=0, le=65_535)
-    """Port to listen on; 0 lets the system choose."""
+    """Port to listen on; 0 lets the system choose, and the start-up line says which."""
     workers: int = Field(1, ge=1, le=64)
-    """Processes that serve at the same address, about one for each core."""
+    """Processes that serve at the same address, about one for each core; from 1 to 64.
+
+    They share the database as replicas do, and [one supervisor](workers.md) replaces those that die. Some limits are
+    divided among them, [others hold for each](workers.md#what-is-per-process-and-what-is-not). Each takes up to 15
+    connections of PostgreSQL.
+    """
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
-    """Who is served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody."""
+    """Callers served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody.
+
+    They share one tenant: each can read the summaries of all others. A request that came through a proxy is not from
+    this machine, unless `server.trusted_proxies` names the proxy. A proxy on this machine that adds no header, which is
+    nginx as it comes, makes every caller look local: behind one set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second
+    name.
+    """
     allowed_hosts: tuple[str, ...] = ()
-    """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any."""
+    """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any.
+
+    A request for another host is a 421 with the code `host_not_allowed`. Always allowed are the name in `server.host`,
+    names without a dot, and what ends in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test` or `.svc`. List the
+    name that a proxy passes on, and in Kubernetes `steno.my-namespace`. `*` lets any page on the web read a Steno that
+    needs no key (DNS rebinding).
+    """
     allowed_origins: tuple[str, ...] = ()
-    """Pages in browsers that may call Steno and read what it keeps, as `https://chat.example.com`; `*` for all."""
+    """Pages in browsers that may call Steno and read what it keeps, as `https://chat.example.com`; `*` for all.
+
+    Steno's own pages may do everything. Pages of this machine and programs with a scheme of their own (`app:`,
+    `capacitor:`, `file:`, `tauri:`, `vscode-file:`, `vscode-webview:`) may call `/v1` only. Any other page is a 403
+    with the code `origin_not_allowed`. A page that is allowed can do whatever somebody without a key can. A browser
+    extension is listed with its id: `chrome-extension://abcdef`.
+    """
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
-    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from."""
+    """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from.
+
+    That decides who is on this machine (`server.allow_unauthenticated`) and whose guesses the
+    [inspector](inspector.md#security) counts together. Such a proxy has to set the header itself: one that passes on
+    what it gets lets every caller write it. `FORWARDED_ALLOW_IPS` is not looked at.
+    """
     drain_seconds: Seconds = 25.0
-    """How long a stopping server waits for open answers and for summaries that are being made."""
+    """Seconds that a stopping server waits for open answers and for summaries that are being made.
+
+    Give the process ten more before it is killed (`stop_grace_period` in Compose).
+    """
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -57,40 +93,73 @@ class ServerSettings(Section):
 
 
 class LimitSettings(Section):
+    """Bounds of what one request, one tenant and one process may take."""
+
     body_bytes: int | None = Field(None, ge=1_000)
-    """Largest chat request body; null means what the vendor of its API takes: 32 MiB for Messages, else 50 MiB."""
+    """Largest chat request body; null means what the vendor of its API takes: 32 MiB for Messages, else 50 MiB.
+
+    A larger one gets 413. A compressed body counts as large as it is when it is decompressed.
+    """
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
-    """Largest sum of the chat request bodies that are being served."""
+    """Largest sum of the chat request bodies that are being served; beyond it requests get 503 with `retry-after`.
+
+    The memory that Steno needs is some multiple of it. Several workers share it equally, with room for one body each.
+    """
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
-    """Memory for what is remembered of conversations; what was used longest ago goes first."""
+    """Memory for what is remembered of conversations; what was used longest ago goes first.
+
+    A conversation takes about three times its bytes; more memory saves CPU where many long ones are active at once
+    ([sizing](operations.md#sizing)). Several workers share it equally. [Metrics](metrics.md) show it by cache.
+    """
     upload_bytes: int = Field(1_000_000_000, ge=1_000)
-    """Largest body of any other request; it is passed on as it comes."""
+    """Largest body of any other request; more gets 413. It is passed on as it comes and takes no memory."""
     connections: int = Field(1_000, ge=1)
-    """Most open connections of clients."""
+    """Most open connections of clients.
+
+    Where there is one more, the one that has had no request for longest is closed; where all have one, the new one gets
+    503. Each request needs a second connection, to the provider: the start raises its limit of open files accordingly,
+    and logs a warning where it may not. Several workers share them equally.
+    """
     values: int = Field(200_000, ge=1_000)
-    """Most values in a chat request body that is read; one with more is forwarded as it is."""
+    """Most JSON values in a chat request body that is read; one with more is forwarded as it is (`too_many_values`).
+
+    A value takes up to 300 bytes while a body is read, and a few microseconds of everybody's time. They are counted
+    before anything is read, from two bytes a value on. Steno's own routes answer 400.
+    """
     messages: int = Field(10_000, ge=100)
-    """Most messages of a chat request that is read; one with more is forwarded as it is."""
-    header_count: int = Field(100, ge=10)
-    """Most request headers."""
-    header_bytes: int = Field(32_768, ge=1_024)
-    """Largest sum of the request headers."""
+    """Most messages of a chat request that is read; one with more is forwarded as it is (`too_many_messages`).
+
+    Steno's own routes answer 400.
+    """
     receive_seconds: Seconds = 60.0
-    """Time for a request's headers to arrive, for a chat request's body, and for each piece of any other body."""
-    write_stall_seconds: Seconds = 60.0
-    """A client that takes nothing for this long is given up."""
+    """Seconds for a client to send headers, a chat request's body, or the next piece of another; or to take a piece.
+
+    A chat request whose body is late gets 408. A client that sends or takes nothing else for as long is given up, and
+    the call to the provider with it.
+    """
     compactions_per_tenant: int | None = Field(16, ge=1)
-    """Conversations of one tenant that are compacted at once, in each process; null for any number."""
+    """Conversations of one tenant that are compacted at once, in each process; null for any number.
+
+    Beyond it a request goes on without a new summary, with the reason `too_many_compactions`.
+    """
     background_compactions: int = Field(16, ge=0)
-    """Compactions in the background that are under way at once, in each process; 0 for none."""
-    background_compactions_per_tenant: int = Field(8, ge=0)
-    """Those of one tenant."""
-    background_bytes: int = Field(64_000_000, ge=0)
-    """Largest sum of the histories that they are made from; one tenant may have half of it."""
+    """Compactions under way in the background at once, in each process; 0 for none.
+
+    One tenant may have half of the usual 16, and they count for `limits.compactions_per_tenant`, too. Beyond it the
+    conversation's next answer asks again, and its requests go on without one until they have to wait.
+    """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
-    """`POST .../compact` requests of one tenant in a minute, in each process; null for any number."""
+    """Requests of one tenant to `POST .../compact` in a minute, in each process; null for any number.
+
+    More get 429 with `retry-after`. A gateway with one key that calls `POST /context/compact` for each request of all
+    its users needs a higher number.
+    """
     summary_tokens_per_hour: int | None = Field(None, ge=1)
-    """Tokens that summaries of one tenant may take in an hour, in each process; null for any number."""
+    """Tokens that the summary calls of one tenant may take in an hour, in each process; null for any number.
+
+    Prompts and answers count. Once they are spent requests go on without new summaries, with the reason
+    `summary_tokens_spent`.
+    """
 
     def body_of(self, format_: str | None = None) -> int:
         """Bytes that a chat request's body in a format may have; without one, in the format that may have most."""
@@ -99,7 +168,7 @@ class LimitSettings(Section):
         return max(LARGEST_BODIES.values()) if format_ is None else LARGEST_BODIES[format_]
 
     def of_each(self, workers: int) -> Self:
-        """What each of so many processes may hold, so that all of them keep to what is set: memory is the machine's."""
+        """Limits of each of so many processes: together they keep to what is set, as memory is the machine's."""
         return self.model_copy(
             update={
                 "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.body_of())),
@@ -110,17 +179,26 @@ class LimitSettings(Section):
 
 
 class InspectorSettings(Section):
+    """Steno's own pages."""
+
     enabled: bool = True
-    """Serve the inspector's pages, at `/` and under `/ui`."""
+    """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`; where it is off, both are a 404."""
 
 
 class TelemetrySettings(Section):
+    """Traces."""
+
     traces: Literal["off", "otlp"] = "off"
-    """Spans of chat requests and summary calls, exported by OpenTelemetry; OTEL_* variables say where to."""
+    """Export of spans of chat requests and summary calls by OpenTelemetry; OTEL_* variables say where to.
+
+    `otlp` needs the extra `steno[otel]`. [Traces](traces.md) describes them.
+    """
 
 
 class LogSettings(Section):
+    """[Log lines](logs.md)."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is logged."""
+    """Least severe level that is logged: debug, info, warning or error."""
     format: Literal["auto", "json", "text"] = "auto"
     """Shape of log lines on standard output; `auto` is text on a terminal and JSON anywhere else."""

@@ -17,8 +17,10 @@ SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.own_members for forma
 
 
 class FallbackSettings(Section):
+    """Another summariser."""
+
     model: str | None = Field(None, min_length=1)
-    """Model that is asked; null means the conversation's own."""
+    """Model that is asked; null means the conversation's own, not `summary.model`."""
     upstream: str | None = None
     """Upstream that is asked; null means the conversation's own."""
 
@@ -30,28 +32,39 @@ class FallbackSettings(Section):
 
 
 class PromptSettings(Section):
+    """Prompts for certain conversations."""
+
     prompt: str = Field(min_length=1)
     """Instructions in place of `summary.prompt`."""
     update_prompt: str | None = Field(None, min_length=1)
     """Instructions for updating an earlier summary; null means the same."""
     model: str | None = Field(None, min_length=1)
-    """For conversations with this model, a name or a glob; null means all."""
+    """Model of the conversations it is for, a name or a glob; null means all."""
     tenant: str | None = Field(None, min_length=1)
-    """For this tenant, by the id that GET /context/tenant shows; null means all."""
+    """Tenant it is for, by the id that GET /context/tenant shows; null means all."""
     pinned_text: str | None = Field(None, max_length=20_000)
-    """In place of `compaction.pinned_text`; null means the same."""
+    """Text in place of `compaction.pinned_text`; null means the same, an empty one none."""
 
     def is_for(self, model: str, tenant: str) -> bool:
+        """True where it holds for the conversations of that tenant with that model."""
         return (self.model is None or fits(model, self.model)) and self.tenant in (None, tenant)
 
 
 class RuleSettings(Section):
+    """[Standing rules](standing-rules.md)."""
+
     enabled: bool = True
-    """Sentences in which the user sets a rule for what follows stand word for word beside the summaries."""
-    share: float = Field(0.01, gt=0, le=0.1)
-    """They take at most this share of the window; older ones that go over it are left out."""
+    """Keep sentences in which the user sets a rule for what follows, word for word beside the summaries.
+
+    Found by code ("never push to main"), and kept by every fold. Off, none are looked for; those that summaries hold
+    stay.
+    """
     patterns: tuple[str, ...] = Field((), max_length=MOST_PATTERNS)
-    """Regular expressions that make a sentence of the user such a rule, in any case, in addition to Steno's own."""
+    """Regular expressions that make a sentence of the user such a rule, in any case, in addition to Steno's own.
+
+    At most 50 of 300 characters. One that may take very long is refused at the start: at most three repetitions, none
+    inside another. Only what users write themselves is searched, in sentences of at most 500 characters.
+    """
 
     @field_validator("patterns")
     @classmethod
@@ -62,35 +75,83 @@ class RuleSettings(Section):
 
 
 class SummarySettings(Section):
+    """Writers of summaries, and how they are asked for."""
+
     model: str | None = None
-    """Model that writes the summaries; null means the conversation's own."""
+    """Model that writes the summaries; null means the conversation's own.
+
+    It is called with the caller's key, which must be allowed to use it, unless its upstream has one of its own.
+    """
     upstream: str | None = None
-    """Upstream that is asked for them; null means the conversation's own."""
+    """Upstream that is asked for them; null means the conversation's own, `default` the one under `upstream`.
+
+    Conversations then go to that provider too. Without `api_key_env` it gets the caller's key, which another provider
+    does not know and should not see. Name a `summary.model` that it serves.
+    """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
-    """Other models, or the same at other upstreams, that are asked in turn where the first gives no answer."""
+    """Other models, or the same at other upstreams, that are asked in turn where the first gives no answer.
+
+    At most 5; each names a model, an upstream or both. A model that keeps failing is passed over for a while. All calls
+    for one summary together take at most twice `summary.timeout_seconds`. For example:
+
+        - {model: "gpt-4o-mini"}
+        - {model: "llama-3.3-70b", upstream: "local"}
+    """
     max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
-    """Largest summary chunk; small windows use less (0.06 of the limit, at least 256)."""
+    """Tokens of the largest summary; small windows use less (0.06 of the limit, at least 256)."""
     source_tokens: int | None = Field(16_384, ge=1_024, le=MOST_TOKENS)
-    """One summary stands for at most this many tokens: a larger range becomes several, made side by side; null: any."""
+    """Most tokens that one summary stands for: a larger range becomes several, made side by side; null: any.
+
+    The more it stands for, the less of it is in there. Strategies with one summary of everything do not keep to it, nor
+    does a summariser that is shown the conversation itself (`summary.style: prefix`).
+    """
     timeout_seconds: Seconds = 120.0
-    """Time for one summary call."""
+    """Seconds for one summary call.
+
+    Longer than `compaction.wait_seconds` is useful: the request goes on, the summary serves the next one.
+    """
     style: Literal["transcript", "prefix"] = "transcript"
-    """What the summariser reads: quoted text, or the conversation itself, which its provider may have in its cache."""
+    """Text that the summariser reads: transcript, or prefix, which its provider may have in its cache.
+
+    `transcript`: the messages as quoted text, without tools and the client's instructions. `prefix`: the conversation
+    itself with its tools, and the task as the last user message. There the client's own instructions speak to the
+    summariser, too, and another `summary.model` costs more than a transcript. Where an answer calls a tool, the
+    conversation is too large, or system messages stand in its middle, a transcript takes its place.
+    """
     prompt: str = SUMMARY_PROMPT
-    """Instructions for the summariser."""
+    """Instructions for the summariser. The transcript follows as quoted data, then these rules again.
+
+    They hold for summaries made from now on; stored ones stay as they are.
+    """
     update_prompt: str | None = None
-    """Instructions for updating an earlier summary (full, checkpoint, rolling); null means the same."""
+    """Instructions for updating an earlier summary (full, checkpoint, rolling); null means the same.
+
+    Beside preset `librechat` a `summary.prompt` of your own leaves the preset's own for updates: set both.
+    """
     prompts: tuple[PromptSettings, ...] = ()
-    """Prompts for certain models or tenants; the first that fits counts."""
-    failed_results: int = Field(0, ge=0, le=100)
-    """Latest failed tool calls that are appended to a summary as they are, 240 characters each."""
+    """Prompts for certain models or tenants; the first that fits counts, in place of both prompts above.
+
+    An entry without `model` and `tenant` hides all after it. One that is there for its `pinned_text` still needs a
+    prompt. With another secret the ids of tenants change. For example:
+
+        - {model: "code-*", prompt: "Keep file names, commands and their errors."}
+        - {tenant: "f5b1c0de9a7e4d3c2b1a0f9e8d7c6b5a", prompt: "Keep case numbers.", pinned_text: "Answer in German."}
+    """
     values: float = Field(0.2, ge=0, le=0.5)
-    """Exact values (ids, paths, dates, ...) that code copies after a summary: at most this share of it; 0: none."""
+    """Share of a summary that [exact values](exact-values.md) may take, which code copies after it; 0 for none."""
     rules: RuleSettings = RuleSettings()
     reasoning_allowance: int = Field(8_192, ge=0)
-    """Tokens a reasoning model may think before it writes a summary."""
+    """Tokens that a reasoning model may think before it writes a summary, on top of the summary's own.
+
+    Too few, and the summary comes back empty and is refused.
+    """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
-    """Further members of each summary call, such as `temperature`; what a provider refuses it is asked without."""
+    """Further members of each summary call, such as `temperature`; what a provider refuses it is asked without.
+
+    At most 20. What Steno decides itself, such as `model` and `max_tokens`, is refused. For example:
+
+        {temperature: 0, seed: 7}
+    """
 
     @field_validator("parameters")
     @classmethod

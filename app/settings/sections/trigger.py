@@ -14,26 +14,41 @@ from app.settings.types import Ratio, Section
 
 
 class ConditionSettings(Section):
+    """Conditions that must all hold; tokens are the provider's, as Steno estimates them."""
+
     token_ratio: Ratio | None = None
-    """The estimate exceeds this share of the limit."""
+    """Share of the limit that the estimate of the prompt exceeds.
+
+    The limit is the window less the output that the request reserves (5 % of the window, at most 8,192 tokens, where it
+    does not say). Estimates are wrong by some percent; above 0.9 the provider may refuse before Steno acts.
+    """
     since_checkpoint_ratio: Ratio | None = None
-    """The messages after the last summary, the current one too, exceed this share."""
+    """Share that the messages after the last summary exceed, the current one included.
+
+    It says nothing of the whole: give it the alternative `overflow: true`.
+    """
     of: Literal["limit", "window"] = "limit"
-    """What ratios are shares of: the limit, which is the window less the output, or the window."""
+    """Base of the ratios beside it: the limit, which is the window less the output, or the window.
+
+    A request that reserves much output has a limit far below its window.
+    """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """The estimate exceeds this many tokens."""
+    """Tokens that the estimate of the prompt exceeds."""
     remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
-    """At most this many tokens of the window are left."""
+    """Tokens of the window that are left at most, the output not taken off."""
     overflow: bool = False
-    """The estimate exceeds the limit."""
+    """True for a trigger that fires where the estimate exceeds the limit, and not before it must."""
     turns: int | None = Field(None, ge=0, le=100_000)
-    """More than this many whole turns before the current one are not summarised."""
+    """Whole turns before the current one that have no summary: the trigger fires where there are more.
+
+    Keep it well above `compaction.tail.turns`, or nearly every turn is compacted.
+    """
     messages: int | None = Field(None, ge=1, le=100_000)
-    """At least this many messages before the verbatim tail are not summarised."""
+    """Messages before the verbatim tail that have no summary: the trigger fires where there are as many."""
 
     @property
     def conditions(self) -> set[str]:
-        """Those that were named."""
+        """Names of the conditions that are set."""
         return {name for name in CONDITIONS if (value := getattr(self, name)) is not None and value is not False}
 
 
@@ -41,6 +56,8 @@ CONDITIONS = frozenset(ConditionSettings.model_fields) - {"of"}
 
 
 class AlternativeSettings(ConditionSettings):
+    """One alternative of a trigger."""
+
     @model_validator(mode="after")
     def _names_a_condition(self) -> Self:
         if not self.conditions:
@@ -49,16 +66,30 @@ class AlternativeSettings(ConditionSettings):
 
 
 def _named(trigger: Mapping[str, Any]) -> bool:
-    """Whether it names a condition; what is null or false does not."""
+    """True where it names a condition; what is null or false does not."""
     given = (trigger.get(name) for name in CONDITIONS)
     return bool(trigger.get("any")) or any(value is not None and value is not False for value in given)
 
 
 class TriggerSettings(ConditionSettings):
+    """Conditions under which a compaction is due, joined by "and", or the alternatives in `any`, joined by "or".
+
+    Each other condition that is named drops the default token_ratio; who wants both names both. A trigger is one thing,
+    and one that is set beside a preset replaces the preset's. One of an upstream (`trigger` under `upstreams`) stands
+    in place of this one, one of a model in place of the upstream's, and one of a request, `context.trigger` with the
+    same members, in place of all. Where a request names a preset, triggers of its model and upstream do not count.
+    """
+
     token_ratio: Ratio | None = _DEFAULT.token_ratio
-    """A compaction is due when the estimate exceeds this share of the limit; of no account where others are named."""
     any: tuple[AlternativeSettings, ...] = Field((), max_length=10)
-    """Alternatives, in place of the conditions above: each a set of them that all must hold, one is enough."""
+    """Alternatives, in place of the conditions above: each a set of them that all must hold, one is enough.
+
+    At most 10, without a default. Take the token_ratio above out then: a condition beside `any` is refused. For
+    example:
+
+        - {token_ratio: 0.6, turns: 20}
+        - {overflow: true}
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -79,4 +110,5 @@ class TriggerSettings(ConditionSettings):
 
     @property
     def alternatives(self) -> Sequence[ConditionSettings]:
+        """Sets of conditions of which one has to hold."""
         return self.any or (self,)

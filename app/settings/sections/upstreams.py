@@ -16,42 +16,66 @@ from app.settings.types import Preset, Seconds, Section, fits
 from app.wire.paths import FORMAT_NAMES, FormatName
 
 DEFAULT_UPSTREAM = "default"
-"""Name of the one under `upstream`."""
+"""Name of the upstream under `upstream`."""
 OPENAI = "api.openai.com"
 ANTHROPIC = "api.anthropic.com"
 SPOKEN_AT: Mapping[str, tuple[FormatName, ...]] = {
     OPENAI: ("chat_completions", "responses"),
     ANTHROPIC: ("messages",),
 }
-"""What is known of hosts without any setting."""
+"""Formats that known hosts speak."""
 REQUEST_PATHS = ("/chat/completions", "/messages", "/responses")
-"""Where requests are posted, below the address of an API."""
+"""Paths of requests, below the address of an API."""
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 
 
 class UpstreamSettings(Section):
+    """The provider that requests go to; see [upstreams](upstreams.md)."""
+
     base_url: str = "https://api.openai.com/v1"
-    """The provider; its path takes the place of the client's `/v1`."""
-    connect_seconds: Seconds = 5.0
-    """Time to make a connection."""
+    """Address of the provider; its path takes the place of the client's `/v1`.
+
+    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. Where there is no API at
+    the address, the start and `steno doctor` name the right one if they find it. Keys do not belong here; clients send
+    their own.
+    """
     first_byte_seconds: Seconds = 600.0
-    """Time until the provider's status arrives."""
+    """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""
     between_bytes_seconds: Seconds = 120.0
-    """Time between two pieces of an answer."""
+    """Seconds between two pieces of an answer; any byte restarts it, a comment too."""
     discover_windows: bool = True
-    """Ask the provider for its models and their windows, at the start and every hour."""
+    """Ask the provider for its models and their windows, at the start and every hour.
+
+    By `/models`, and where that shows one of them by the own paths of LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp
+    and Ollama, whose windows depend on how a model was loaded. A model that Ollama has not loaded is taken for the
+    4,096 tokens that it begins with: with `OLLAMA_CONTEXT_LENGTH` name the window under `models`. No request fails over
+    it.
+    """
     alternating_roles: bool = False
-    """The provider refuses two user messages in a row: merge summaries into the next user message."""
+    """Merge summaries into the next user message, because the provider refuses two user messages in a row."""
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
-    """Wire formats it speaks; null means all, but for api.openai.com and api.anthropic.com, which are known."""
+    """Wire formats that it speaks: chat_completions, messages, responses. Null: all, or what its host is known for.
+
+    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. An upstream without `formats` is
+    believed to speak everything until it answers that it has no such path. With `upstream` at api.openai.com and nobody
+    in the settings for Messages, there is one upstream more, `anthropic`.
+    """
     native_compaction: bool | None = None
-    """Whether it compacts histories itself where clients ask for that, else Steno does; null means until it refuses."""
+    """Let it compact histories itself where clients ask for that, else Steno does; null means until it refuses.
+
+    [Native compaction](native-compaction.md). A server that takes `context_management` without a word and does nothing
+    teaches nothing: set `false` for it.
+    """
     api_key_env: str | None = None
-    """Environment variable with the provider's key; it goes there in place of whatever the client sends as its own."""
+    """Environment variable with the provider's key; it goes there in place of whatever the client sends as its own.
+
+    In capitals, set when Steno starts, and not beginning with `STENO_`. Whoever can reach Steno then spends this key:
+    Steno takes any credential of the client's for a name and checks none.
+    """
 
     @property
     def api_key(self) -> SecretStr | None:
-        """The key in that variable."""
+        """The key in the variable that `api_key_env` names."""
         return SecretStr(os.environ[self.api_key_env].strip()) if self.api_key_env else None
 
     @field_validator("base_url")
@@ -78,12 +102,12 @@ class UpstreamSettings(Section):
 
     @property
     def speaks(self) -> frozenset[FormatName]:
-        """The formats in which it may be asked."""
+        """Formats in which it may be asked."""
         return frozenset(self.formats or SPOKEN_AT.get(self.host, FORMAT_NAMES))
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Those for which it is there, also for models that nobody is said to have."""
+        """Formats for which it is there, also for models that nobody is said to have."""
         return self.speaks if self.formats or self.host in SPOKEN_AT else frozenset()
 
     @model_validator(mode="after")
@@ -106,8 +130,10 @@ class UpstreamSettings(Section):
 
 
 class NamedUpstreamSettings(UpstreamSettings):
+    """A further provider."""
+
     models: tuple[str, ...] = ()
-    """Models that are sent there, as names or globs such as `llama-*`; without any it is chosen by base URL alone."""
+    """Models that are sent there, as names or globs such as `llama-*`; without any only a base URL chooses it."""
     preset: Preset | None = None
     """Preset of requests that go there; null means compaction.preset."""
     trigger: TriggerSettings | None = None
@@ -127,4 +153,4 @@ class NamedUpstreamSettings(UpstreamSettings):
 VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
     "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1"),
 }
-"""Beside OpenAI, where nobody in the settings speaks what they speak: so that one Steno serves the clients of both."""
+"""Upstreams beside OpenAI where nobody in the settings speaks what they speak: one Steno serves clients of both."""

@@ -1,14 +1,15 @@
 """Whether the tests notice small changes of the code: mutants of app/core, app/store, app/compaction and app/proxy.
 
-    python -m lab.benchmarks.mutants [--number 200] [--seed 7] [--only app/core] [--seconds 300] [--jobs 1] [--again]
+    python -m lab.benchmarks.mutants [--number 200] [--seed 7] [--only app/core] [--groups unit] [--seconds 300]
+                                     [--jobs 1] [--tests FILE] [--again]
 
 Each mutant is one change in a copy of the checkout: a comparison, an operator, a constant, a condition or a bound of a
 slice is another one, a statement is gone, another value is returned. It meets the tests that ran its lines, the most
 special ones first: unit, then integration, then e2e; the first that fails kills it. What each test runs is recorded
-once, by `--record unit` (or integration, or e2e), all that are missing by a run without it; in `.mutants`, like the
-results, so a run goes on where another one ended. The sample depends on the seed and the code alone: with a larger
-number it holds the smaller one. `--again` tries those that were not killed once more, `--tests` names files that are
-tried first, such as those that were just written.
+once, in `.mutants`; what is removed there is recorded anew. The results are there, too, so a run goes on where another
+one ended. The sample depends on the seed and the code alone: with a larger number it holds the smaller one. `--again`
+tries those that were not killed once more, `--tests` names files that are tried first, such as those that were just
+written, `--groups` leaves other groups of tests alone.
 
 A kill by a test beyond tests/unit counts if the test fails a second time. Exit code 1 where a mutant lives.
 """
@@ -73,11 +74,9 @@ def main() -> None:
     arguments = _arguments()
     folder = ROOT / ".mutants"
     folder.mkdir(exist_ok=True)
-    for group in [arguments.record] if arguments.record else GROUPS:
-        if arguments.record or not recording(folder, group).exists():
+    for group in arguments.groups:
+        if not recording(folder, group).exists():
             _record(folder, group)
-    if arguments.record:
-        return
     results = folder / "results.jsonl"
     known = _known(results)
     sample = list(islice(_sampled(arguments.only, arguments.seed), arguments.number))
@@ -85,7 +84,7 @@ def main() -> None:
         each for each in sample if each.key not in known or (arguments.again and known[each.key].outcome != "killed")
     ]
     print(f"{len(sample)} mutants, {len(due)} of them to be tried", flush=True)
-    suspects = Suspects(folder, ROOT)
+    suspects = Suspects([recording(folder, group) for group in arguments.groups], ROOT)
     with ExitStack() as stack, ThreadPoolExecutor(arguments.jobs) as threads, results.open("a") as written:
         trees = queue.SimpleQueue[Tree]()
         for _ in range(arguments.jobs):
@@ -120,7 +119,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--tests", nargs="*", default=[], help="files of tests that are tried first")
     parser.add_argument("--again", action="store_true", help="try those that were not killed once more")
-    parser.add_argument("--record", choices=GROUPS, help="only record what each test of this group runs")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS), help="whose tests are asked")
     return parser.parse_args()
 
 

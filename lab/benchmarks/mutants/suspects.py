@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -26,10 +26,10 @@ where :module is null or file.path = :module
 
 
 class Suspects:
-    """Lines that each test ran, read from the recordings there are."""
+    """Lines that each test ran, read from these recordings."""
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        self._recordings = [file for group in GROUPS if (file := recording(folder, group)).exists()]
+    def __init__(self, recordings: Sequence[Path], root: Path) -> None:
+        self._recordings = recordings
         self._root = root
         self._weights = [self._read_weights(file) for file in self._recordings]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from lab.benchmarks.mutants.changes import Change
 
 LINKED = (".venv", ".tables")
-PYTEST = ("-m", "pytest", "-q", "-rfE", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly")
+PYTEST = ("-m", "pytest", "--all", "-q", "-rfE", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly")
 ONE_TEST_SECONDS = 60
 """How long one test may take: a change may make a loop endless."""
 LAST_WORDS_SECONDS = 20.0

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from app.core.limits.trigger import Size
+from app.core.view.mask import is_allowed
 from lab.simulator import Fault, Record, Simulator
 from tests.e2e.histories import chat
 from tests.e2e.presets.checklist import checklist
+from tests.e2e.presets.mutants import Mutant
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, answer
@@ -301,11 +304,11 @@ def test_a_short_message_counts_as_one_whatever_its_turn_took(simulator: Simulat
 # Session pruning
 
 
-def pruning(simulator: Simulator, steno: StartSteno, mode: str, window: int, **session_pruning: Any) -> Steno:
+def pruning(simulator: Simulator, steno: StartSteno, mode: str, window: int, **mask: Any) -> Steno:
     simulator.window = window
     return steno(
         models=[{"match": "*", "context_window": window}],
-        compaction={"preset": f"openclaw-{mode}", "session_pruning": session_pruning},
+        compaction={"preset": f"openclaw-{mode}", "mask": mask},
     )
 
 
@@ -472,13 +475,6 @@ def test_aggressive_clears_a_result_of_ten_characters(simulator: Simulator, sten
 
 
 @checklist("D6")
-def test_aggressive_clears_whatever_the_setting_for_adaptive_says(simulator: Simulator, steno: StartSteno) -> None:
-    talk = work(("bash", "ten chars."), ("bash", text_of(200)))
-    ask(pruning(simulator, steno, "aggressive", 20_000, hard_clear=False), talk)
-    assert results(sent(simulator.chats[-1])) == [CLEARED, CLEARED]
-
-
-@checklist("D6")
 def test_adaptive_clears_no_result_of_ten_characters(simulator: Simulator, steno: StartSteno) -> None:
     proxy = pruning(simulator, steno, "adaptive", 20_000)
     ask(proxy, filled(work(("bash", "ten chars.")), 60_000))  # a fill of 0.75
@@ -521,3 +517,25 @@ def test_the_window_of_an_unknown_model_is_200_000(simulator: Simulator, steno: 
     assert sent(simulator.chats[-1]) == almost
     ask(proxy, filled(talk, 240_000), model="house-model")
     assert len(results(sent(simulator.chats[-1]))[0]) < 4_000
+
+
+MUTANTS = (
+    Mutant(
+        "librechat-checkpoint",
+        "app.core.view.reading._size",
+        lambda *given: Size(given[2], since=given[2]),  # the tokens of the whole, not of what follows the summary
+        test_a_checkpoint_is_made_past_a_tenth_of_the_window,
+    ),
+    Mutant(
+        "openclaw-adaptive",
+        "app.core.stages.session_pruning.CHARACTERS_PER_TOKEN",
+        3,
+        test_large_results_are_trimmed_from_a_fill_of_0_30_on,
+    ),
+    Mutant(
+        "openclaw-aggressive",
+        "app.core.stages.session_pruning.is_allowed",
+        lambda tool, allow, deny: is_allowed(tool, deny, allow),
+        test_only_the_results_of_allowed_tools_are_pruned,
+    ),
+)

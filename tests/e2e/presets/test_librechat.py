@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.core.stages.fade import BANDS as FADING_BANDS
 from app.settings import ConfigurationError, load
 from app.settings.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
 from lab.simulator import Fault, Model, Record, Simulator
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.presets.checklist import checklist
+from tests.e2e.presets.mutants import Mutant
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
@@ -848,7 +851,7 @@ def test_position_pruning_is_off_by_default(simulator: Simulator, steno: StartSt
 
 @checklist("B3")
 def test_position_pruning_clears_what_is_old_and_leaves_what_is_new(simulator: Simulator, steno: StartSteno) -> None:
-    settings: Any = {"position_pruning": {"enabled": True}}
+    settings: Any = {"session_pruning": {"mode": "position"}}
     proxy = steno(compaction=FADING | settings, models=wide(400_000, simulator))
     talk = [*old_and_new(60_000), QUESTION]
     assert context(post(proxy.url, chat(talk)))["actions"] == ["trimmed", "cleared"]
@@ -877,7 +880,7 @@ def test_position_pruning_clears_what_is_old_and_leaves_what_is_new(simulator: S
 def test_position_pruning_leaves_small_results_and_the_last_three_turns_of_the_assistant(
     simulator: Simulator, steno: StartSteno
 ) -> None:
-    settings: Any = {"position_pruning": {"enabled": True}}
+    settings: Any = {"session_pruning": {"mode": "position"}}
     proxy = steno(compaction=FADING | settings, models=wide(400_000, simulator))
     body = chat([*old_and_new(49_996), QUESTION])
     post(proxy.url, body)
@@ -985,3 +988,19 @@ def test_where_the_payload_is_the_clients_own_it_is_for_the_provider_to_judge(
     answered = post(steno(compaction=FADING).url, body)
     assert answered.status == 400
     assert simulator.chats[0].body == body
+
+
+MUTANTS = (
+    Mutant(
+        "librechat",
+        "app.core.view.mask.Masks._answered",
+        lambda _, boundary: boundary,  # whatever stands before it
+        test_results_that_wait_for_an_answer_and_the_assistants_texts_are_whole_while_the_prompt_fits,
+    ),
+    Mutant(
+        "librechat-fading",
+        "app.core.stages.fade.BANDS",
+        tuple(reversed(FADING_BANDS)),  # the first band that is reached, not the last
+        partial(test_a_faded_result_has_the_size_of_the_formula, 0.99, 0.05),
+    ),
+)

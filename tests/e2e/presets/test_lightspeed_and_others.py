@@ -8,18 +8,23 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from app.core.stages.session_pruning import SessionPruning
 from app.core.summary.prompts import FOLD_NOTE
+from app.settings.presets import PRESETS
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
 from lab.simulator import Fault, Record, ScriptedCall, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.presets.checklist import checklist
+from tests.e2e.presets.mutants import Mutant
 from tests.e2e.raw import Answer, arrival, connected, get, pieces, post, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
@@ -729,21 +734,21 @@ def cleared(payload: Messages, history: Messages) -> list[int]:
 @checklist("F3")
 @pytest.mark.parametrize(("minimum", "expected"), [(30_001, []), (30_000, [1, 2, 4, 5, 7])])
 def test_tool_results_are_cleared_but_for_the_last_and_the_protected_and_only_for_a_gain(
-    simulator: Simulator, steno: StartSteno, minimum: int, expected: list[int]
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, minimum: int, expected: list[int]
 ) -> None:
     """Ten results of 6,000 characters: 3, 6 and 9 are of a protected tool, the last two are kept, 30,000 can go."""
-    session = {
-        "mode": "adaptive",
-        "keep_last_assistants": 2,
-        "min_prunable_tool_chars": minimum,
-        "deny": ["mem*"],
-        "soft_trim_max_chars": 6_000,
-        "hard_clear_ratio": 0.05,
-        "soft_trim_ratio": 0.05,
-        "hard_clear_placeholder": "[cleared]",
-    }
+    with_numbers_of_anthropic = partial(
+        SessionPruning,
+        keep_last_assistants=2,
+        min_prunable_tool_chars=minimum,
+        soft_trim_max_chars=6_000,
+        hard_clear_ratio=0.05,
+        soft_trim_ratio=0.05,
+        hard_clear_placeholder="[cleared]",
+    )
+    monkeypatch.setattr("app.settings.policies.SessionPruning", with_numbers_of_anthropic)
     simulator.window = 128_000
-    url = steno(**of_preset("openclaw-adaptive", 128_000, session_pruning=session)).url
+    url = steno(**of_preset("openclaw-adaptive", 128_000, mask={"deny": ["mem*"]})).url
     history = tool_steps(10, 6_000)
     answered = post(url, chat(history, tools=TOOLS))
     assert cleared(sent(simulator.chats[0]), history) == expected
@@ -1037,3 +1042,31 @@ def test_summaries_can_be_searched(steno: StartSteno) -> None:
         assert [summary["conversation_id"] for summary in found] == [name]
         assert word.lower() in found[0]["text"].lower()
     assert get(url, "/context/search?q=nowhere").json["data"] == []
+
+
+LIGHTSPEED = PRESETS["lightspeed"]
+MUTANTS = (
+    Mutant(
+        "default",
+        "app.core.history.messages.Transcript.carried",
+        lambda *_: (),  # the question of a turn that the cut splits is summarised away
+        check_split_turn,
+    ),
+    Mutant(
+        "lightspeed",
+        "app.settings.sources.PRESETS",
+        {
+            **PRESETS,
+            "lightspeed": replace(LIGHTSPEED, compaction={**LIGHTSPEED.compaction, "tail": {"max_ratio": 0.30}}),
+        },  # a share of the limit, which is less than the window
+        check_lightspeed_tail,
+    ),
+    Mutant("sliding-window", "app.core.stages.prune._before_turns", lambda *_: 0, check_sliding_window),
+    Mutant(
+        "rolling",
+        "app.core.summary.brief.CUMULATIVE",
+        frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
+        check_rolling,
+    ),
+    Mutant("off", "app.settings.sources.PRESETS", {**PRESETS, "off": PRESETS["default"]}, check_off),
+)

@@ -316,7 +316,6 @@ ROUTES = {
                 "pinned_text": "Be kind.",
             }
         ],
-        "failed_results": 8,
     },
     "compaction": {"overflow_retries": 0},
 }

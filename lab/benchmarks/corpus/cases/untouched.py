@@ -332,9 +332,7 @@ def _framings() -> Iterator[Case]:
     )
 
 
-_SMALL = {
-    "limits": {"values": 1_000, "messages": 100, "body_bytes": 900_000, "upload_bytes": 1_000, "header_count": 20}
-}
+_SMALL = {"limits": {"values": 1_000, "messages": 100, "body_bytes": 900_000, "upload_bytes": 1_000}}
 
 
 def _limited() -> Iterator[Case]:

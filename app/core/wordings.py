@@ -1,0 +1,35 @@
+"""Wordings: patterns in data files beside the code that matches them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+_PART = re.compile(r"\{([a-z]+)\}")
+
+
+def read_wordings(package: str, name: str) -> dict[str, Any]:
+    """The tables of a TOML file. Each text is one line, with the file's `parts` in the place of their names in braces.
+
+    A file may share the parts of another one, which `shares` names.
+    """
+    read = tomllib.loads(files(package).joinpath(name).read_text("utf-8"))
+    parts = read.pop("parts", {})
+    if "shares" in read:
+        parts |= read_wordings(package, read.pop("shares"))["parts"]
+    return {**_written(read, parts), "parts": parts}
+
+
+def _written(table: Any, parts: dict[str, str]) -> Any:
+    if isinstance(table, dict):
+        return {name: _written(held, parts) for name, held in table.items()}
+    if isinstance(table, list):
+        return tuple(_written(held, parts) for held in table)
+    return _PART.sub(lambda part: _in_one_line(parts[part[1]]), _in_one_line(table))
+
+
+def _in_one_line(text: str) -> str:
+    """A text of several lines without their ends and what is blank around them."""
+    return "".join(map(str.strip, text.splitlines())) if "\n" in text else text
