@@ -15,14 +15,11 @@ import pytest
 
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
-from app.wire.chat_completions import format as chat_completions_format
 from app.wire.chat_completions import payload as chat_completions_payload
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.format import WireFormat
-from app.wire.messages import format as messages_format
 from app.wire.messages import payload as messages_payload
 from app.wire.messages.format import MESSAGES
-from app.wire.responses import format as responses_format
 from app.wire.responses import payload as responses_payload
 from app.wire.responses.format import RESPONSES
 from lab.formats.messages import THINKING
@@ -109,14 +106,14 @@ _PATCH = pytest.MonkeyPatch()
 
 def pytest_configure() -> None:
     """Before any test is imported: each renders by what it imports then, by a format or without."""
-    for spoken, *holders in (
-        (CHAT_COMPLETIONS, chat_completions_format, chat_completions_payload),
-        (MESSAGES, messages_format, messages_payload),
-        (RESPONSES, responses_format, responses_payload),
+    for spoken, payload in (
+        (CHAT_COMPLETIONS, chat_completions_payload),
+        (MESSAGES, messages_payload),
+        (RESPONSES, responses_payload),
     ):
-        looking = _looking(spoken, holders[0].render)
-        for holder in holders:
-            _PATCH.setattr(holder, "render", looking)
+        looking = _looking(spoken, payload.render)
+        _PATCH.setattr(payload, "render", looking)
+        _PATCH.setattr(type(spoken), "render", staticmethod(looking))
 
 
 def pytest_unconfigure() -> None:

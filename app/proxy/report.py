@@ -42,9 +42,9 @@ class Tokens(msgspec.Struct, frozen=True):
     """Sizes of a request in the provider's tokens, all of them estimates."""
 
     estimated: int
-    """What came."""
+    """Tokens of the history as it came."""
     forwarded: int
-    """What was sent."""
+    """Tokens of the payload that was sent."""
     saved: int
     window: int
     """The model's context window; 0 where that is not known."""
@@ -71,7 +71,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 def context_of(facts: Facts, decision: Decision) -> Context:
-    """What was done to the context of a request."""
+    """Say what was done to the context of a request."""
     view = decision.view
     return Context(
         conversation_id=facts.job.conversation_id,

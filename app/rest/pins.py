@@ -63,7 +63,7 @@ async def list_pins(services: TheServices, tenant: Tenant, conversation_id: Conv
 async def replace_pins(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Listing[PinOut]:
-    """These messages are pinned from now on, and no others."""
+    """Pin these messages from now on, and no others."""
     return _listing(await _replaced(services, tenant, conversation_id, read_indexes(body)))
 
 

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/context", tags=["tenant"])
 
 @router.get("/tenant")
 async def read_tenant(tenant: Tenant) -> TenantOut:
-    """Whose key this is."""
+    """Say which tenant this key belongs to."""
     return TenantOut(id=tenant)
 
 

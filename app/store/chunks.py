@@ -130,7 +130,8 @@ async def replace_summary(
 
 
 async def deactivate_summaries(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[str]:
-    """Which of these chunks were in use until now, with the folds that stand for any of them. Needs a transaction."""
+    """Deactivate these chunks, and return the ids of those that were in use, with the folds that
+    stand for any of them. Needs a transaction."""
     return await _deactivate(connection, tenant, await _lock_active(connection, tenant, set(ids)))
 
 

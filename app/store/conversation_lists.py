@@ -38,7 +38,7 @@ _KEYS: Mapping[Sorting, ColumnElement[int]] = {
 
 
 class Wanted(Struct, frozen=True):
-    """Which conversations are listed: those that all of it is true of."""
+    """Conditions that a listed conversation meets, all of them."""
 
     text: str = ""
     """Part of an id, or words that one of its summaries holds."""

@@ -70,7 +70,7 @@ class Address(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Which database that is, without its password: a file by its whole path, for people in another folder."""
+        """The database without its password, for people in another folder: a file by its whole path."""
         return self.shown if self.path is None else str(self.path.absolute())
 
 
@@ -148,7 +148,8 @@ class Database:
         self._idle: WeakSet[Any] = WeakSet()
         """Connections of the pool that nobody uses."""
         self._file: tuple[int, int] | None = None
-        """Which file the connections lead to; None before the first one, and where the database is none."""
+        """Device and inode of the file that the connections lead to; None before the first one, and without
+        a file."""
         self._beside: set[tuple[int, int] | None] = set()
         """The files that SQLite keeps beside it."""
         self.engine = self._postgresql(COMMAND_SECONDS) if self.address.kind == "postgresql" else self._sqlite()

@@ -47,7 +47,7 @@ class Lease(Struct, frozen=True):
 
 
 class Busy(Struct, frozen=True):
-    """Somebody is making what the caller waits for."""
+    """The lease is held by somebody who makes what the caller waits for."""
 
     conversation_id: str
     expires_in: float

@@ -66,7 +66,7 @@ class Wakeups:
         self._repeats = Repeats()
 
     def join(self) -> None:
-        """Somebody waits from here on, until `leave`."""
+        """Begin to wait, until `leave`."""
         self._waiting += 1
         if self._attend is not None and (self._attending is None or self._attending.done()):
             self._attending = asyncio.ensure_future(self._attend())

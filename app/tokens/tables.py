@@ -80,7 +80,7 @@ def _download(folder: Path) -> None:
 
 
 def _installer() -> list[str]:
-    """Which of the two is here: environments that uv made have no pip."""
+    """Command that installs a package: uv's where there is no pip, as in environments that uv made."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install"]
     if uv := os.environ.get("UV") or shutil.which("uv"):  # uv names itself to what it runs.

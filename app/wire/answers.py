@@ -82,7 +82,7 @@ class AnswerEditor:
         return answer.with_status(self.finish_members)
 
     def quiet(self, frames: bytes, start: int) -> int:
-        """Where the frames end that pass as they are, of these from `start` on: nobody need look into them."""
+        """End of the frames from `start` on that pass as they are: nobody need look into them."""
         if not self.begun:
             return start
         notable = self.NOTABLE.search(frames, start)

@@ -135,7 +135,7 @@ def _beginning(source: RawObject, name: str, elements: tuple[bytes, ...]) -> Beg
 
 
 def _stop(body: bytes, start: int, separator: bytes, elements: tuple[bytes, ...]) -> int | None:
-    """Where the elements end that a body has at that place; None where it has others, or writes them otherwise."""
+    """End of these elements in a body that has them there; None where it has others, or writes them otherwise."""
     for first in range(0, len(elements), JOINED):
         few = elements[first : first + JOINED]
         if sum(map(len, few)) <= LONGEST_JOINED:

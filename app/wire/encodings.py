@@ -28,7 +28,7 @@ _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
 class UndecodableBody(Exception):
-    """It is encoded in a way that is not known here, or is not what it says, or ends too early."""
+    """Raised for a body in an encoding that is not known here, in another one than it says, or cut off."""
 
 
 class DecodedTooLarge(Exception):

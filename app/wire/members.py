@@ -34,7 +34,7 @@ STATUS_MEMBERS = ("context_status", "context")
 
 
 class Unreadable(ValueError):
-    """These bytes are not what Steno can read; the provider judges them."""
+    """Raised for bytes that Steno cannot read; the provider judges them."""
 
     reason: ClassVar[Code] = Code.UNREADABLE
     """Reason code in the answer and the log."""

@@ -29,7 +29,7 @@ _REFUSED = frozenset({400, 422, 501})
 
 
 class Place(Enum):
-    """Where in an answer a compaction stands."""
+    """Place of a compaction in an answer."""
 
     ALONE = auto()
     """Instead of the provider's answer."""

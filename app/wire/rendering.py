@@ -14,7 +14,7 @@ class Placed(NamedTuple):
 
     raw: bytes
     place: int | None = None
-    """Which of the transcript's messages it is; None for one of our own, and for the leading instructions."""
+    """Index of the transcript's message; None for one of our own, and for the leading instructions."""
     own: bool = False
     """Written by us: a summary or a note."""
     summary: Summary | None = None

@@ -26,7 +26,7 @@ class Reading(NamedTuple):
     """Texts, calls and results of an element."""
 
     role: str
-    """Whose words these are: `tool` for what only answers calls, whatever the format calls it."""
+    """Speaker: `tool` for what only answers calls, whatever the format calls it."""
     texts: tuple[str, ...] = ()
     calls: tuple[Called, ...] = ()
     answers: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ class SentMessage:
 
     raw: bytes
     role: str
-    """Whose words these are: `tool` for what only answers calls, whatever the format calls it."""
+    """Speaker: `tool` for what only answers calls, whatever the format calls it."""
     pieces: tuple[str, ...]
     """Texts, then name and arguments of its calls: what a reader has to be shown."""
     texts: int
@@ -44,11 +44,11 @@ class SentMessage:
     anywhere: bool = False
     """The results of its calls may stand anywhere behind it, not only next to it."""
     sealed: bool = False
-    """It is the provider's own: sent as it came or not at all, and quoted to nobody."""
+    """True for what is the provider's own: sent as it came or not at all, and quoted to nobody."""
     opaque: bool = False
-    """It holds what is no text, and a reader may be shown something of that."""
+    """True where it holds what is no text, and a reader may be shown something of that."""
     tied: bool = False
-    """It holds what only means something behind what stood before it: thoughts, an id, a mark of the cache."""
+    """True for what means something only behind what stood before it: thoughts, an id, a mark of the cache."""
 
     def is_loosened(self, original: SentMessage) -> bool:
         """Whether it is the original without what was tied to its place."""

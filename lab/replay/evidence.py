@@ -32,7 +32,7 @@ class ShownSection:
     heading: str
     body: str
     quoted: bool = True
-    """It stands in a transcript; otherwise it is a message of the conversation itself."""
+    """True where it stands in a transcript; otherwise it is a message of the conversation itself."""
 
     def quotes(self, message: SentMessage) -> bool:
         """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""

@@ -85,7 +85,7 @@ class Verdict:
     compaction: bool = False
     """Summaries were made or taken up in this request, or other messages than before are shortened or left out."""
     broke: bool = False
-    """It does not extend the previous payload."""
+    """True where it does not extend the previous payload."""
     previous_bytes: int = 0
     kept_bytes: int = 0
     places: Mapping[int, SentMessage] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class _Range:
     stop: int
     carried: tuple[int, ...]
     quoted_from: int = 0
-    """Where the messages begin that the call was shown itself, and not in another summary."""
+    """Index of the first message that the call was shown itself, and not in another summary."""
     loose: tuple[int, ...] = ()
     """Carried messages that the call was not asked to leave out: where a turn is split between summaries that were made
     together, the next one goes on from there, and they are in this one."""
@@ -308,7 +308,7 @@ class _Walk:
     payload: Sequence[SentMessage]
     named: Named = NOTHING_NAMED
     opened: bool = False
-    """Where its beginning is left out, a note stands before what the assistant says then."""
+    """True where a note stands before what the assistant says first, since the beginning is left out."""
     verbatim: list[int] = field(default_factory=list)
     summarised: list[int] = field(default_factory=list)
     reduced: list[int] = field(default_factory=list)
@@ -383,7 +383,7 @@ class _Walk:
             yield "split_pair", f"The payload holds only one side of the tool calls {', '.join(split)}."
 
     def _begin(self) -> int:
-        """Where the instructions end in the payload."""
+        """Index in the payload at which the instructions end."""
         expected = [message.raw for message in self.history[: self._instructions]]
         if [message.raw for message in self.payload[: self._instructions]] == expected:
             for index in range(self._instructions):

@@ -34,7 +34,7 @@ class Played:
 
     recording: Recording
     request: int
-    """From 1."""
+    """Number of the request, from 1."""
     verdict: Verdict
     forwarded: int
     """Tokens of the payload."""
@@ -56,7 +56,7 @@ class Played:
 
 
 def _nobody(_: Played) -> None:
-    """For callers who want only the tally."""
+    """Watch nothing, for callers who want only the tally."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Aside:
 
 
 def _none(_: Played) -> Iterable[Aside]:
-    """For callers who ask nothing aside."""
+    """Ask nothing aside."""
     return ()
 
 

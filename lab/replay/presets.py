@@ -10,7 +10,7 @@ from app.settings.presets import PRESET_NAMES
 
 ALL = "all"
 MAY_REFUSE = frozenset({"off", "openclaw-adaptive", "openclaw-aggressive"})
-"""They change nothing, or only tool results: what is still too large after that goes to the provider as it is."""
+"""Presets that change nothing, or only tool results: what is still too large then goes to the provider as it is."""
 
 
 def chosen(names: str) -> tuple[str, ...]:

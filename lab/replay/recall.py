@@ -149,7 +149,7 @@ class Distribution:
 
 
 def shares_by_kind(reached: Iterable[Reached]) -> Mapping[str, tuple[int, float]]:
-    """For each kind of question, and for those that need several remarks, how many there are, and of how many all
+    """Count and share, by kind of question and for those that need several remarks, of the questions of which all
     evidence stood in the payload letter by letter."""
     groups: dict[str, list[bool]] = {ALL_KINDS: [], SEVERAL: []}
     for outcome in (outcome for each in reached for outcome in each.outcomes):

@@ -31,7 +31,7 @@ _TURN_ID = re.compile(r"D\d+:\d+")
 
 
 class UnreadableRecording(Exception):
-    """Which file, which line, and what was expected there."""
+    """Raised with the file, the line, and what was expected there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Recording:
 
     @property
     def requests(self) -> tuple[int, ...]:
-        """Where an answer begins that somebody asked for: the client's history ended there."""
+        """Indexes at which an answer begins that somebody asked for: the client's history ended there."""
         return tuple(i for i in range(len(self.messages)) if self.format.is_answer(self.messages, i))
 
     def followed_by_a_question(self) -> Recording:

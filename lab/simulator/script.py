@@ -74,7 +74,7 @@ class Fault:
     chunk_size: int = 16
     """Characters for each content chunk."""
     role: Literal["first", "every", "never"] = "first"
-    """Which deltas carry the role."""
+    """The deltas that carry the role."""
     preamble: bytes = b""
     """Raw bytes before the first frame, such as a comment."""
     newline: bytes = b"\n"

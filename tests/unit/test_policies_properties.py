@@ -120,7 +120,7 @@ class Steno:
             return decision
         policy = replace(policy, max_ratio=RECALLED)
         found = with_recalled(talk, view, Recollection(talk), policy, self.budget, asked.prompt.cost)
-        assert problems(talk, found, self.budget.limit) == []
+        assert problems(talk, found, (decision.budget or self.budget).limit) == []
         return replace(decision, view=found, actions=found.actions)
 
     def _case(self, asked: Asked, masking: Masking | None) -> Case:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import astuple
 from datetime import date
 
 import pytest
+from msgspec.structs import astuple
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Tariff

@@ -24,7 +24,7 @@ STALE_SECONDS = 1.0
 
 @cache
 def trust() -> ssl.SSLContext:
-    """Whom TLS trusts: the system's authorities, whatever the environment says. Made once, for it takes 20 ms."""
+    """TLS context that trusts the system's authorities, whatever the environment says. Made once: it takes 20 ms."""
     return httpx.create_ssl_context(trust_env=False)
 
 

@@ -104,5 +104,5 @@ class TokenizerSettings(Section):
 
     @property
     def folder(self) -> Path:
-        """Where `steno tables` puts them."""
+        """Folder into which `steno tables` puts the tables."""
         return self.directory or home() / "tables"

@@ -1,4 +1,4 @@
-"""Where Steno listens, whom it serves, and how much of what."""
+"""The listener, its clients and their limits."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class CompletionEditor(AnswerEditor):
 
 
 def _first_notable(frames: bytes, start: int) -> int:
-    """Where the first frame begins that says something new of itself; their end without one.
+    """Beginning of the first frame that says something new of itself; the end of all without one.
 
     It is nearly always among the last ones: those before them are looked at by themselves.
     """

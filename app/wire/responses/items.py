@@ -29,7 +29,7 @@ from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
 Path = tuple[str | int, ...]
-"""Where a value stands in an item."""
+"""Keys and indexes that lead to a value in an item."""
 
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode

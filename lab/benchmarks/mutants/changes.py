@@ -48,7 +48,7 @@ class Change:
     line: int
     last_line: int
     what: str
-    """For a reader: the old code, and the new."""
+    """The old code and the new, for a reader."""
 
     def applied(self, source: bytes) -> bytes:
         return source[: self.start] + self.new.encode() + source[self.stop :]

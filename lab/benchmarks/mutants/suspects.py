@@ -1,4 +1,4 @@
-"""Which tests could notice a change: those that ran its lines, as coverage recorded it for each test."""
+"""Tests that could notice a change: those that ran its lines, as coverage recorded it for each test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS = {
 }
 """Folders of tests that are recorded together, in the order in which they are asked."""
 CONFIGURATION = "[run]\nbranch = false\n"
-"""For coverage: lines suffice, and cost less."""
+"""Configuration of coverage: lines suffice, and cost less."""
 ROWS = """
 select context.context, line_bits.numbits
 from line_bits join context on context.id = line_bits.context_id join file on file.id = line_bits.file_id

@@ -19,7 +19,7 @@ PYTEST = ("-m", "pytest", "--all", "-q", "-rfE", "-n", "0", "-p", "no:cacheprovi
 ONE_TEST_SECONDS = 60
 """How long one test may take: a change may make a loop endless."""
 LAST_WORDS_SECONDS = 20.0
-"""For pytest to stop what it started, once it is interrupted."""
+"""Seconds that pytest has to stop what it started, once it is interrupted."""
 
 
 class OutOfTime(Exception):

@@ -87,7 +87,7 @@ def _steps(rng: random.Random) -> Iterator[tuple[dict[str, Any], dict[str, Any]]
 
 
 def _source(rng: random.Random, size: int) -> str:
-    """Something like source code: what JSON escapes is as frequent as there."""
+    """Text like source code: what JSON escapes is as frequent as there."""
     lines: list[str] = []
     written = 0
     while written < size:

@@ -1,4 +1,4 @@
-"""Which items need each other: calls and outputs by their ids, reasoning and what was said after it by their place."""
+"""Items that need each other: calls and outputs by their ids, reasoning and what was said after it by their place."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_bonds(items: Sequence[Json]) -> None:
 
 
 def check_alternation(items: Sequence[Json]) -> None:
-    """For models whose template demands it: no two messages of the user in a row."""
+    """Refuse two messages of the user in a row, for models whose template demands it."""
     for before, after in pairwise(items):
         if all(kind_of(item) == "message" and item["role"] == "user" for item in (before, after)):
             raise Refused(roles_do_not_alternate())
