@@ -20,14 +20,14 @@ from app.commands import cli
 from app.compaction.summariser import Summariser
 from app.proxy.forwarding import Forwarding
 from app.store import Store, chunks, lease
-from app.wire.chat_completions.summaries import CompletionReader
+from app.wire.summary_reader import SummaryReader
 
 Place = tuple[Any, str, Literal["before", "after"]]
 
 STEPS: Mapping[str, Place] = {
     "in the transaction that takes the lease": (lease, "acquire_lease", "after"),
     "before the summary is asked for": (Summariser, "ask", "before"),
-    "while the summary comes": (CompletionReader, "feed", "after"),
+    "while the summary comes": (SummaryReader, "feed", "after"),
     "before the summary is stored": (Store, "commit", "before"),
     "in the transaction that stores it": (chunks, "commit_chunks", "after"),
     "before the lease is released": (Store, "release", "before"),

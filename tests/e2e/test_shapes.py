@@ -15,7 +15,7 @@ from app.core.stages.case import Case
 from app.core.view.view import Conversation
 from app.proxy import intake
 from app.tokens.estimator import Prompt
-from app.wire.chat_completions import format as chat_completions
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.reader import MessageReader
 from lab.benchmarks.shapes import SHAPES, generated
 from tests.e2e.histories import HELLO, chat, long_history
@@ -110,15 +110,23 @@ def _many(case: Case, *_: object) -> bool:
 
 
 STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
-    "reading the body": (chat_completions.CHAT_COMPLETIONS, "read", lambda body, *_: len(body) > 100_000),
+    "reading the body": (CHAT_COMPLETIONS, "read", lambda body, *_: len(body) > 100_000),
     "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
     "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
     "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),
     "masking": (progress, "due_mask", _many),
     "planning": (progress, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
     "settling": (compactor, "settle", _many),
-    "the body that goes on": (chat_completions, "render", lambda conversation, *_: len(conversation.transcript) > 100),
-    "the model of a body that is not read": (chat_completions, "model_in", lambda body: len(body) > 100_000),
+    "the body that goes on": (
+        CHAT_COMPLETIONS,
+        "render",
+        lambda conversation, *_: len(conversation.transcript) > 100,
+    ),
+    "the model of a body that is not read": (
+        CHAT_COMPLETIONS,
+        "model_in",
+        lambda body: len(body) > 100_000,
+    ),
 }
 
 

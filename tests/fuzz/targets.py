@@ -37,7 +37,7 @@ from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import ChatRequest, read_request
-from app.wire.chat_completions.summaries import CompletionReader
+from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.members import RawObject, Unreadable
 from app.wire.provider_errors import error_body
 from app.wire.reader import MessageReader
@@ -257,7 +257,7 @@ def check_stream(data: bytes, random: Random) -> None:
             ]
             # A lone CR before an LF that comes later ends a frame earlier: the bytes are the same, the frames not.
             assert edited[0] == edited[1] or b"\r" in data, "what is told depends on how the stream was split"
-    one, other = CompletionReader(), CompletionReader()
+    one, other = ChatSummaries().reader(), ChatSummaries().reader()
     for piece in _pieces(data, random):
         one.feed(piece)
     one.end()

@@ -20,7 +20,7 @@ from app.wire import sse
 from app.wire.chat_completions.early import ChunkHead
 from app.wire.chat_completions.editor import CompletionEditor
 from app.wire.chat_completions.streamed import MOST_CHOICES
-from app.wire.chat_completions.summaries import ChatSummaries, CompletionReader
+from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.dialect import read_answer
 from app.wire.provider_errors import error_body
 from app.wire.refusals import classify
@@ -224,13 +224,13 @@ def test_a_frame_takes_few_times_its_size(text: bytes) -> None:
     frame = b"data: " + text + b"\n\n"
     editor = CompletionEditor(b'"a":1', b'"a":1')
     assert peak(lambda: editor.edit(frame)) < 6 * len(frame)
-    reader = CompletionReader()
+    reader = ChatSummaries().reader()
     assert peak(lambda: reader.feed(frame)) < 8 * len(frame)
     assert reader.answer is None
 
 
 def test_a_summary_of_many_small_pieces_counts_what_they_take() -> None:
-    reader = CompletionReader()
+    reader = ChatSummaries().reader()
     for _ in range(1_000):
         reader.feed(b'data: {"choices":[{"delta":{"content":"ab"}}]}\n\n')
         reader.feed(b'data: {"choices":[{"delta":{"content":""}}]}\n\n')

@@ -10,7 +10,7 @@ import pytest
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.core.tokens.usage import Tokens
-from app.wire.chat_completions.summaries import STREAMED, ChatSummaries, CompletionReader
+from app.wire.chat_completions.summaries import STREAMED, ChatSummaries
 from app.wire.dialect import read_answer
 from app.wire.summary_reader import STRING_BYTES
 
@@ -107,7 +107,7 @@ def test_a_stream_is_read_whichever_pieces_it_comes_in(size: int, newline: str) 
             DONE,
         )
     )
-    reader = CompletionReader()
+    reader = DIALECT.reader()
     for start in range(0, len(stream), size):
         reader.feed(stream[start : start + size])
     assert reader.done
@@ -145,7 +145,7 @@ def test_a_stream_is_an_answer_only_with_an_end_of_its_own(stream: bytes, expect
 @pytest.mark.parametrize("before", [b"", frame({"content": "t"}), frame({"content": "t"}, "stop")])
 @pytest.mark.parametrize("error", [b'{"error": {"message": "No."}}', b'{"type": "error", "message": "No."}'])
 def test_an_error_frame_leaves_no_answer(before: bytes, error: bytes) -> None:
-    reader = CompletionReader()
+    reader = DIALECT.reader()
     reader.feed(before + b"event: error\ndata: " + error + b"\n\n" + DONE)
     reader.end()
     assert (reader.answer, reader.done) == (None, True)
@@ -154,7 +154,7 @@ def test_an_error_frame_leaves_no_answer(before: bytes, error: bytes) -> None:
 
 
 def test_an_error_in_one_piece_with_status_200_is_no_answer() -> None:
-    reader = CompletionReader()
+    reader = DIALECT.reader()
     reader.feed(b'{"error": {"message": "No."}}')
     reader.end()
     assert reader.answer is None
@@ -162,20 +162,20 @@ def test_an_error_in_one_piece_with_status_200_is_no_answer() -> None:
 
 
 def test_a_garbled_frame_would_leave_a_hole_in_the_text() -> None:
-    reader = CompletionReader()
+    reader = DIALECT.reader()
     reader.feed(frame({"content": "t"}) + b"data: {]\n\n" + frame({"content": "u"}, "stop") + DONE)
     assert reader.unreadable
     assert reader.answer is None
 
 
 def test_what_is_kept_is_told_while_it_grows_and_reasoning_is_not_kept() -> None:
-    reader = CompletionReader()
+    reader = DIALECT.reader()
     for _ in range(100):
         reader.feed(frame({"reasoning_content": "a" * 100}))
     assert reader.held == 0
     reader.feed(frame({"content": "a" * 50}))
     reader.feed(b"data: " + b"a" * 94)
     assert reader.held == 50 + STRING_BYTES + 100
-    whole = CompletionReader()
+    whole = DIALECT.reader()
     whole.feed(b"{" + b" " * 99)
     assert whole.held == 100

@@ -13,7 +13,7 @@ from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest
 from app.wire.chat_completions.request import NAME, PATH
 from app.wire.dialect import Manners, SummaryDialect
-from app.wire.summary_reader import Collected, Json, SummaryReader, member_named
+from app.wire.summary_reader import Collected, Json, member_named
 
 STREAMED: Json = {"stream": True, "stream_options": {"include_usage": True}}
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")
@@ -121,13 +121,6 @@ class ChatSummaries(SummaryDialect):
         if b"max_completion_tokens" not in refusal or _TOO_LARGE.search(refusal):
             return None
         return self.caps[1] if b"'max_tokens'" in refusal else self.caps[0]
-
-
-class CompletionReader(SummaryReader):
-    """A reader of one answer of this format."""
-
-    def __init__(self) -> None:
-        super().__init__(_Message())
 
 
 def _is_first(choice: object) -> bool:
