@@ -207,6 +207,15 @@ def test_an_older_block_is_paid_for_where_the_newest_stands_behind_what_is_left_
         assert prune(talk, whole(talk), limit, limit, cost, stub=False).tokens <= limit
 
 
+def test_the_largest_note_is_looked_for_between_what_is_left_out_and_what_may_be() -> None:
+    said = (user(environment("/a " * 9)), user(environment("/b " * 3)), user(environment("/c")), user("Go on."))
+    blocks = holding(conversation(*said)).blocks
+    sizes = [blocks.again(reach, ()).tokens for reach in range(4)]
+    assert sizes[0] < sizes[3] < sizes[2] < sizes[1]
+    assert [blocks.most_again(0, reach, ()) for reach in range(4)] == [0, sizes[1], sizes[1], sizes[1]]
+    assert [blocks.most_again(least, 3, ()) for least in (1, 2, 3)] == sizes[1:]
+
+
 def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() -> None:
     rules = "<house>Be kind.</house>"
     mark = mark_of("<house>*</house>")

@@ -106,19 +106,19 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     decision, budget = _settled(case, why, in_vain=in_vain), case.budget
     if decision.view is None and case.conversation.tokens > budget.limit and budget.roomier:
         # What is reserved for the answer gives way before the client is given a refusal.
-        decision, budget = _over_the_reserve(case, why, decision, budget.roomier)
+        decision, budget = _over_the_reserve(case, why, decision)
     if not budget.given_way:
         return decision
     given_way = _given_way(budget, decision.view or case.conversation)
     return replace(decision, why=(*given_way, *decision.why)) if given_way else decision
 
 
-def _over_the_reserve(case: Case, why: Reasons, refused: Decision, roomier: Budget) -> tuple[Decision, Budget]:
+def _over_the_reserve(case: Case, why: Reasons, refused: Decision) -> tuple[Decision, Budget]:
     """The smallest view that can be made, where what is kept free can give way to it, and the budget in which it does;
     else the refused decision with the request's own."""
     steps = ((name, _repaired(case, view), still) for name, view, still in _steps(case, why))
     name, view, still = min(steps, key=lambda step: step[1].tokens)
-    budget = roomier if view.tokens < case.conversation.tokens else None
+    budget = case.budget if view.tokens < case.conversation.tokens else None
     while budget and problems(case.conversation, view, budget.limit, alternates=case.policy.alternates):
         budget = budget.roomier
     if budget is None:
