@@ -39,7 +39,6 @@ SHOTS: Sequence[tuple[str, str, tuple[int, int], Theme]] = (
     ("overview-dark", "/ui", DESK, "dark"),
     ("overview-phone", "/ui", PHONE, "dark"),
     ("conversations", "/ui/conversations", DESK, "light"),
-    ("conversations-dark", "/ui/conversations?status=summarized", DESK, "dark"),
     ("conversations-phone", "/ui/conversations", PHONE, "light"),
     ("conversation", f"/ui/conversations/{TALK}", DESK, "light"),
     ("conversation-dark", f"/ui/conversations/{TALK}", DESK, "dark"),
