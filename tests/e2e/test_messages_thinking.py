@@ -34,7 +34,8 @@ THINKING = {"type": "enabled", "budget_tokens": 1_024}
 STEADY = HISTORIES or 2
 HARDER = HISTORIES // 20 or 4
 BATCH = 50
-BUSY_TURNS = TURNS if HISTORIES else 5
+FEW_TURNS = 5
+BUSY_TURNS = TURNS if HISTORIES else FEW_TURNS
 READINGS = ["claude-bind", "claude-bind-sent"]
 """Bound to the prompt as the model read it, and as it was sent with what was dropped: nobody has said which."""
 
@@ -232,7 +233,7 @@ def test_what_was_refused_once_is_asked_to_be_dropped_at_once_until_the_next_com
     """By every process, in this turn and in those that follow; and it leaves no warning."""
     simulator.window = WIDE
     thinker = Thinker(1, Random(1), model=model, busy=True)
-    asyncio.run(play([thinker], [steno().url], BUSY_TURNS))
+    asyncio.run(play([thinker], [steno().url], FEW_TURNS))
     assert thinker.compactions
     wide = {"models": [{"match": "*", "context_window": WIDE}], "storage": {"url": postgres_url}}
     both = [steno(**wide), steno(**wide)]
