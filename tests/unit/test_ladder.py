@@ -149,6 +149,14 @@ def test_what_is_reserved_gives_way_before_a_refusal_goes_to_the_client() -> Non
     assert settle(case(talk, limits=replace(narrow, roomier=hopeless), policy=policy)).view is None
 
 
+def test_a_history_that_nothing_makes_smaller_goes_as_it_came_though_the_reserve_could_give_way() -> None:
+    talk = conversation(*turns(4, 30), QUESTION)
+    roomier = budget(window=1_000, limit=900, reserve=100, given_way=900)
+    limits = budget(window=1_000, limit=100, target=50, reserve=900, roomier=roomier)
+    decision = settle(case(talk, limits=limits, policy=Policy(fit=False, prune=False, emergency=False)))
+    assert (decision.view, decision.budget) == (None, None)
+
+
 def test_no_more_of_the_reserve_gives_way_than_has_to() -> None:
     """A provider that wants the answer to fit beside the prompt accepts the smallest prompt or none."""
     big = message("user", "w " * 300, tokens=300)

@@ -74,6 +74,9 @@ def test_what_pictures_cost_more_than_was_expected_a_smaller_prompt_does_not_cos
         assert budget is not None
         assert budget.limit == limit
         assert 0 < budget.target < limit
+    little = recovery_budget(told, small, sent=2_000, instructions=0, output=300, holds_media=True)
+    assert little is not None
+    assert (little.limit, little.target) == (3_515 - 2_213, int(0.6 * 3_700) // 4)
     less = recovery_budget(told, small, sent=4_500, instructions=0, output=300, holds_media=True)
     assert less is not None
     assert less.limit == int(3_515 / (4_213 / 4_500))
