@@ -32,8 +32,7 @@ from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.settings.policies import read_preset, read_trigger
-from app.wire.chat_completions.early import ChunkHead
-from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import ChatRequest, read_request

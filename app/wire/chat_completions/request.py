@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from app.core.limits.budget import MOST_TOKENS
-from app.core.tokens.declarations import Declarations
+from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.errors import InvalidRequest
 from app.wire.beginnings import Beginnings
 from app.wire.bodies import (
@@ -20,7 +20,7 @@ from app.wire.bodies import (
     output_in,
     source_of,
 )
-from app.wire.chat_completions.declarations import MEMBERS, read_declarations
+from app.wire.declared import elements_of, object_of, response_format_of, text_at, tool_of, unread
 from app.wire.members import RawObject, Unreadable
 from app.wire.options import read_focus, read_names, read_options, read_pins
 from app.wire.types import BOUNDS, BodyBounds, WireRequest
@@ -129,3 +129,36 @@ def _threshold(management: object) -> int | None:
                 raise InvalidRequest(f"compact_threshold must be {expected}.", "context_management")
             return min(value, MOST_TOKENS)  # However large, it is over every window.
     return None
+
+
+MEMBERS = ("tools", "functions", "tool_choice", "function_call", "response_format")
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    functions = elements_of(source, "functions")
+    choice = source.value("tool_choice") or source.value("function_call")
+    wrapped = [tool["function"] for tool, _ in tools if "function" in tool]
+    return Declarations(
+        tools=tuple(tool_of(object_of(function)) for function in (*wrapped, *(function for function, _ in functions))),
+        legacy=bool(functions),
+        choice=choice if isinstance(choice, str) else "",
+        forced=_forced(choice),
+        response_format=_response_format(source.value("response_format")),
+        others=(*(text for tool, text in tools if "function" not in tool), *unread(source, MEMBERS)),
+    )
+
+
+def _forced(choice: object) -> str:
+    """The function's name from `tool_choice` or, without its wrapping, from `function_call`."""
+    named = object_of(choice)
+    return text_at(object_of(named.get("function", named)), "name")
+
+
+def _response_format(value: object) -> ResponseFormat | None:
+    match value:
+        case {"type": "json_schema", "json_schema": dict(held)}:
+            return response_format_of(held)
+        case _:
+            return None

@@ -27,9 +27,9 @@ from app.wire.messages.content import (
     is_compaction,
     is_result,
     is_server_result,
+    media_in,
     texts_in,
 )
-from app.wire.messages.media import media_in
 from app.wire.objects import written_alike
 from app.wire.types import Draft
 

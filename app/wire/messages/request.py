@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from app.core.reasons import Code, Reason
-from app.core.tokens.declarations import Declarations
+from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.wire.beginnings import Beginnings
 from app.wire.bodies import (
     check_number,
@@ -20,6 +20,7 @@ from app.wire.bodies import (
     output_in,
     source_of,
 )
+from app.wire.declared import elements_of, object_of, text_at, tool_of, unread
 from app.wire.members import RawObject, Unreadable
 from app.wire.messages.content import (
     blocks_of,
@@ -29,7 +30,6 @@ from app.wire.messages.content import (
     reference_in,
     texts_in,
 )
-from app.wire.messages.declarations import MEMBERS, is_own, read_declarations
 from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
 from app.wire.options import LONGEST_FOCUS, read_focus, read_options, read_pins
 from app.wire.surrogates import decoded
@@ -278,3 +278,32 @@ def _session_of(user: bytes) -> str:
         return ""
     session = held.get("session_id")
     return session if isinstance(session, str) else ""
+
+
+MEMBERS = ("tools", "tool_choice", "mcp_servers", "output_config", "output_format")
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    choice = object_of(source.value("tool_choice"))
+    return Declarations(
+        tools=tuple(tool_of(tool, "input_schema") for tool, _ in tools if is_own(tool)),
+        choice=text_at(choice, "type"),
+        forced=text_at(choice, "name"),
+        must_call=text_at(choice, "type") not in ("", "auto", "none"),
+        response_format=_response_format(source),
+        others=(*(text for tool, text in tools if not is_own(tool)), *unread(source, MEMBERS)),
+    )
+
+
+def is_own(tool: Mapping[str, Any]) -> bool:
+    """Whether a tool is declared by the client, and none that the provider knows by its type."""
+    return tool.get("type") in (None, "custom")
+
+
+def _response_format(source: RawObject) -> ResponseFormat | None:
+    given = object_of(object_of(source.value("output_config")).get("format") or source.value("output_format"))
+    if given.get("type") != "json_schema":
+        return None
+    return ResponseFormat("", "", object_of(given.get("schema")))

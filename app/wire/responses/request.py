@@ -24,10 +24,10 @@ from app.wire.bodies import (
     output_in,
     source_of,
 )
+from app.wire.declared import elements_of, object_of, response_format_of, text_at, tool_of, unread
 from app.wire.members import RawObject, Unreadable
 from app.wire.objects import decoded_object
 from app.wire.options import read_focus, read_names, read_options, read_pins
-from app.wire.responses.declarations import MEMBERS, read_declarations
 from app.wire.responses.items import INSTRUCTIONS, compacted_upto, is_reference, slots, type_of
 from app.wire.types import BOUNDS, BodyBounds, CompactionAsk, Named, Place, Referred, WireRequest
 
@@ -227,3 +227,20 @@ _HANDED_OFF = (
     (Code.NATIVE_COMPACTION, _asks_to_compact),
     (Code.CLIENT_COMPACTION, _compacts_itself),
 )
+
+
+MEMBERS = ("tools", "tool_choice", "text")
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    choice = source.value("tool_choice")
+    held = object_of(object_of(source.value("text")).get("format"))
+    return Declarations(
+        tools=tuple(tool_of(tool) for tool, _ in tools if tool.get("type") == "function"),
+        choice=choice if isinstance(choice, str) else "",
+        forced=text_at(object_of(choice), "name"),
+        response_format=response_format_of(held) if held.get("type") == "json_schema" else None,
+        others=(*(text for tool, text in tools if tool.get("type") != "function"), *unread(source, MEMBERS)),
+    )
