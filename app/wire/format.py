@@ -24,8 +24,9 @@ from app.core.view.view import Conversation, View
 from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
 from app.wire.dialect import SummaryDialect
-from app.wire.members import RawObject
+from app.wire.members import RawObject, Unreadable
 from app.wire.native import NativeCompaction
+from app.wire.requests import Body, check_number, model_of, read_options, request_of, source_of
 from app.wire.surrogates import decoded
 from app.wire.types import BOUNDS, BodyBounds, Draft, Headers, WireRequest
 
@@ -45,21 +46,39 @@ class WireFormat:
     name: str
     path: bytes
     """Path at which a client posts its requests."""
+    request: type[WireRequest]
+    """Its requests: which members are meant, and what they say."""
     answers: Answers
     """Its answers, their streams and its errors."""
     summaries: SummaryDialect
     """How a summary is asked for in it."""
     native: NativeCompaction | None = None
     """The provider's own compaction, where the format has words for it."""
-    history = "messages"
-    """Name of the member that holds the history."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
-        With `beginnings` a body that begins like one that was read is read from there on.
+        With `beginnings` a body that begins like one that was read is read from there on. What may be large is looked
+        at here, so that it is done beside the event loop where the body is.
         """
-        raise NotImplementedError
+        source, known = source_of(body, bounds, beginnings)
+        history = self.request.HISTORY
+        if history not in source:
+            raise Unreadable(f"The request has no {history}.")
+        model, options, beside = model_of(source), read_options(source), self.beside(source)
+        elements = tuple(source.elements(history))
+        check_number(len(beside) + len(elements), bounds)
+        if beginnings is not None:
+            beginnings.keep(source, history, elements, known)
+        return self.requested(Body(source, model, options, beside, elements))
+
+    def beside(self, source: RawObject) -> tuple[bytes, ...]:  # noqa: ARG002 - in many formats there are none
+        """The raw messages that stand beside a body's history and lead it."""
+        return ()
+
+    def requested(self, body: Body) -> WireRequest:
+        """The request in a body."""
+        return request_of(self.request, body)
 
     def window_asked(self, headers: Headers) -> int | None:  # noqa: ARG002 - in most formats none is about it
         """The window in tokens that a request's headers ask for, where they do."""
@@ -114,4 +133,4 @@ class WireFormat:
 
     def messages_in(self, payload: bytes) -> bytes:
         """The history in a payload, as JSON and as it stands there."""
-        return RawObject(payload).raw(self.history) or b"[]"
+        return RawObject(payload).raw(self.request.HISTORY) or b"[]"

@@ -30,9 +30,8 @@ from app.wire.members import Unreadable
 from app.wire.messages.answers import PING
 from app.wire.messages.format import MESSAGES
 from app.wire.messages.payload import OPENER
-from app.wire.messages.request import MessagesRequest, read_request
 from app.wire.reader import MessageReader
-from app.wire.types import ContextMembers
+from app.wire.types import ContextMembers, WireRequest
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
 from tests.unit.conversations import IDENTITY, chunk, count
 
@@ -71,8 +70,8 @@ def body(*messages: Any, **members: Any) -> bytes:
     return json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages, **members}).encode()
 
 
-def request(*messages: Any, **members: Any) -> MessagesRequest:
-    return read_request(body(*(messages or (user("q"),)), **members))
+def request(*messages: Any, **members: Any) -> WireRequest:
+    return MESSAGES.read(body(*(messages or (user("q"),)), **members))
 
 
 def read(*messages: Any, **members: Any) -> tuple[Message, ...]:
@@ -190,7 +189,7 @@ def test_declarations_are_read_tolerantly() -> None:
     assert read_.response_format is not None
     assert read_.response_format.schema == {"a": 1}
     assert request(tool_choice=7).declarations().others == ()
-    assert read_request(body()[:-1] + b', "tools": 1e999}').declarations().others == ("1e999",)
+    assert MESSAGES.read(body()[:-1] + b', "tools": 1e999}').declarations().others == ("1e999",)
     assert request(tools=[own], tool_choice={"type": "none"}).forbids_tools
 
 
@@ -201,8 +200,8 @@ def test_a_beta_asks_for_a_window() -> None:
 
 def test_a_request_that_begins_like_the_one_before_is_read_on_from_there() -> None:
     beginnings, long = Beginnings(), user("q" * 40_000)
-    read_request(body(long), beginnings=beginnings)
-    again = read_request(body(long, assistant("a"), user("b")), beginnings=beginnings)
+    MESSAGES.read(body(long), beginnings=beginnings)
+    again = MESSAGES.read(body(long, assistant("a"), user("b")), beginnings=beginnings)
     assert [json.loads(raw) for raw in again.raw_messages] == [long, assistant("a"), user("b")]
 
 

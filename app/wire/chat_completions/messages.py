@@ -12,12 +12,12 @@ from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
-from app.wire.declared import text_at
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
 from app.wire.members import Unreadable
 from app.wire.objects import decoded_object, meant_by, without, written_alike
+from app.wire.requests import text_at
 from app.wire.types import Draft
 
 Json = Mapping[str, Any]

@@ -11,7 +11,16 @@ from app.wire.messages.answers import MessagesAnswers
 from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
-from app.wire.messages.request import NAME, PATH, MessagesRequest, dropping, read_request, refuses_ties, window_asked
+from app.wire.messages.request import (
+    NAME,
+    PATH,
+    MessagesRequest,
+    dropping,
+    messages_request,
+    refuses_ties,
+    system_of,
+    window_asked,
+)
 from app.wire.messages.summaries import MessagesSummaries
 from app.wire.messages.tokens import token_rules
 from app.wire.types import WireRequest
@@ -23,7 +32,9 @@ class Messages(WireFormat):
     answers = MessagesAnswers()
     summaries = MessagesSummaries()
     native = MessagesCompaction()
-    read = staticmethod(read_request)
+    request = MessagesRequest
+    beside = staticmethod(system_of)
+    requested = staticmethod(messages_request)
     window_asked = staticmethod(window_asked)
     token_rules = staticmethod(token_rules)
     message = staticmethod(read_message)

@@ -11,7 +11,7 @@ from app.wire.responses.answers import ResponsesAnswers
 from app.wire.responses.items import INSTRUCTIONS, read_item, stands_beside
 from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
-from app.wire.responses.request import NAME, PATH, as_item, read_request
+from app.wire.responses.request import NAME, PATH, ResponsesRequest, as_item, read_request
 from app.wire.responses.summaries import ResponsesSummaries
 from app.wire.responses.tokens import token_rules
 
@@ -22,7 +22,7 @@ class Responses(WireFormat):
     summaries = ResponsesSummaries()
     answers = ResponsesAnswers()
     native = ResponsesCompaction()
-    history = "input"
+    request = ResponsesRequest
     read = staticmethod(read_request)
     token_rules = staticmethod(token_rules)
     message = staticmethod(read_item)
