@@ -329,11 +329,7 @@ OTHERS_CHAT = [
         charged=0.0035,
     ),
     chat("openai/gpt-4o", routed(1_000, 100, 0.000175, is_byok=True), 1_000 * 2.5 + 100 * 10),
-    chat(
-        "openai/gpt-4o",
-        spoken(194, 2, cost=0.95, cost_details={"upstream_inference_cost": 19}),
-        charged=19.95,
-    ),
+    chat("openai/gpt-4o", spoken(194, 2, cost=0.95, cost_details={"upstream_inference_cost": 19}), charged=19.95),
     # Vercel's gateway, with reasoning beside the completion; and its bill as text.
     chat(
         "xai/grok-4-fast", beside(160, 9, 320, cost=0.0001965, market_cost=0.0001965, is_byok=False), charged=0.0001965
