@@ -123,7 +123,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    app.include_router(metrics_router(metrics.table, services.store.catch_up, services.sampler.sample))
+    app.include_router(metrics_router(metrics.table, services.store.writes.catch_up, services.sampler.sample))
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:
@@ -285,7 +285,7 @@ def open_store(
 ) -> Store:
     """Open the store. `took` is called with the seconds of each request's call. Raises `DatabaseURLError`."""
     storage = settings.storage
-    return Store.open(
+    return Store(
         storage.address,
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,

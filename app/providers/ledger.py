@@ -149,7 +149,7 @@ class Ledger:
             self._metrics.called(purpose, tokens, record.saved, estimated, forwarded, record.cost)
             if values_kept is not None:
                 self._metrics.observe(VALUES_KEPT, values_kept)
-            self._store.record_usage(record)
+            self._store.writes.record_usage(record)
             if self.heard is not None:
                 self.heard(record)
         except Exception:

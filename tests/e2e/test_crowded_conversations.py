@@ -144,7 +144,7 @@ def test_a_summary_that_was_stored_before_the_lease_was_taken_is_not_made_again(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
 ) -> None:
     proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
-    acquire, made = proxy.services.store.acquire, list[Any]()
+    acquire, made = proxy.services.store.leases.acquire, list[Any]()
 
     async def acquire_late(*given: Any) -> Any:
         if not made:
@@ -164,7 +164,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.1)
     simulator.summary_default = Fault(delay=1.5)
     proxy, beats = steno(), list[bool]()
-    renew = proxy.services.store.renew
+    renew = proxy.services.store.leases.renew
 
     async def miss_every_other(held: Any) -> bool:
         beats.append(True)
