@@ -182,7 +182,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     store = open_store(settings, partial(metrics.observe, DATABASE_SECONDS), caches)
     providers = open_providers(settings, store, instance)
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=partial(metrics.observe, THREAD_WAITS))
-    ledger = Ledger(store, tariffs_of(settings), metrics)
+    ledger = Ledger(store.writes, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)

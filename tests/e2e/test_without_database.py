@@ -136,7 +136,7 @@ def test_a_database_that_reads_and_does_not_write_is_tried_three_times_at_most(
         tried.append(True)
         raise StoreUnavailable("read-only")
 
-    monkeypatch.setattr(proxy.services.store, "acquire", acquire)
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
     assert len(tried) == 1 + progress.RECOVERIES
 
@@ -157,7 +157,7 @@ def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
         take_away(proxy, gone)
         gone.setattr(progress, "RECOVERIES", 3)
         assert context(post(proxy.url, chat(long_history())))["actions"] == []
-    monkeypatch.setattr(proxy.services.store, "acquire", refuses)
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", refuses)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
 
 
@@ -218,8 +218,8 @@ def test_a_summary_is_not_lost_with_the_lease_that_could_not_be_renewed(
         await asyncio.sleep(5.0 if len(tried) == 1 else 0.0)
         return await commit(*given)
 
-    monkeypatch.setattr(proxy.services.store, "commit", hang_once)
-    monkeypatch.setattr(proxy.services.store, "renew", away)
+    monkeypatch.setattr(proxy.services.store.leases, "commit", hang_once)
+    monkeypatch.setattr(proxy.services.store.leases, "renew", away)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)
     assert len(simulator.summaries) == 1 == len(stored_summaries(proxy))

@@ -548,7 +548,7 @@ def test_a_summary_that_was_made_between_the_look_and_the_lease_is_not_made_agai
             await asyncio.to_thread(made.wait, 10.0)
         return await acquire(*given)
 
-    monkeypatch.setattr(proxy.services.store, "acquire", late)
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", late)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, proxy.url, chat(LONG))
         assert looked.wait(10.0)
