@@ -288,7 +288,7 @@ class Exchange:
     def _over(self, facts: Facts, milestones: Milestones) -> None:
         if self.record.span is not None and milestones.observed:
             self.record.span.used(milestones.observed[-1].reported)
-        self.services.store.soon(partial(_note, self.services, facts, milestones))
+        self.services.store.writes.soon(partial(_note, self.services, facts, milestones))
         bound, measure = facts.job.conversation.bound, facts.measure
         if (bound is None or bound > measure.least_remembered) and (decision := milestones.decision) is not None:
             self.services.background.consider(facts.job, measure.rules.compaction.background, decision)
@@ -335,7 +335,7 @@ class Exchange:
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
-        self.services.store.catch_up()
+        self.services.store.writes.catch_up()
         decision = await self._decide(
             facts, self.services.compactor.prepare(facts.job, milestones.on_start, may_go_on=True)
         )
@@ -495,7 +495,7 @@ def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
-        services.store.record(seen(facts, decision))
+        services.store.writes.record(seen(facts, decision))
         if services.keeps_messages:
             archive(services, facts)
 
