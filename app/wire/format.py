@@ -45,7 +45,13 @@ class WireFormat:
 
     name: str
     path: bytes
-    """Path at which a client posts its requests."""
+    """Path at which a client posts its requests, and where they are compacted."""
+    other_paths: tuple[bytes, ...] = ()
+    """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
+    counting_path: bytes | None = None
+    """Path at which a request is posted to be counted and not to be answered."""
+    largest_body = 50 << 20
+    """Bytes of a request that the vendor of its API takes."""
     request: type[WireRequest]
     """Its requests: which members are meant, and what they say."""
     answers: Answers
