@@ -114,12 +114,13 @@ class WireFormat:
         """The raw message that `alone` was made of."""
         return alone
 
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - few do
         """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
 
         `output`: how many tokens the answer may have, for formats that want to know.
         """
-        raise NotImplementedError
+        named = msgspec.json.encode(model), self.request.HISTORY.encode(), b",".join(messages)
+        return b'{"model":%b,"%b":[%b]}' % named
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.
