@@ -47,9 +47,9 @@ class WireFormat:
     path: bytes
     """Path at which a client posts its requests."""
     request: type[WireRequest]
-    """Its requests: which members are meant, and what they say."""
+    """Requests of the format: which members are read, and what they mean."""
     answers: Answers
-    """Its answers, their streams and its errors."""
+    """Answers of the format, their streams and its errors."""
     summaries: SummaryDialect
     """How a summary is asked for in it."""
     native: NativeCompaction | None = None
