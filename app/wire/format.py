@@ -53,9 +53,9 @@ class WireFormat:
     largest_body = 50 << 20
     """Bytes of a request that the vendor of its API takes."""
     request: type[WireRequest]
-    """Its requests: which members are meant, and what they say."""
+    """Requests of the format: which members are read, and what they mean."""
     answers: Answers
-    """Its answers, their streams and its errors."""
+    """Answers of the format, their streams and its errors."""
     summaries: SummaryDialect
     """How a summary is asked for in it."""
     native: NativeCompaction | None = None

@@ -29,7 +29,7 @@ class ChatCompletions(WireFormat):
     render = staticmethod(render)
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
-        """What a short body says beside its messages is read once."""
+        """Members beside the messages of short bodies, read once."""
         if beginnings is None:
             return super().read(body, bounds)
         if (found := beginnings.envelopes.find(body, "messages", bounds.values)) is not None:
