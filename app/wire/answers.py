@@ -147,20 +147,22 @@ class Answers:
 
     noun = "message"
     """Noun for an answer in one piece, in errors."""
+    editing: type[AnswerEditor]
+    """The editor of one answer."""
     opens_early = False
     """Whether a provider opens its stream before it has looked at the prompt."""
 
     def editor(
         self,
         context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,
-        early: EarlyFrames | None = None,
+        request: WireRequest | None = None,  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
+        early: EarlyFrames | None = None,  # noqa: ARG002 - not all have frames that begin the answer
         *,
-        hides_usage: bool = False,
+        hides_usage: bool = False,  # noqa: ARG002 - most streams tell it unasked
     ) -> AnswerEditor:
         """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
         before it; `hides_usage`: the client did not ask what the stream cost, we did."""
-        raise NotImplementedError
+        return self.editing(context.status, context.report)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:  # noqa: ARG002 - a format may look into it
         """Frames for one stream that begins before the provider's. `shape` is not `off`. No frame is safer than a

@@ -45,7 +45,13 @@ class WireFormat:
 
     name: str
     path: bytes
-    """Path at which a client posts its requests."""
+    """Path at which a client posts its requests, and where they are compacted."""
+    other_paths: tuple[bytes, ...] = ()
+    """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
+    counting_path: bytes | None = None
+    """Path at which a request is posted to be counted and not to be answered."""
+    largest_body = 50 << 20
+    """Bytes of a request that the vendor of its API takes."""
     request: type[WireRequest]
     """Requests of the format: which members are read, and what they mean."""
     answers: Answers
@@ -108,12 +114,13 @@ class WireFormat:
         """The raw message that `alone` was made of."""
         return alone
 
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - few do
         """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
 
         `output`: how many tokens the answer may have, for formats that want to know.
         """
-        raise NotImplementedError
+        named = msgspec.json.encode(model), self.request.HISTORY.encode(), b",".join(messages)
+        return b'{"model":%b,"%b":[%b]}' % named
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import attrgetter
-
-import msgspec
 
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.answers import ChatAnswers
@@ -43,9 +40,6 @@ class ChatCompletions(WireFormat):
         if not request.pins:  # Those count the messages.
             beginnings.envelopes.keep(request.source, "messages", lambda rest: ChatRequest(rest, (), *_beside(request)))
         return request
-
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - nobody has to say
-        return b'{"model":%b,"messages":[%b]}' % (msgspec.json.encode(model), b",".join(messages))
 
 
 CHAT_COMPLETIONS: WireFormat = ChatCompletions()

@@ -29,6 +29,9 @@ from app.wire.types import WireRequest
 class Messages(WireFormat):
     name = NAME
     path = PATH
+    other_paths = (b"/v1/complete",)
+    counting_path = PATH + b"/count_tokens"
+    largest_body = 32 << 20
     answers = MessagesAnswers()
     summaries = MessagesSummaries()
     native = MessagesCompaction()

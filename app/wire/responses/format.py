@@ -19,6 +19,8 @@ from app.wire.responses.tokens import token_rules
 class Responses(WireFormat):
     name = NAME
     path = PATH
+    other_paths = (b"/v1/conversations",)
+    counting_path = PATH + b"/input_tokens"
     summaries = ResponsesSummaries()
     answers = ResponsesAnswers()
     native = ResponsesCompaction()
