@@ -115,6 +115,7 @@ LINE_ENDS = {
 }
 
 
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("cut", ["frames", "behind each CR", "one piece"])
 @pytest.mark.parametrize("ends", LINE_ENDS)
 @pytest.mark.parametrize("target", STREAMS)
