@@ -279,13 +279,15 @@ def test_other_paths_are_not_relayed(scripted: ScriptedProvider, before_scripted
 
 @pytest.mark.parametrize(
     ("written", "format_"),
-    zip(
-        (
-            *("/v1/{}", "/v1//{}", "//v1/{}", "/v1/v1/{}", "/v1/v1/v1//{}", "//v1//v1/{}/", "/c/mine/v1/v1/{}"),
-            *("/u/default//v1/{}", "/u/default/v1//{}", "//c/mine//u/default//v1/v1/{}"),
-        ),
-        cycle(FORMATS),
-        strict=False,
+    list(
+        zip(
+            (
+                *("/v1/{}", "/v1//{}", "//v1/{}", "/v1/v1/{}", "/v1/v1/v1//{}", "//v1//v1/{}/", "/c/mine/v1/v1/{}"),
+                *("/u/default//v1/{}", "/u/default/v1//{}", "//c/mine//u/default//v1/v1/{}"),
+            ),
+            cycle(FORMATS),
+            strict=False,
+        )
     ),
 )
 def test_a_slash_or_a_v1_too_many_leads_to_the_path_that_is_meant(
