@@ -43,6 +43,9 @@ from app.memory.caches import Caches
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.store import StatementRefused, Store, StoreUnavailable
+from app.store.chunks import chunks_in, recent_first_chunks
+from app.store.pins import pins_in
+from app.store.places import keep_mask, masks_in
 from app.tasks.owned import OwnedTasks
 from app.tasks.shared import SharedWork
 from app.tasks.threads import Work
@@ -312,11 +315,11 @@ class Compactor:
 
     async def _find(self, job: Job, *, bind: bool) -> _Stored:
         chain, cuts, mask = job.conversation.chain, job.conversation.cut_digests, job.policy.mask
-        pins = await self._store.pins_of(job.tenant, job.conversation_id, chain.digests, bind=bind)
-        chunks = await self._store.chunks_in(job.tenant, job.series, cuts) if job.policy.summarises else ()
+        pins = await self._store.request_steps(pins_in, job.tenant, job.conversation_id, chain.digests, bind=bind)
+        chunks = await self._store.request(chunks_in, job.tenant, job.series, cuts) if job.policy.summarises else ()
         # Only results are masked.
         masks = mask is not None and job.conversation.history.holds_answers
-        found = await self._store.masks_in(job.tenant, mask.key, cuts) if mask is not None and masks else ()
+        found = await self._store.request(masks_in, job.tenant, mask.key, cuts) if mask is not None and masks else ()
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return _Stored(pins, tuple(chunks), tuple(boundaries))
 
@@ -332,7 +335,9 @@ class Compactor:
         for boundary in case.boundaries:
             if boundary not in known and job.policy.mask is not None:
                 place = job.conversation.chain[boundary.position], job.conversation.chain[boundary.start]
-                await self._store.keep_mask(job.tenant, job.policy.mask.key, *place, job.conversation_id)
+                await self._store.request_change(
+                    keep_mask, job.tenant, job.policy.mask.key, *place, job.conversation_id
+                )
 
     async def _due_mask(self, progress: Progress) -> Boundary | None:
         """Return the boundary that is due and worth what it costs."""
@@ -394,7 +399,7 @@ class Compactor:
     async def _is_in_vain(self, progress: Progress) -> bool:
         job, conversation, store = progress.job, progress.job.conversation, self._store
         digests = [message.digest for message in conversation.transcript.messages]
-        recent = await store.recent_first_chunks(job.tenant, job.series, digests, CHANGES_WITHIN_SECONDS)
+        recent = await store.request(recent_first_chunks, job.tenant, job.series, digests, CHANGES_WITHIN_SECONDS)
         found = await progress.beside(lambda: successions(conversation, recent, job.conversation_id, named=job.named))
         if not found:
             return False

@@ -33,6 +33,8 @@ from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.metrics.families import LEASE_WAITS
 from app.store import Busy, Lease, Store, StoreUnavailable
+from app.store.chunks import chunks_in
+from app.store.lease import is_revoked
 
 log = structlog.get_logger("steno.compactor")
 
@@ -64,7 +66,7 @@ class LeasedCompaction:
         lease = None
         try:
             chain = job.conversation.chain.positions
-            lease = await self.store.acquire(job.tenant, job.conversation_id, plan.range, chain, self.holder)
+            lease = await self.store.leases.acquire(job.tenant, job.conversation_id, plan.range, chain, self.holder)
         finally:
             if not isinstance(lease, Lease):
                 self.performer.quotas.end(*job.place)
@@ -99,7 +101,7 @@ class LeasedCompaction:
         progress.has_waited = True
         while progress.seconds_left:
             try:
-                if await self.store.lease_ended(*place, progress.seconds_left):
+                if await self.store.leases.ended(*place, progress.seconds_left):
                     return Compaction((), Outcome.AWAITED)
             except StoreUnavailable:
                 if await progress.can_do_without_summary() or not await self.recovers(progress):
@@ -141,7 +143,7 @@ class LeasedCompaction:
     async def _keep(self, lease: Lease, job: Job, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
         """Store the chunks and return them, none once the lease is lost. Those that cannot be stored are remembered."""
         try:
-            stored = await self.store.commit(lease, made) or ()
+            stored = await self.store.leases.commit(lease, made) or ()
         except (StoreUnavailable, asyncio.CancelledError):
             self.performer.memory.keep(job.tenant, made, stored=False)
             raise
@@ -169,7 +171,7 @@ class LeasedCompaction:
 
     async def _is_overtaken(self, job: Job, known: Collection[str]) -> bool:
         """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
-        found = await self.store.chunks_in(job.tenant, job.series, job.conversation.cut_digests)
+        found = await self.store.request(chunks_in, job.tenant, job.series, job.conversation.cut_digests)
         return any(chunk.id not in known for chunk in found)
 
     async def _beat(self, lease: Lease) -> None:
@@ -178,7 +180,7 @@ class LeasedCompaction:
         while missed < MISSED_BEATS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                if not await self.store.renew(lease):
+                if not await self.store.leases.renew(lease):
                     break
                 missed = 0
             except StoreUnavailable:
@@ -187,13 +189,13 @@ class LeasedCompaction:
 
     async def _release(self, lease: Lease) -> None:
         try:
-            await self.store.release(lease)
+            await self.store.leases.release(lease)
         except StoreUnavailable:
             log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
 
     async def _is_revoked(self, lease: Lease) -> bool:
         """True if the conversation was deleted: then a summary for the request is not to be made again for it."""
         try:
-            return await self.store.revoked(lease)
+            return await self.store.task(is_revoked, lease)
         except StoreUnavailable:
             return False

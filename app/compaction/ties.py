@@ -9,6 +9,7 @@ from app.core.stages.ladder import Decision
 from app.core.view.ties import Prints, Tied, tie, tie_refused, tied_places
 from app.memory.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
+from app.store.places import keep_print, prints_at
 from app.tasks.threads import Work
 
 PRINT_BYTES = 150
@@ -52,7 +53,7 @@ class Ties:
         places = tied_places(job.conversation)
         own = {place: prints for place in places if (prints := self._own.get((job.tenant, place))) is not None}
         try:
-            stored = await self._store.prints_at(job.tenant, places)
+            stored = await self._store.request(prints_at, job.tenant, places)
         except StoreUnavailable:
             return own
         return {place: own.get(place, frozenset()) | stored.get(place, frozenset()) for place in (*own, *stored)}
@@ -61,6 +62,6 @@ class Ties:
         key = job.tenant, place
         self._own.keep(key, (self._own.get(key) or frozenset()) | {print_})
         try:
-            await self._store.keep_print(job.tenant, place, print_, job.conversation_id)
+            await self._store.request_change(keep_print, job.tenant, place, print_, job.conversation_id)
         except StoreUnavailable:
             return  # This process knows it.

@@ -17,7 +17,7 @@ def archive(services: Services, facts: Facts) -> None:
     that would have to be put together here.
     """
     for strand in _strands(facts, services.identity):
-        services.store.record_messages(strand)
+        services.store.writes.record_messages(strand)
 
 
 def _strands(facts: Facts, identity: Identity) -> Iterator[Strand]:

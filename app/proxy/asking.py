@@ -19,10 +19,10 @@ from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import bypassed, context_headers, editor_of, unless_told
 from app.wire.answers import AnswerEditor
-from app.wire.format import WireRequest
-from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
+from app.wire.native import MadeCompaction, NativeCompaction
 from app.wire.paths import path_of
 from app.wire.sse import frames_in
+from app.wire.types import CompactionAsk, Place, WireRequest
 
 log = structlog.get_logger("steno.native")
 
@@ -135,7 +135,7 @@ class Asking(Exchange):
             if not self.has_begun or self.answer.ended:
                 raise
             self.record.failed(error)
-            await self.answer.end(self.caller.format.error_frame(error))
+            await self.answer.end(self.caller.format.answers.error_frame(error))
 
     async def _serve_due(
         self, request: WireRequest, facts: Facts, asked: CompactionAsk, native: NativeCompaction
@@ -198,7 +198,7 @@ class Asking(Exchange):
 
     async def _stream_alone(self, request: WireRequest, body: bytes, done: Done) -> None:
         spoken, editor = self.caller.format, self._editor(done)
-        async for frames in spoken.as_stream(request, _at_once(body), is_stream=False, headers=JSON):
+        async for frames in spoken.answers.as_stream(request, _at_once(body), is_stream=False, headers=JSON):
             await self.answer.body(b"".join(map(editor.edit, frames_in(frames))))
         await self.answer.end()
 

@@ -52,9 +52,9 @@ from app.proxy.relaying import Relay
 from app.proxy.report import CONTEXT_STATUS, bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.tracing.spans import Tracer
-from app.wire.format import WireRequest
 from app.wire.members import Unreadable
 from app.wire.paths import path_of
+from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.chat")
 
@@ -136,7 +136,7 @@ class ChatEndpoint:
                 if answer.started:
                     raise AbortedAnswer(error.message) from error
                 own_headers = exchange.own_headers if exchange else []
-                await answer.error(error, own_headers, caller.format.error(error))
+                await answer.error(error, own_headers, caller.format.answers.error(error))
 
     def _caller(self, scope: Scope) -> Caller:
         """Read the caller from the head. Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
@@ -288,7 +288,7 @@ class Exchange:
     def _over(self, facts: Facts, milestones: Milestones) -> None:
         if self.record.span is not None and milestones.observed:
             self.record.span.used(milestones.observed[-1].reported)
-        self.services.store.soon(partial(_note, self.services, facts, milestones))
+        self.services.store.writes.soon(partial(_note, self.services, facts, milestones))
         bound, measure = facts.job.conversation.bound, facts.measure
         if (bound is None or bound > measure.least_remembered) and (decision := milestones.decision) is not None:
             self.services.background.consider(facts.job, measure.rules.compaction.background, decision)
@@ -324,7 +324,7 @@ class Exchange:
         async def say() -> None:
             if not self.has_begun:
                 await self._begin(facts)
-            await self.answer.body(facts.format.early(facts.request, facts.events, "").keep_alive())
+            await self.answer.body(facts.format.answers.early(facts.request, facts.events, "").keep_alive())
 
         return await kept_alive(work, self._keep_alive_seconds, say)
 
@@ -335,7 +335,7 @@ class Exchange:
     async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
-        self.services.store.catch_up()
+        self.services.store.writes.catch_up()
         decision = await self._decide(
             facts, self.services.compactor.prepare(facts.job, milestones.on_start, may_go_on=True)
         )
@@ -495,7 +495,7 @@ def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
-        services.store.record(seen(facts, decision))
+        services.store.writes.record(seen(facts, decision))
         if services.keeps_messages:
             archive(services, facts)
 

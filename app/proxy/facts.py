@@ -15,7 +15,8 @@ from app.providers.providers import Provider
 from app.proxy.conversations import Heads
 from app.proxy.measuring import Measure
 from app.wire.early import EventShape
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireFormat
+from app.wire.types import WireRequest
 
 
 class Facts(Struct, frozen=True):

@@ -32,9 +32,10 @@ from app.proxy.intake import count, read, take_in
 from app.proxy.report import seen
 from app.proxy.services import Services
 from app.store import StoreUnavailable
-from app.wire.format import WireRequest
-from app.wire.native import AnswerExtension, CompactionAsk, MadeCompaction, Referred
+from app.store.chunks import chunks_named
+from app.wire.native import AnswerExtension, MadeCompaction
 from app.wire.sse import KEEP_ALIVE, frames_in
+from app.wire.types import CompactionAsk, Referred, WireRequest
 
 AWAY = "The database that holds this conversation's compaction is away. Try again in a second."
 _REMEDY = "Send it as it came, with the same key, or the messages that it stands for in its place."
@@ -71,7 +72,7 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
     except BrokenReference as error:
         raise InvalidReference(f"A compaction in the history cannot be read: {error}. {_REMEDY}") from error
     try:
-        chunks = await services.store.chunks_named(caller.tenant, reference.chunks)
+        chunks = await services.store.request(chunks_named, caller.tenant, reference.chunks)
     except StoreUnavailable as error:
         raise StorageUnavailable(AWAY) from error
     if not chunks or len(chunks) < len(reference.chunks):
@@ -135,7 +136,7 @@ async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
         raise CompactionFailed(f"The history could not be compacted: {joined(why)}.", why)
     view = await job.beside(services.work, lambda: build_view(job.conversation, path))
     decision = Decision(view, view.actions)
-    services.store.record(await job.beside(services.work, lambda: seen(facts, decision)))
+    services.store.writes.record(await job.beside(services.work, lambda: seen(facts, decision)))
     if services.keeps_messages:
         archive(services, facts)
     place = job.conversation.chain[path.covered]

@@ -26,8 +26,9 @@ from app.proxy.naming import encoded_name
 from app.store import ConversationSeen
 from app.wire.answers import AnswerEditor
 from app.wire.early import EarlyFrames
-from app.wire.format import UNTOLD, ContextMembers, WireFormat
+from app.wire.format import WireFormat
 from app.wire.paths import Uncompacted
+from app.wire.types import UNTOLD, ContextMembers
 
 log = structlog.get_logger("steno.bypass")
 
@@ -184,7 +185,7 @@ def editor_of(
 ) -> AnswerEditor:
     """Make an editor that adds to an answer what was done. `early`: the frames sent before the provider's."""
     context = context_members(facts, decision) if reports else UNTOLD
-    return facts.format.editor(context, facts.request, early, hides_usage=hides_usage)
+    return facts.format.answers.editor(context, facts.request, early, hides_usage=hides_usage)
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:

@@ -42,6 +42,7 @@ from app.rest.dependencies import (
     whole,
 )
 from app.rest.summaries import SummaryOut, summary_out
+from app.store.chunks import chunks_in
 from app.wire.format import WireFormat
 
 
@@ -203,7 +204,7 @@ def _threshold(facts: Facts, chunks: Iterable[SummaryChunk]) -> int:
 async def _chunks(services: Services, facts: Facts) -> dict[str, SummaryChunk]:
     job = facts.job
     cuts = await job.beside(services.work, lambda: job.conversation.cut_digests)
-    found = await services.store.chunks_in(job.tenant, job.series, cuts)
+    found = await services.store.request(chunks_in, job.tenant, job.series, cuts)
     return {chunk.id: chunk for chunk in found}
 
 
@@ -219,7 +220,7 @@ async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> D
 async def _keep(services: Services, facts: Facts, record: RequestRecord, decision: Decision, began: float) -> None:
     """Record and store what the request showed. `began` is the monotonic clock's."""
     record.decided(facts, decision, began, waited=False)
-    services.store.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
+    services.store.writes.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
     if services.keeps_messages:
         archive(services, facts)
 

@@ -14,196 +14,21 @@ a request by its path; summaries are asked for in the dialect of the upstream th
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
-from app.core.history.messages import Message
-from app.core.reasons import Code, Reason
-from app.core.tokens.declarations import Declarations
 from app.core.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 from app.core.view.view import Conversation, View
-from app.errors import StenoError
-from app.wire.answers import AnswerEditor
+from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
 from app.wire.dialect import SummaryDialect
-from app.wire.early import EarlyFrames, EventShape
-from app.wire.echoes import echoed_in
 from app.wire.members import RawObject, Unreadable
-from app.wire.native import CompactionAsk, NativeCompaction, Referred
-from app.wire.provider_errors import error_body
-from app.wire.sse import event
-from app.wire.streamed import streamed
+from app.wire.native import NativeCompaction
+from app.wire.requests import Body, check_number, model_of, read_options, request_of, source_of
 from app.wire.surrogates import decoded
-
-Headers = Sequence[tuple[bytes, bytes]]
-Named = tuple[str, bytes]
-"""A member's name, as errors tell it, and its JSON as received."""
-
-
-class TooManyMessages(Unreadable):
-    """Planning what becomes of each of them would take time that others have to wait for."""
-
-    reason = Code.TOO_MANY_MESSAGES
-
-
-class BodyBounds(Struct, frozen=True):
-    """Bounds of a body that is read: one that passes them goes to the provider as it is."""
-
-    values: int = 200_000
-    messages: int = 10_000
-
-
-BOUNDS = BodyBounds()
-
-
-class WireRequest(Struct, frozen=True):
-    """A request as far as Steno reads it; the bytes stay the client's. What may be slow is done where it is read.
-
-    A format says what is different: which members are meant, and what they say.
-    """
-
-    OWN_MEMBERS: ClassVar[tuple[str, ...]] = ("context", "conversation_id")
-    """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
-    CACHED_MEMBERS: ClassVar[tuple[str, ...]]
-    """Members that stand before the messages in a prompt, so that the provider's cache depends on them."""
-
-    source: RawObject
-    raw_messages: tuple[bytes, ...]
-    """The history as slices, the instructions first: where they stand beside the messages, as slices of that member.
-    `WireFormat.message` reads each, `with_messages` takes them back."""
-    model: str
-    stream: bool
-    output: int | None
-    """Tokens asked for, None if the request does not say."""
-    declared: bytes
-    """The members beside the messages that cost prompt tokens, as received: counts are cached by them."""
-    options: Mapping[str, Any]
-    """The body's `context` object."""
-    focus: str
-    """Wishes for the summary of this conversation: `context.instructions`."""
-    pins: tuple[int, ...]
-    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
-    names: tuple[Named, ...]
-    """The members that may name the conversation to Steno, the first choice first, with their JSON as received."""
-    has_tools: bool
-    forbids_tools: bool
-    """Whether the model may not call what is declared."""
-    hands_off: Reason | None = None
-    """Reason to pass it on as it came although it could be read: somebody else keeps its history, or compacts it."""
-    asks: CompactionAsk | None = None
-    """The compaction that it asks of its provider; then it is handed off."""
-    referred: Referred | None = None
-    """The reference with which its history begins, where that is a compaction of ours."""
-    threshold: int | None = None
-    """Prompt tokens from which on this request wants to be compacted."""
-    choices: int = 1
-    """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
-    wants_usage: bool = True
-    """Whether the client asked for the tokens a stream cost, which most formats give unasked."""
-    says_whether_usage: bool = True
-    """Whether the client says anything about it: what comes then is not what comes unasked."""
-    alike: object = None
-    """The same object for requests that say the same beside their messages; None where that is not known."""
-
-    @property
-    def body(self) -> bytes:
-        """The body as received."""
-        return self.source.text
-
-    @property
-    def untouched(self) -> bytes:
-        """The client's bytes, less Steno's own members."""
-        if not any(name in self.source for name in self.OWN_MEMBERS):
-            return self.source.text
-        return self.source.spliced(remove=self.OWN_MEMBERS)
-
-    def declarations(self) -> Declarations:
-        """The declarations in `declared`."""
-        raise NotImplementedError
-
-    @property
-    def cached(self) -> dict[str, bytes]:
-        """The members before the messages in a prompt, on which the provider's cache depends."""
-        return {name: raw for name in self.CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
-
-    @property
-    def ties(self) -> bool:
-        """Whether the answer may hold thoughts that its provider takes back only behind this very prompt."""
-        return False
-
-    @property
-    def is_typical(self) -> bool:
-        """Whether the costs of the prompt are known: not with what the provider adds to it or takes away."""
-        raise NotImplementedError
-
-    @property
-    def cache_key(self) -> Named | None:
-        """The member that shows the provider's cache which requests are alike: some clients send their conversation's
-        id."""
-        return self.named("prompt_cache_key")
-
-    @property
-    def end_user(self) -> Named | None:
-        """The member that names the end user."""
-        return self.named("user")
-
-    def named(self, member: str) -> Named | None:
-        """A member with its name, if it is there."""
-        raw = self.source.raw(member)
-        return None if raw is None else (member, raw)
-
-    def echoed_in(self, error: str, number: int) -> bool:
-        """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
-        return echoed_in(error, number, self.source.text)
-
-    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
-        """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
-
-        `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
-        """
-        raise NotImplementedError
-
-    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
-        """The request as if it had asked for that, too."""
-        return replace(
-            self,
-            threshold=self.threshold if threshold is None else threshold,
-            focus=self.focus if focus is None else focus,
-            alike=None,
-        )
-
-
-class Draft(Struct, frozen=True):
-    """A message as a format reads it, without its digest."""
-
-    message: Message
-    canonical: bytes
-    """Bytes of which its digest is made: equal for all spellings of the same meaning, without what moves between
-    turns."""
-
-
-Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
-"""Reads a raw message, and leaves volatile text that the patterns find out of what it means.
-
-Raises `Unreadable` where it is none.
-"""
-
-
-class ContextMembers(Struct, frozen=True):
-    """Members that an answer gets about its context: JSON members without their braces, the same in every format."""
-
-    status: bytes = b""
-    """Members sent early: `context_status`."""
-    report: bytes = b""
-    """Members at the end, or in an answer that is whole: `context_status` and the `context` object."""
-
-
-UNTOLD = ContextMembers()
+from app.wire.types import BOUNDS, BodyBounds, Draft, Headers, WireRequest
 
 
 class _Named(Struct):
@@ -220,23 +45,46 @@ class WireFormat:
 
     name: str
     path: bytes
-    """Path at which a client posts its requests."""
+    """Path at which a client posts its requests, and where they are compacted."""
+    other_paths: tuple[bytes, ...] = ()
+    """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
+    counting_path: bytes | None = None
+    """Path at which a request is posted to be counted and not to be answered."""
+    largest_body = 50 << 20
+    """Bytes of a request that the vendor of its API takes."""
+    request: type[WireRequest]
+    """Requests of the format: which members are read, and what they mean."""
+    answers: Answers
+    """Answers of the format, their streams and its errors."""
     summaries: SummaryDialect
-    opens_early = False
-    """Whether a provider opens its stream before it has looked at the prompt."""
+    """How a summary is asked for in it."""
     native: NativeCompaction | None = None
     """The provider's own compaction, where the format has words for it."""
-    history = "messages"
-    """Name of the member that holds the history."""
-    answer = "message"
-    """Noun for an answer in one piece, in errors."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
-        With `beginnings` a body that begins like one that was read is read from there on.
+        With `beginnings` a body that begins like one that was read is read from there on. What may be large is looked
+        at here, so that it is done beside the event loop where the body is.
         """
-        raise NotImplementedError
+        source, known = source_of(body, bounds, beginnings)
+        history = self.request.HISTORY
+        if history not in source:
+            raise Unreadable(f"The request has no {history}.")
+        model, options, beside = model_of(source), read_options(source), self.beside(source)
+        elements = tuple(source.elements(history))
+        check_number(len(beside) + len(elements), bounds)
+        if beginnings is not None:
+            beginnings.keep(source, history, elements, known)
+        return self.requested(Body(source, model, options, beside, elements))
+
+    def beside(self, source: RawObject) -> tuple[bytes, ...]:  # noqa: ARG002 - in many formats there are none
+        """The raw messages that stand beside a body's history and lead it."""
+        return ()
+
+    def requested(self, body: Body) -> WireRequest:
+        """The request in a body."""
+        return request_of(self.request, body)
 
     def window_asked(self, headers: Headers) -> int | None:  # noqa: ARG002 - in most formats none is about it
         """The window in tokens that a request's headers ask for, where they do."""
@@ -266,12 +114,13 @@ class WireFormat:
         """The raw message that `alone` was made of."""
         return alone
 
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - few do
         """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
 
         `output`: how many tokens the answer may have, for formats that want to know.
         """
-        raise NotImplementedError
+        named = msgspec.json.encode(model), self.request.HISTORY.encode(), b",".join(messages)
+        return b'{"model":%b,"%b":[%b]}' % named
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.
@@ -285,60 +134,10 @@ class WireFormat:
         most formats none are."""
         return payload, headers
 
-    def messages_in(self, payload: bytes) -> bytes:
-        """The history in a payload, as JSON and as it stands there."""
-        return RawObject(payload).raw(self.history) or b"[]"
-
-    def editor(
-        self,
-        context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,
-        early: EarlyFrames | None = None,
-        *,
-        hides_usage: bool = False,
-    ) -> AnswerEditor:
-        """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
-        before it; `hides_usage`: the client did not ask what the stream cost, we did."""
-        raise NotImplementedError
-
-    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
-        """Frames for one stream that begins before the provider's. `shape` is not `off`."""
-        raise NotImplementedError
-
-    def as_stream(
-        self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
-    ) -> AsyncIterator[bytes]:
-        """The stream that was asked for, out of whatever came with status 200: a stream, or an answer in one piece.
-
-        `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
-        """
-        frames_of = partial(self.frames_of, request, headers)
-        return streamed(chunks, frames_of, self.answer, is_stream=is_stream)
-
-    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
-        """The frames of a stream that says what an answer in one piece does. Raises `UpstreamUnreadable`."""
-        raise NotImplementedError
-
-    def error(self, error: StenoError) -> bytes:
-        """The body of a refusal of our own."""
-        return error.envelope
-
-    def error_frame(self, error: StenoError) -> bytes:
-        """A refusal of our own in a stream that has begun."""
-        return self.failed(self.error(error))
-
-    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """The provider's refusal in a stream that has begun and can show no status any more. `now` in Unix seconds."""
-        return self.failed(error_body(status, headers, body, now))
-
-    def failed(self, envelope: bytes) -> bytes:
-        """The frames that end a stream with an error body."""
-        return event(envelope)
-
     def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:  # noqa: ARG002 - most formats know none
         """Whether a refusal is about thoughts that are tied to something else, and `dropping` would go round it."""
         return False
 
-    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - most streams tell it unasked
-        """Whether a refusal is about our asking a stream what it cost."""
-        return False
+    def messages_in(self, payload: bytes) -> bytes:
+        """The history in a payload, as JSON and as it stands there."""
+        return RawObject(payload).raw(self.request.HISTORY) or b"[]"

@@ -10,7 +10,7 @@ import pytest
 
 from app.errors import UpstreamUnreadable
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.format import Headers
+from app.wire.types import Headers
 
 STREAM = b': hello\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n'
 
@@ -20,7 +20,7 @@ def as_stream(
 ) -> AsyncIterator[bytes]:
     options = b'"stream_options":{"include_usage":%b}' % (b"true" if wants_usage else b"false")
     request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"stream":true,%b}' % options)
-    return CHAT_COMPLETIONS.as_stream(request, chunks, is_stream=is_stream, headers=headers)
+    return CHAT_COMPLETIONS.answers.as_stream(request, chunks, is_stream=is_stream, headers=headers)
 
 
 async def given(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
