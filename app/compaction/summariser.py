@@ -23,11 +23,10 @@ from app.memory.repeats import Repeats
 from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.tracing.spans import Tracer
-from app.wire.dialect import Manners, SummaryDialect
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
-from app.wire.summary_reader import SummaryReader
+from app.wire.summaries import Manners, SummaryDialect, SummaryReader
 from app.wire.surrogates import replaced
 
 log = structlog.get_logger("steno.summariser")

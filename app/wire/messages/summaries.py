@@ -10,11 +10,10 @@ import msgspec
 
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest
-from app.wire.dialect import SummaryDialect
 from app.wire.messages.content import blocks_of
 from app.wire.messages.messages import SYSTEM, is_beside
 from app.wire.messages.request import NAME, PATH
-from app.wire.summary_reader import Collected, Json
+from app.wire.summaries import Collected, Json, SummaryDialect
 from app.wire.usage import text_in
 
 CAP = "max_tokens"
