@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.wire.members import holds_more_values
+from app.wire.objects import text_at
 from app.wire.refusals import decoded
 from app.wire.sse import MOST_VALUES, FrameSplitter
-from app.wire.usage import bill_of, read_usage, says_window_full, text_in
+from app.wire.usage import bill_of, read_usage, says_window_full
 
 Json = Mapping[str, Any]
 
@@ -89,7 +90,7 @@ class Collected:
         self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
 
     def _take_names(self, said: Json) -> None:
-        self._named = text_in(said, "model"), text_in(said, "service_tier")
+        self._named = text_at(said, "model"), text_at(said, "service_tier")
 
 
 class SummaryReader:

@@ -373,9 +373,9 @@ class ChatAnswers(Answers):
     editing = CompletionEditor
     frames_of = staticmethod(frames_of)
 
-    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> Mapping[str, Any]:
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:
         sent = early.sent if isinstance(early, CompactionEvents) else None
-        return {"sent": sent, "choices": request.answer.choices if request else 1, "hides_usage": hides_usage}
+        return sent, request.answer.choices if request else 1, hides_usage
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)

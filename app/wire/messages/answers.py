@@ -264,8 +264,8 @@ class MessagesAnswers(Answers):
     refusal_frame = staticmethod(refusal_frame)
     frames_of = staticmethod(frames_of)
 
-    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> Mapping[str, Any]:  # noqa: ARG002
-        return {"begins_answer": isinstance(early, MessageEvents) and early.begins_answer}
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
+        return (isinstance(early, MessageEvents) and early.begins_answer,)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> MessageEvents:
         return MessageEvents(shape, compaction_id, f"msg_{secrets.token_hex(12)}", request.model)

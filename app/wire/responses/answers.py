@@ -320,8 +320,8 @@ class ResponsesAnswers(Answers):
     frames_of = staticmethod(frames_of)
     failed = staticmethod(error_frames)
 
-    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> Mapping[str, Any]:  # noqa: ARG002
-        return {"early": early if isinstance(early, CompactionEvents) else None}
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
+        return (early if isinstance(early, CompactionEvents) else None,)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
