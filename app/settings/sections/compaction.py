@@ -53,9 +53,8 @@ class MaskSettings(Section):
     enabled: bool = True
     """Mask tool results that the assistant has answered, before anything is summarised.
 
-    They are reduced to head and tail, with their size noted, and keep the same bytes from then on. If that alone brings
-    the prompt under the target, no summary is made; the summariser reads the originals. `context.actions` says
-    `masked`.
+    They are reduced to head and tail, and keep the same bytes from then on. If that alone brings the prompt under the
+    target, no summary is made; the summariser reads the originals.
     """
     allow: tuple[str, ...] = ()
     """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
@@ -88,7 +87,7 @@ class SessionPruningSettings(Section):
 
     `adaptive` and `aggressive` are OpenClaw's session pruning, `position` is LibreChat's context pruning, with their
     numbers ([policies](policies.md#the-presets)). Nothing is stored, and bytes change that the provider has cached.
-    `context.actions` says `trimmed` and `cleared`. `compaction.mask.allow` and `.deny` apply to the first two.
+    `compaction.mask.allow` and `.deny` apply to the first two.
     """
 
 
@@ -109,8 +108,7 @@ class CostGateSettings(Section):
     enabled: bool = True
     """Put off a compaction or a mask that would cost more than it saves, if prices are known and there is room.
 
-    There is room up to 0.90 of the limit. `context.reason` says `put_off_for_cost`. No effect on triggers by turns or
-    messages, and on requests with a `compact_threshold` of their own.
+    There is room up to 0.90 of the limit. [Costs](costs.md) says when this has no effect.
     """
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
     """Least number of requests, this one included, that a conversation is expected to go on for.
@@ -175,23 +173,22 @@ class CompactionSettings(Section):
     preset: Preset = "default"
     """Bundle of settings to begin with; settings next to it win. In YAML, put "off" into quotes.
 
-    [Policies](policies.md) describes the presets. In a file that sets everything the preset has no effect: take out
-    what it is to decide. A request may choose another preset (`context.preset`, `x-context-preset`), else its model,
-    else its upstream. Such a preset keeps of this section only `enabled`, `background`, `client_instructions`,
-    `pinned_text`, `wait_seconds` and `overflow_retries`, and of `summary` only `model`, `upstream`, `fallbacks`,
-    `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`. With `off` here no request can choose
-    another one.
+    [Policies](policies.md) describes the presets. In a file that sets everything the preset has no effect. A request
+    may choose another preset (`context.preset`, `x-context-preset`), else its model, else its upstream. Such a preset
+    keeps of this section only `enabled`, `background`, `client_instructions`, `pinned_text`, `wait_seconds` and
+    `overflow_retries`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds`, `prompts`,
+    `reasoning_allowance`, `parameters` and `rules`. With `off` here no request can choose another one.
     """
     strategy: Strategy = _POLICY.strategy
     """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for no summaries.
 
     `additive`: one for each range of messages, folded when they take too much. `full`: one over everything before the
-    tail, made from all originals each time. `rolling`: one over everything, made from the last one and what came after
+    tail, made from the originals each time. `rolling`: one over everything, made from the last one and what came after
     it. `checkpoint`: the same, with more detail on recent messages. `window`: only the latest turns or tokens are sent.
     `none`: single messages are shortened, or the oldest left out.
 
-    A request reads the summaries of its own strategy only. With `rolling` and `checkpoint` details fade. With preset
-    `sliding-window`, another strategy needs `window: {turns: null}`.
+    A request reads the summaries of its own strategy only. With preset `sliding-window`, another strategy needs
+    `window: {turns: null}`.
     """
     trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)

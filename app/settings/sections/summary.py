@@ -112,10 +112,9 @@ class SummarySettings(Section):
     style: Literal["transcript", "prefix"] = "transcript"
     """Text that the summariser reads: transcript, or prefix, which its provider may have in its cache.
 
-    `transcript`: the messages as quoted text, without tools and the client's instructions. `prefix`: the conversation
-    itself with its tools, and the task as the last user message. With `prefix` the client's instructions speak to the
-    summariser, too, and another `summary.model` costs more than with a transcript. A transcript is used after all if an
-    answer calls a tool, the conversation is too large, or system messages stand in its middle.
+    `transcript`: the messages as quoted text. `prefix`: the conversation itself with its tools, and the task as the
+    last user message; another `summary.model` then costs more than with a transcript. [What the summariser
+    reads](summaries.md#what-the-summariser-reads) says more.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
