@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.headers.relayed import value_of
+from app.edge.relayed import value_of
 from app.inspector.visits import NoSuchPage, PageRoute, TheInspector, redirected
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

@@ -37,7 +37,7 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Carried, Conversation, Pins, Summary, Verbatim, View
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.settings import load
 from app.tokens.estimator import Estimator, Prompt
 from app.tokens.tokenizer import Tokenizer

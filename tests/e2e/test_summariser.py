@@ -19,10 +19,10 @@ from app.core.summary.flow import Failure
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
 from app.core.tokens.usage import Tokens
-from app.headers.hops import new_instance
-from app.headers.relayed import for_summary
-from app.providers.upstream import Upstream
-from app.tasks.server import RunningServer
+from app.edge.hops import new_instance
+from app.edge.relayed import for_summary
+from app.edge.upstream import Upstream
+from app.runtime.server import RunningServer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.usage import read_usage
 from lab.simulator import Fault, Model, Simulator
@@ -540,18 +540,6 @@ def test_a_reasoning_model_may_think_as_long_as_the_settings_say(steno: StartSte
         assert status_of(steno(summary={"reasoning_allowance": allowance}), "o4-mini")["status"] == "summarized"
         caps.append(simulator.summaries[-1].payload["max_completion_tokens"])
     assert caps[1] - caps[0] == 2_000
-
-
-def test_a_busy_summariser_is_asked_again_after_the_pause_it_names(steno: StartSteno, simulator: Simulator) -> None:
-    simulator.next_summary(status=429, retry_after=0.2)
-    assert status_of(steno(), "gpt-4o")["status"] == "summarized"
-    assert [record.status for record in simulator.summaries] == [429, 200]
-
-
-def test_a_long_pause_is_not_waited_for(steno: StartSteno, simulator: Simulator) -> None:
-    simulator.next_summary(status=429, retry_after=30)
-    assert status_of(steno(), "gpt-4o")["reason"] == "summariser_status_429"
-    assert len(simulator.summaries) == 1
 
 
 LONG_WINDED = json.dumps({"choices": [{"message": {"content": "The guest asks. " * 1_000}}]}).encode()

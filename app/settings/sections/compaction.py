@@ -41,7 +41,7 @@ class TailSettings(Section):
     """Share of the limit up to which more turns stay, and at most 16,384 tokens; 0 for none.
 
     So the prompt after a compaction is in proportion to the window. A large share means more compactions, because each
-    frees less. A long turn is cut between its steps if whole turns would leave most of this unused.
+    frees less. A long turn is cut between its steps.
     """
     max_ratio: Ratio = _SHARES.tail
     """Share of the limit that the verbatim tail may take."""
@@ -97,8 +97,8 @@ class PruneSettings(Section):
     enabled: bool = _POLICY.prune
     """Leave out the oldest messages if nothing else makes the prompt fit; the answer says which.
 
-    A call goes with its results. Instructions, the last user message, pinned messages and the last unit stay. Off, a
-    prompt that is still too large goes to the provider as the client sent it, and is refused there.
+    Instructions, the last user message, pinned messages and the last unit stay. Off, a prompt that is still too large
+    goes to the provider as the client sent it, and is refused there.
     """
 
 
@@ -114,8 +114,7 @@ class CostGateSettings(Section):
     """Least number of requests, this one included, that a conversation is expected to go on for.
 
     A compaction must save within them what it costs. A higher number makes compactions earlier; they pay only if the
-    conversation really goes on for as long. Steno expects [more](costs.md#how-many-requests) of a conversation that has
-    grown accordingly.
+    conversation goes on for as long ([how many requests](costs.md#how-many-requests)).
     """
 
 
@@ -125,9 +124,9 @@ class BackgroundSettings(Section):
     enabled: bool = True
     """Make summaries after an answer, for the requests to come, so that these need not wait.
 
-    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened, answered tool
-    results first, or waits. Off, the request that fires the trigger waits for its summary. This also holds for a preset
-    that a request, a model or an upstream chooses, unless the preset switches it off.
+    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened or waits ([in
+    the background](summaries.md#in-the-background)). Off, the request that fires the trigger waits. This also holds for
+    a preset that a request, a model or an upstream chooses, unless the preset switches it off.
     """
     tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
     """Prompt tokens an hour, at the pace of its latest requests, that make a conversation worth preparing for.
@@ -142,8 +141,8 @@ class RecallSettings(Section):
     enabled: bool = True
     """Quote passages about the last user message from messages that are left out or shortened.
 
-    They are quoted letter by letter, in a message before it. Only words are compared. A client switches it off for one
-    request with `x-context-recall: off` or `"context": {"recall": false}`.
+    [Recall](what-is-kept.md#recall) compares words only. A client switches it off for one request with
+    `x-context-recall: off`.
     """
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
@@ -212,9 +211,9 @@ class CompactionSettings(Section):
     client_instructions: tuple[ClientMark, ...] = Field((), max_length=50)
     """Marks of instructions that clients put into user messages, besides those Steno knows, as `beginning*end`.
 
-    At most 50; a beginning has at least 3 characters. [Those of known
-    clients](what-is-kept.md#what-the-client-put-there-for-good) need none. A mark counts at the beginning of a user
-    message or behind other such blocks; the newest block of each is kept. For example:
+    At most 50; a beginning has at least 3 characters. A mark counts at the beginning of a user message or behind other
+    such blocks; the newest block of each is kept. [Those of known
+    clients](what-is-kept.md#what-the-client-put-there-for-good) need none. For example:
 
         ["<team_rules>*</team_rules>"]
     """
