@@ -30,6 +30,7 @@ from app.store import StoredConversation, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries, read_versions
 from app.store.conversation_rows import find_conversation
 from app.store.message_rows import find_history, read_sources, read_stretch
+from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.usage_records import read_latest_records
 
@@ -85,7 +86,7 @@ class Row(Struct, frozen=True):
     """True where the message is pinned from the next request on."""
 
 
-class Paging(Struct, frozen=True):
+class Screenful(Struct, frozen=True):
     """Part of the messages that a page shows."""
 
     first: int
@@ -101,11 +102,11 @@ class Paging(Struct, frozen=True):
         return self.last + 1 if self.last + 1 < self.count else None
 
 
-def page_at(wanted: int | None, count: int) -> Paging:
+def page_at(wanted: int | None, count: int) -> Screenful:
     """Page that holds a message; the latest one if none is wanted."""
     at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
     first = max(0, at) // MESSAGES * MESSAGES
-    return Paging(first, min(first + MESSAGES, count) - 1, count)
+    return Screenful(first, min(first + MESSAGES, count) - 1, count)
 
 
 def parts_of(conversation: StoredConversation) -> list[dict[str, Any]]:
@@ -143,7 +144,7 @@ async def page_of(
     its form is to compact."""
     store, tenant, parts = visit.services.store, visit.tenant, parts_of(conversation)
     ledger = await store.rest(read_latest_records, tenant, conversation.id, CALLS)
-    summaries = await store.rest(read_summaries, tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
+    summaries = await store.rest(read_summaries, tenant, conversation.id, Paging(SUMMARIES, order="desc"))
     teeth = teeth_of(ledger.page.data, ledger.sums.messages.requests, TEETH)
     latest = teeth[-1] if teeth else None
     return visit.page(

@@ -18,6 +18,7 @@ from app.inspector.visits import PageRoute, TheVisit, Visit
 from app.metrics.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
 from app.store.calibration_rows import read_own_calibrations
+from app.store.pages import Paging
 from app.store.usage_days import SUMS, read_days
 
 PERIODS = (7, 14, 30)
@@ -82,9 +83,7 @@ class Counted(Struct, frozen=True):
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = USUAL_DAYS) -> Response:
     store = visit.services.store
     usage = await store.rest(read_days, visit.tenant, days)
-    calibrations = await store.rest(
-        read_own_calibrations, visit.tenant, limit=MOST_CALIBRATIONS, after=None, order="desc"
-    )
+    calibrations = await store.rest(read_own_calibrations, visit.tenant, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
         days=days,

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.proxy.services import Services
-from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, listing, made_of, paged
+from app.rest.dependencies import Listing, NewestFirst, Tenant, TheServices, listing, made_of
 from app.store import StoredCalibration
 from app.store.calibration_rows import read_own_calibrations
 
@@ -34,13 +34,11 @@ router = APIRouter(prefix="/context", tags=["models"])
 
 
 @router.get("/calibration")
-async def list_calibrations(
-    services: TheServices, tenant: Tenant, limit: Limit = 20, after: After = None, order: Order = "desc"
-) -> Listing[CalibrationOut]:
+async def list_calibrations(services: TheServices, tenant: Tenant, paging: NewestFirst) -> Listing[CalibrationOut]:
     """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
     await services.providers.flush()
-    found = services.store.rest(read_own_calibrations, tenant, limit=limit, after=after, order=order)
-    return listing(await paged(found), partial(_calibration, services))
+    found = await services.store.rest(read_own_calibrations, tenant, paging)
+    return listing(found, partial(_calibration, services))
 
 
 def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:

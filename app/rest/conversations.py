@@ -13,18 +13,15 @@ from pydantic import BaseModel, Field
 from app.proxy.report import Tokens
 from app.rest.dependencies import (
     STATUSES,
-    After,
     ConversationId,
-    Limit,
     Listing,
-    Order,
+    NewestFirst,
     Tenant,
     TheServices,
     known,
     listing,
     made_of,
     no_conversation,
-    paged,
 )
 from app.store import StoredConversation
 from app.store.conversation_rows import read_conversations
@@ -63,12 +60,10 @@ router = APIRouter(prefix="/context", tags=["conversations"])
 
 
 @router.get("/conversations")
-async def list_conversations(
-    services: TheServices, tenant: Tenant, limit: Limit = 20, after: After = None, order: Order = "desc"
-) -> Listing[ConversationOut]:
+async def list_conversations(services: TheServices, tenant: Tenant, paging: NewestFirst) -> Listing[ConversationOut]:
     """The caller's conversations, newest first."""
-    found = services.store.rest(read_conversations, tenant, limit=limit, after=after, order=order)
-    return listing(await paged(found), _conversation)
+    found = await services.store.rest(read_conversations, tenant, paging)
+    return listing(found, _conversation)
 
 
 @router.get("/conversations/{conversation_id}")

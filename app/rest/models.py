@@ -10,12 +10,11 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.errors import InvalidRequest
 from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
-from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, made_of
-from app.store import Page, StoreUnavailable
+from app.rest.dependencies import Listing, OldestFirst, Tenant, TheServices, made_of
+from app.store import Page, Paging, StoreUnavailable, UnknownCursor
 from app.store.learned_windows import read_models_used
 
 
@@ -53,9 +52,7 @@ async def list_models(
     request: Request,
     services: TheServices,
     tenant: Tenant,
-    limit: Limit = 20,
-    after: After = None,
-    order: Order = "asc",
+    paging: OldestFirst,
 ) -> ModelListing:
     """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
     that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
@@ -66,7 +63,7 @@ async def list_models(
     # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
     await services.providers.default.windows.show(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
-    page = _page(list(providers), limit, after, order)
+    page = _page(list(providers), paging)
     day = day_of_list_prices() if services.has_list_prices else None
     return made_of(
         ModelListing,
@@ -76,14 +73,15 @@ async def list_models(
     )
 
 
-def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> Page[str]:
+def _page(names: Sequence[str], paging: Paging) -> Page[str]:
     """Page of a list that is in memory, in order."""
+    after = paging.after
     if after is not None and after not in names:
-        raise InvalidRequest(f"The list holds no {after!r} to continue after.", "after")
-    ordered = sorted(names, reverse=order == "desc")
+        raise UnknownCursor(f"The list holds no {after!r} to continue after.")
+    ordered = sorted(names, reverse=paging.order == "desc")
     start = ordered.index(after) + 1 if after is not None else 0
-    shown = ordered[start : start + limit]
-    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, start + limit < len(ordered))
+    shown, end = ordered[start : start + paging.limit], start + paging.limit
+    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, end < len(ordered))
 
 
 def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:

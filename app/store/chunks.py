@@ -18,7 +18,7 @@ from app.store.batches import Lookup, batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.summary_index import SUMMARIES, searched
 from app.store.tables import conversations, summary_chunks, summary_words
 from app.store.words import words_in
@@ -136,11 +136,11 @@ async def deactivate_summaries(connection: AsyncConnection, tenant: str, ids: Se
 
 
 async def read_summaries(
-    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+    connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging
 ) -> Page[SummaryChunk]:
     """A page of the chunks that the conversation made or last used. Raises UnknownCursor if `after` is none of it."""
     rows = await _summaries_of(connection, tenant, conversation_id)
-    return await read_page(connection, summary_chunks, rows, _chunk, limit=limit, after=after, order=order)
+    return await read_page(connection, summary_chunks, rows, _chunk, paging)
 
 
 async def find_summary(

@@ -30,7 +30,7 @@ from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
 from app.store.lease import is_under_way, revoke_leases
 from app.store.message_rows import message_id
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.pins import delete_pins
 from app.store.prepared import Insert, PreparedInsert
 from app.store.tables import conversations, heads, masks, messages, prints, usage_days, usage_records
@@ -188,12 +188,10 @@ async def is_committed(connection: AsyncConnection, transaction: int) -> bool | 
     return None if status == "in progress" else status == "committed"
 
 
-async def read_conversations(
-    connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
-) -> Page[StoredConversation]:
+async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:
     """A page of the tenant's conversations, by creation. Raises UnknownCursor if `after` is none of them."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
-    return await read_page(connection, conversations, rows, _conversation, limit=limit, after=after, order=order)
+    return await read_page(connection, conversations, rows, _conversation, paging)
 
 
 async def find_conversation(

@@ -16,7 +16,7 @@ from app.core.view.chunks import SummaryChunk
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.tables import conversations, message_words, messages
 from app.store.usage_records import UsageSums, sums_of_requests
 from app.store.word_index import WordIndex
@@ -105,14 +105,12 @@ async def write_messages(connection: AsyncConnection, rows: Sequence[MessageRow]
     return left
 
 
-async def read_messages(
-    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
-) -> MessagePage:
+async def read_messages(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> MessagePage:
     """A page of the conversation's messages; empty where nothing is kept. Raises UnknownCursor if `after` is none of
     its messages."""
     own = (messages.c.tenant == tenant, messages.c.conversation_id == conversation_id)
     rows = select(*(messages.c[name] for name in _IN_ORDER), _size()).where(*own)
-    sizes = await read_page(connection, messages, rows, _sized, limit=limit, after=after, order=order, by=_IN_ORDER)
+    sizes = await read_page(connection, messages, rows, _sized, paging, _IN_ORDER)
     page = await page_of(connection, tenant, sizes)
     latest = await _latest(connection, tenant, conversation_id, page.data)
     usage = await _usage(connection, tenant, conversation_id, {message.request_id for message in page.data})

@@ -29,7 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
 from app.store.batches import has_key, written
 from app.store.clock import moment
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.prepared import Insert, Prepared, PreparedInsert
 from app.store.tables import clean, usage_days, usage_records
 from app.store.usage_days import COSTS, COUNTS, DAY_MS, Counts, added_to_days, added_up, count_records, sums_over
@@ -190,14 +190,12 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
         await count_records(connection, list(new))
 
 
-async def read_records(
-    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
-) -> UsagePage:
+async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
     """A page of the conversation's records, with its sums; empty where nobody knows it. Raises UnknownCursor if `after`
     is none of its records."""
     own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
     rows = select(usage_records).where(*own)
-    page = await read_page(connection, usage_records, rows, _stored, limit=limit, after=after, order=order)
+    page = await read_page(connection, usage_records, rows, _stored, paging)
     shown = list(dict.fromkeys(stored.record.turn for stored in page.data))
     turns = await _turns(connection, own, shown)
     found = await connection.execute(_sums_of_requests().where(*own).group_by(_FOR_ANSWERS))
@@ -208,7 +206,7 @@ async def read_latest_records(connection: AsyncConnection, tenant: str, conversa
     """The conversation's latest records, newest first, and the sums of all, without its turns."""
     own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
     rows = select(usage_records).where(*own)
-    page = await read_page(connection, usage_records, rows, _stored, limit=most, after=None, order="desc")
+    page = await read_page(connection, usage_records, rows, _stored, Paging(most, order="desc"))
     found = await connection.execute(_sums_of_requests().where(*own).group_by(_FOR_ANSWERS))
     return UsagePage(page, (), _both(found.all()))
 
