@@ -81,9 +81,8 @@ class Counted(Struct, frozen=True):
 
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = USUAL_DAYS) -> Response:
-    store = visit.services.store
-    usage = await store.rest(read_days, visit.tenant, days)
-    calibrations = await store.rest(read_own_calibrations, visit.tenant, Paging(MOST_CALIBRATIONS, order="desc"))
+    usage = await visit.find(read_days, days)
+    calibrations = await visit.find(read_own_calibrations, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
         days=days,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
 from fastapi import APIRouter
 from msgspec.structs import asdict
 from pydantic import BaseModel, Field
@@ -76,12 +75,11 @@ async def read_conversation(services: TheServices, tenant: Tenant, conversation_
 async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> CoverageOut:
     """The latest payload in order: which messages were summarised, carried, shortened or verbatim."""
     conversation = await known(services, tenant, conversation_id)
-    parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
     return CoverageOut(
         conversation_id=conversation_id,
         context_status=conversation.status,
         tokens=conversation.tokens_after or 0,
-        parts=parts,
+        parts=conversation.parts,
     )
 
 

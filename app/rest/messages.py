@@ -71,7 +71,7 @@ async def list_messages(
     refuse_unless_kept(services)
     conversation = await known(services, tenant, conversation_id)
     found = await services.store.rest(read_messages, tenant, conversation_id, paging)
-    parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
+    parts = conversation.parts
     return rendered(listing(found.page, lambda message: _archived(message, found, parts)))
 
 

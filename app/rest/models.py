@@ -1,10 +1,11 @@
-"""REST over models: their windows, and where each is from."""
+"""REST over models: their windows, where each is from, and how estimates become the provider's tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
+from functools import partial
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -13,8 +14,9 @@ from pydantic import BaseModel, Field
 from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
-from app.rest.dependencies import Listing, OldestFirst, Tenant, TheServices, made_of
-from app.store import Page, Paging, StoreUnavailable, UnknownCursor
+from app.rest.dependencies import Listing, NewestFirst, OldestFirst, Tenant, TheServices, listing, made_of
+from app.store import Page, Paging, StoredCalibration, StoreUnavailable, UnknownCursor
+from app.store.calibration_rows import read_own_calibrations
 from app.store.learned_windows import read_models_used
 
 
@@ -44,7 +46,44 @@ class ModelListing(Listing[ModelOut]):
     )
 
 
+class CalibrationOut(BaseModel):
+    id: str
+    object: Literal["calibration"] = "calibration"
+    upstream: str
+    model: str
+    formula: str = Field(description="What the estimates were counted with.")
+    tools: bool = Field(description="Whether it holds for requests with tools or for those without.")
+    ratio: float = Field(description="Tokens the provider counts for one that is estimated.")
+    offset: float = Field(description="Tokens the provider counts in every prompt beside those.")
+    samples: int = Field(description="Answered requests it was learnt from.")
+    source: Literal["prior", "learnt"] = Field(description="prior: what is expected of the model's family.")
+    note: str | None = Field(description="Why somebody should look at it.")
+    updated_at: datetime
+
+
 router = APIRouter(prefix="/context", tags=["models"])
+
+
+@router.get("/calibration")
+async def list_calibrations(services: TheServices, tenant: Tenant, paging: NewestFirst) -> Listing[CalibrationOut]:
+    """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
+    await services.providers.flush()
+    found = await services.store.rest(read_own_calibrations, tenant, paging)
+    return listing(found, partial(_calibration, services))
+
+
+def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:
+    key, calibration = stored.key, services.providers.in_force(stored)
+    return made_of(
+        CalibrationOut,
+        key,
+        ratio=round(calibration.ratio, 4),
+        offset=round(calibration.offset, 1),
+        samples=calibration.samples,
+        source="learnt" if calibration.samples else "prior",
+        note=calibration.note,
+        updated_at=stored.updated_at,
+    )
 
 
 @router.get("/models")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import (
@@ -86,6 +87,11 @@ class StoredConversation(Struct, frozen=True):
     summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of the latest payload in order, without gaps."""
+        return msgspec.json.decode(self.coverage or b"[]", type=list[dict[str, Any]])
 
 
 class Pulse(Struct, frozen=True):

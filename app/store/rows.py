@@ -24,7 +24,7 @@ def owned(table: FromClause, tenant: str, **columns: object) -> ColumnElement[bo
 async def rows_of(
     connection: AsyncConnection, keys: Sequence[T], statement: Callable[[list[T]], Executable]
 ) -> list[Row[Any]]:
-    """What a statement returns for many keys, a batch of them at a time."""
+    """Rows that a statement returns for many keys, a batch of them at a time."""
     found: list[Row[Any]] = []
     for batch in batches(keys):
         found += await connection.execute(statement(batch))
