@@ -42,8 +42,8 @@ async def latest(store: Store) -> list[str]:
 
 
 async def found(store: Store, *asked: str, among: Any = "messages", tenant: str = TENANT, **page: Any) -> list[str]:
-    wanted = {"limit": 100, "after": None, "order": "desc", **page}
-    hits = await store.rest(search_texts, tenant, words_in(" ".join(asked)), among, **wanted)
+    wanted = Paging(**{"limit": 100, "order": "desc", **page})
+    hits = await store.rest(search_texts, tenant, words_in(" ".join(asked)), among, wanted)
     return [text_of(hit.sent) if hasattr(hit, "sent") else hit.text for hit in hits.data]
 
 
