@@ -163,7 +163,7 @@ class Visit(Struct, frozen=True):
         return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
 
     async def find(self, query: OwnQuery[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """What a query finds of the tenant's rows."""
+        """Result of a query about the tenant's rows."""
         return await self.services.store.rest(query, self.tenant, *arguments, **options)
 
     async def is_over(self) -> bool:
