@@ -135,14 +135,16 @@ class Asking(Exchange):
             if not self.has_begun or self.answer.ended:
                 raise
             self.record.failed(error)
-            await self.answer.end(self.caller.format.error_frame(error))
+            await self.answer.end(self.caller.format.answers.error_frame(error))
 
     async def _serve_due(
         self, request: WireRequest, facts: Facts, asked: CompactionAsk, native: NativeCompaction
     ) -> None:
         making = self._compacted(facts)
         try:
-            done = await (self._kept_alive(facts, making) if request.stream and facts.events != "off" else making)
+            done = await (
+                self._kept_alive(facts, making) if request.answer.stream and facts.events != "off" else making
+            )
         except (CompactionFailed, NothingToCompact, StorageUnavailable) as error:
             if asked.always:  # There is nothing else to answer with.
                 raise
@@ -184,7 +186,7 @@ class Asking(Exchange):
 
     async def _answer_alone(self, request: WireRequest, done: Done, native: NativeCompaction) -> None:
         body = self._written(request, done, native)
-        if request.stream:
+        if request.answer.stream:
             if not self.has_begun:
                 await self._begin(done.facts, done.decision)
             await self._stream_alone(request, body, done)
@@ -198,7 +200,7 @@ class Asking(Exchange):
 
     async def _stream_alone(self, request: WireRequest, body: bytes, done: Done) -> None:
         spoken, editor = self.caller.format, self._editor(done)
-        async for frames in spoken.as_stream(request, _at_once(body), is_stream=False, headers=JSON):
+        async for frames in spoken.answers.as_stream(request, _at_once(body), is_stream=False, headers=JSON):
             await self.answer.body(b"".join(map(editor.edit, frames_in(frames))))
         await self.answer.end()
 

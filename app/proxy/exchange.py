@@ -136,7 +136,7 @@ class ChatEndpoint:
                 if answer.started:
                     raise AbortedAnswer(error.message) from error
                 own_headers = exchange.own_headers if exchange else []
-                await answer.error(error, own_headers, caller.format.error(error))
+                await answer.error(error, own_headers, caller.format.answers.error(error))
 
     def _caller(self, scope: Scope) -> Caller:
         """Read the caller from the head. Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
@@ -324,7 +324,7 @@ class Exchange:
         async def say() -> None:
             if not self.has_begun:
                 await self._begin(facts)
-            await self.answer.body(facts.format.early(facts.request, facts.events, "").keep_alive())
+            await self.answer.body(facts.format.answers.early(facts.request, facts.events, "").keep_alive())
 
         return await kept_alive(work, self._keep_alive_seconds, say)
 

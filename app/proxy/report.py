@@ -185,7 +185,7 @@ def editor_of(
 ) -> AnswerEditor:
     """Make an editor that adds to an answer what was done. `early`: the frames sent before the provider's."""
     context = context_members(facts, decision) if reports else UNTOLD
-    return facts.format.editor(context, facts.request, early, hides_usage=hides_usage)
+    return facts.format.answers.editor(context, facts.request, early, hides_usage=hides_usage)
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:

@@ -28,8 +28,8 @@ from app.core.tokens.estimate import estimate
 from app.core.tokens.rules import rules_for
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
-from app.wire.chat_completions.request import read_request
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
 from app.wire.members import Unreadable
@@ -44,7 +44,7 @@ CLOSE = (0.05, 0.1)
 def steno(request: dict[str, Any]) -> int:
     """Steno's estimate of a Chat Completions request, from the bytes it would receive; nothing is remembered between
     requests but the tables."""
-    read = read_request(msgspec.json.encode(request))
+    read = CHAT_COMPLETIONS.read(msgspec.json.encode(request))
     rules = rules_for(read.model)
     messages = MessageReader(IDENTITY, read_message).read(read.raw_messages)
     return estimate(messages, read.declarations(), rules, _tokenizer().counter(rules.encoding))

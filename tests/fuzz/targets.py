@@ -32,11 +32,11 @@ from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.settings.policies import read_preset, read_trigger
-from app.wire.chat_completions.early import ChunkHead
-from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import ChatRequest, read_request
+from app.wire.chat_completions.request import ChatRequest
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.members import RawObject, Unreadable
 from app.wire.provider_errors import error_body
@@ -44,6 +44,7 @@ from app.wire.reader import MessageReader
 from app.wire.refusals import classify, decoded
 from app.wire.retries import is_repeatable, named_pause
 from app.wire.sse import FrameSplitter
+from app.wire.types import WireRequest
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 
 Check = Callable[[bytes, Random], None]
@@ -149,11 +150,11 @@ def _same(raw: bytes | None, value: Any) -> bool:
 
 def _check_request(data: bytes) -> None:
     try:
-        request = read_request(data)
+        request = CHAT_COMPLETIONS.read(data)
     except (Unreadable, InvalidRequest):
         return
     known = _by_json(data)
-    _ = list(request.names), request.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
+    _ = list(request.names), request.answer.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
     request.echoed_in("at most 128000 tokens", 128_000)
     request.declarations()
     if not any(name in request.source for name in ChatRequest.OWN_MEMBERS):
@@ -183,13 +184,13 @@ def _check_request(data: bytes) -> None:
         assert isinstance(msgspec.json.decode(raw), dict)
 
 
-def _decide(request: ChatRequest) -> None:
+def _decide(request: WireRequest) -> None:
     """What the numbers of a request decide."""
-    _refused(lambda: read_preset(request.options.get("preset")))
-    _refused(lambda: read_trigger(request.options.get("trigger")))
+    _refused(lambda: read_preset(request.wishes.options.get("preset")))
+    _refused(lambda: read_trigger(request.wishes.options.get("trigger")))
     for reserve in (None, 0.05):
         budget = budget_for(
-            Window(8_000, "config"), request.output, Shares(reserve=reserve), threshold=request.threshold
+            Window(8_000, "config"), request.answer.output, Shares(reserve=reserve), threshold=request.wishes.threshold
         )
         assert 0 <= budget.target <= budget.limit <= 8_000
     for member, raw in request.names:
