@@ -15,11 +15,11 @@ from msgspec import Struct
 from app.inspector.charts import Stacked, stacked
 from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
-from app.metrics.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
 from app.store.calibration_rows import read_own_calibrations
 from app.store.pages import Paging
 from app.store.usage_days import SUMS, read_days
+from app.telemetry.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 
 PERIODS = (7, 14, 30)
 USUAL_DAYS = 14

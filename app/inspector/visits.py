@@ -14,15 +14,14 @@ from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 from msgspec import Struct, field
 
+from app.edge.asgi import peer_of, read_body
+from app.edge.relayed import value_of
 from app.errors import InvalidRequest, MissingCredentials, StenoError
-from app.headers.relayed import value_of
 from app.inspector.formats import minutes
 from app.inspector.guesses import Guesses
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS, Session, Sessions
-from app.metrics.table import Table
-from app.proxy.asgi import peer_of, read_body
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.proxy.tenants import ANONYMOUS
@@ -32,6 +31,7 @@ from app.store import StoreUnavailable
 from app.store.calls import OwnQuery, P, T
 from app.store.revocations import find_revocations
 from app.store.tenant_rows import latest_tenant
+from app.telemetry.table import Table
 
 FORM_FIELD = "form_token"
 """Name of the field that every form carries."""

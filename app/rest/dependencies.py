@@ -10,9 +10,9 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 
 from app.core.stages.ladder import Status
+from app.edge.asgi import peer_of, read_body
+from app.edge.relayed import value_of
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
-from app.headers.relayed import value_of
-from app.proxy.asgi import peer_of, read_body
 from app.proxy.caller import Caller
 from app.proxy.decoding import plain_body
 from app.proxy.intake import read

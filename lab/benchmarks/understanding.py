@@ -18,7 +18,7 @@ from typing import Any
 
 from app.core.history.identity import Identity
 from app.core.view.view import Conversation
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS

@@ -1,0 +1,29 @@
+"""The inspector's own files, and whatever path under `/ui` is none."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from app.edge.relayed import value_of
+from app.inspector.visits import NoSuchPage, PageRoute, TheInspector, redirected
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/ui/static/{name}")
+async def read_file(request: Request, inspector: TheInspector, name: str) -> Response:
+    found = inspector.pages.file(name, value_of(request.scope["headers"], b"if-none-match"))
+    if found is None:
+        raise NoSuchPage
+    return found
+
+
+@router.get("/ui/")
+async def lead_to_overview() -> Response:
+    return redirected("/ui")
+
+
+@router.get("/ui/{rest:path}")
+async def refuse_unknown(rest: str) -> Response:  # noqa: ARG001 - FastAPI's way to name any path
+    raise NoSuchPage
