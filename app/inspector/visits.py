@@ -28,6 +28,7 @@ from app.proxy.tenants import ANONYMOUS
 from app.rest.dependencies import is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
+from app.store.calls import OwnQuery, P, T
 from app.store.revocations import find_revocations
 from app.store.tenant_rows import latest_tenant
 from app.telemetry.table import Table
@@ -160,6 +161,10 @@ class Visit(Struct, frozen=True):
         not verify keys, so whoever signed in with one may be anybody."""
         scope = self.request.scope
         return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
+
+    async def find(self, query: OwnQuery[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Result of a query about the tenant's rows."""
+        return await self.services.store.rest(query, self.tenant, *arguments, **options)
 
     async def is_over(self) -> bool:
         """True once the session was ended. Raises `StoreUnavailable`."""

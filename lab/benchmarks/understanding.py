@@ -24,7 +24,7 @@ from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.reader import MessageReader
 from app.wire.types import BOUNDS
-from lab.benchmarks.counting import message
+from lab.benchmarks.talks import message
 
 SIZES = {"300 B": 1, "4 KB": 7, "40 KB": 72, "400 KB": 720, "4 MB": 7_200}
 """Messages, of about 560 bytes."""
