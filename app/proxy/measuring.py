@@ -14,10 +14,10 @@ from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Decided
 from app.core.view.view import Conversation
-from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
+from app.runtime.bounded import BoundedMap
 from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
