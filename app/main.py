@@ -86,9 +86,10 @@ from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.tracing.spans import Tracer
-from app.wire.format import BodyBounds, WireFormat
+from app.wire.format import WireFormat
 from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MessageReader
+from app.wire.types import BodyBounds
 
 log = structlog.get_logger("steno")
 

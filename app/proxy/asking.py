@@ -19,10 +19,10 @@ from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import bypassed, context_headers, editor_of, unless_told
 from app.wire.answers import AnswerEditor
-from app.wire.format import WireRequest
-from app.wire.native import CompactionAsk, MadeCompaction, NativeCompaction, Place
+from app.wire.native import MadeCompaction, NativeCompaction
 from app.wire.paths import path_of
 from app.wire.sse import frames_in
+from app.wire.types import CompactionAsk, Place, WireRequest
 
 log = structlog.get_logger("steno.native")
 

@@ -24,8 +24,9 @@ from app.proxy.learning import Observation
 from app.proxy.report import announcement, closing, context_headers, editor_of, status_member
 from app.wire.answers import AnswerEditor
 from app.wire.early import EarlyFrames
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireFormat
 from app.wire.sse import frames_in
+from app.wire.types import WireRequest
 
 T = TypeVar("T")
 

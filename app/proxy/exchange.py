@@ -54,9 +54,9 @@ from app.proxy.relaying import Relay
 from app.proxy.report import CONTEXT_STATUS, bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.tracing.spans import Tracer
-from app.wire.format import WireRequest
 from app.wire.members import Unreadable
 from app.wire.paths import path_of
+from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.chat")
 

@@ -26,7 +26,7 @@ from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
-from app.wire.format import WireRequest
+from app.wire.types import WireRequest
 
 INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""

@@ -16,7 +16,8 @@ from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.settings.policies import Policies
 from app.tokens.estimator import Estimator
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireFormat
+from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.windows")
 

@@ -32,9 +32,9 @@ from app.proxy.intake import count, read, take_in
 from app.proxy.report import seen
 from app.proxy.services import Services
 from app.store import StoreUnavailable
-from app.wire.format import WireRequest
-from app.wire.native import AnswerExtension, CompactionAsk, MadeCompaction, Referred
+from app.wire.native import AnswerExtension, MadeCompaction
 from app.wire.sse import KEEP_ALIVE, frames_in
+from app.wire.types import CompactionAsk, Referred, WireRequest
 
 AWAY = "The database that holds this conversation's compaction is away. Try again in a second."
 _REMEDY = "Send it as it came, with the same key, or the messages that it stands for in its place."

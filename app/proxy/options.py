@@ -15,7 +15,7 @@ from app.proxy.naming import OWN_HEADERS, Naming, name_in_header, name_in_json
 from app.settings import UpstreamSettings
 from app.settings.policies import AppliedPolicy, Policies, read_preset, read_trigger
 from app.wire.early import EVENT_SHAPES, EventShape
-from app.wire.format import WireRequest
+from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.intake")
 

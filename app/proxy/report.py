@@ -26,8 +26,9 @@ from app.proxy.naming import encoded_name
 from app.store import ConversationSeen
 from app.wire.answers import AnswerEditor
 from app.wire.early import EarlyFrames
-from app.wire.format import UNTOLD, ContextMembers, WireFormat
+from app.wire.format import WireFormat
 from app.wire.paths import Uncompacted
+from app.wire.types import UNTOLD, ContextMembers
 
 log = structlog.get_logger("steno.bypass")
 

@@ -25,8 +25,9 @@ from app.tasks.owned import OwnedTasks
 from app.tasks.threads import Work
 from app.tokens.estimator import Estimator
 from app.tracing.spans import Tracer
-from app.wire.format import BodyBounds, WireFormat
+from app.wire.format import WireFormat
 from app.wire.reader import MessageReader
+from app.wire.types import BodyBounds
 
 
 @dataclass(slots=True)

@@ -14,9 +14,10 @@ from app.proxy.services import Services
 from app.rest.dependencies import format_of, readable
 from app.store import StoredConversation, message_id
 from app.store.message_rows import find_history
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireFormat
 from app.wire.members import RawObject, Unreadable
 from app.wire.options import read_focus
+from app.wire.types import WireRequest
 
 NO_MESSAGES = (
     "Steno does not keep messages, so it can only compact those you send:"

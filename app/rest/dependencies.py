@@ -21,9 +21,10 @@ from app.proxy.native import restored
 from app.proxy.services import Services
 from app.store import Page, StoredConversation, UnknownCursor
 from app.store.conversation_rows import find_conversation
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireFormat
 from app.wire.members import RawObject, Unreadable
 from app.wire.paths import FORMAT_NAMES
+from app.wire.types import WireRequest
 
 T = TypeVar("T")
 R = TypeVar("R")

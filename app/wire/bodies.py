@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from app.core.tokens.rules import LONGEST_MODEL
 from app.wire.beginnings import Beginning, Beginnings
-from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values
+from app.wire.types import BodyBounds, TooManyMessages
 
 
 def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) -> tuple[RawObject, Beginning | None]:

@@ -8,11 +8,9 @@ knows the shapes and nothing else: where something is asked, where the reference
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from app.wire.format import Headers, WireRequest
+from app.wire.types import Headers, WireRequest
 
 MARK = "stn1."
 """Beginning of a reference; no provider's own sealed text does."""
@@ -26,37 +24,6 @@ _COMPACTION = re.compile(r"compact|context_management", re.IGNORECASE)
 LONGEST_REFUSAL = 20_000
 """Bytes of a refusal that are looked into."""
 _REFUSED = frozenset({400, 422, 501})
-
-
-class Place(Enum):
-    """Place of a compaction in an answer."""
-
-    ALONE = auto()
-    """Instead of the provider's answer."""
-    FIRST = auto()
-    """Before the provider's answer. It stands for all that came; the answer is made of what it says."""
-    LAST = auto()
-    """After the provider's answer; the compaction covers the answer too."""
-
-
-class CompactionAsk(NamedTuple):
-    """A compaction that a request asks of its provider."""
-
-    place: Place
-    threshold: int | None = None
-    """Prompt tokens from which on it is asked for."""
-    always: bool = False
-    """Whether to compact whatever there is."""
-    focus: str = ""
-    """Wishes for the summary."""
-
-
-class Referred(NamedTuple):
-    """A reference of ours in a history, the last thing there that a compaction left."""
-
-    text: str
-    told: str | None = None
-    """The summaries it stands for, where the client sends them, too."""
 
 
 class MadeCompaction(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from app.errors import InvalidRequest
-from app.wire.format import Named
 from app.wire.members import RawObject, Unreadable
 from app.wire.objects import spliced
+from app.wire.types import Named
 
 OPTIONS = ("compaction", "instructions", "pin", "preset", "recall", "trigger")
 SWITCHES = ("compaction", "recall")

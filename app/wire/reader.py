@@ -16,8 +16,8 @@ from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message
 from app.memory.caches import Cache, Caches
 from app.wire.beginnings import Beginnings
-from app.wire.format import Decode
 from app.wire.surrogates import told_apart
+from app.wire.types import Decode
 
 MOST_NEW = 32
 """Most messages that may have come since a history was seen last: with more, each is looked up by itself."""

@@ -26,10 +26,11 @@ from app.core.tokens.calibration import claude_version, prior_for
 from app.core.tokens.estimate import estimate
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
 from app.wire.members import Unreadable
 from app.wire.reader import MessageReader
+from app.wire.types import WireRequest
 
 KNOWN, SCHEMA, MEDIA = "known", "with a schema", "with pictures or files"
 CLOSE = (0.05, 0.1)

@@ -22,8 +22,8 @@ from app.memory.caches import Caches
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.format import BOUNDS
 from app.wire.reader import MessageReader
+from app.wire.types import BOUNDS
 from lab.benchmarks.counting import message
 
 SIZES = {"300 B": 1, "4 KB": 7, "40 KB": 72, "400 KB": 720, "4 MB": 7_200}

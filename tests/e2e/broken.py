@@ -14,7 +14,7 @@ from app.proxy.facts import Facts
 from app.proxy.intake import take_in
 from app.proxy.services import Services
 from app.rest import compact
-from app.wire.format import WireRequest
+from app.wire.types import WireRequest
 
 
 async def _exploding(

@@ -19,8 +19,8 @@ from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.format import ChatCompletions
 from app.wire.chat_completions.request import ChatRequest
 from app.wire.chat_completions.summaries import ChatSummaries
-from app.wire.format import BOUNDS, BodyBounds, Headers
 from app.wire.formats import FORMATS
+from app.wire.types import BOUNDS, BodyBounds, Headers
 from tests.e2e.histories import MODEL, chat, long_history
 from tests.e2e.raw import CHAT, Answer, request_bytes, send
 from tests.e2e.running import StartSteno, Steno

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from app.core.history.messages import Message
 from app.settings.presets import PresetName
 from app.wire.chat_completions.messages import read_message as read_chat_message
-from app.wire.format import Draft
 from app.wire.messages.messages import read_message
 from app.wire.responses.items import read_item
+from app.wire.types import Draft
 from tests.unit.conversations import IDENTITY
 from tests.unit.wordings import RULES, TALES
 

@@ -14,8 +14,8 @@ from app.wire import beginnings as beginnings_module
 from app.wire import envelopes as envelopes_module
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.request import ChatRequest, read_request
-from app.wire.format import BodyBounds
 from app.wire.members import RawObject, TooManyValues, Unreadable
+from app.wire.types import BodyBounds
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
 MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), min_size=1, max_size=4)

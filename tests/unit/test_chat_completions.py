@@ -23,9 +23,9 @@ from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import ChatRequest, read_request
 from app.wire.echoes import LONGEST_COMPARED
-from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
 from app.wire.reader import MESSAGE_BYTES, MessageReader
+from app.wire.types import BodyBounds, TooManyMessages
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (

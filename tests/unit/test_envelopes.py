@@ -15,8 +15,8 @@ from app.memory.caches import Caches
 from app.wire import envelopes
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.request import ChatRequest, read_request
-from app.wire.format import BodyBounds, TooManyMessages
 from app.wire.members import ResizedObject, TooManyValues, Unreadable
+from app.wire.types import BodyBounds, TooManyMessages
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
 MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), max_size=4)

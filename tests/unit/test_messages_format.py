@@ -26,13 +26,13 @@ from app.core.view.view import (
 )
 from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
 from app.wire.beginnings import Beginnings
-from app.wire.format import ContextMembers
 from app.wire.members import Unreadable
 from app.wire.messages.early import PING
 from app.wire.messages.format import MESSAGES
 from app.wire.messages.payload import OPENER
 from app.wire.messages.request import MessagesRequest, read_request
 from app.wire.reader import MessageReader
+from app.wire.types import ContextMembers
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
 from tests.unit.conversations import IDENTITY, chunk, count
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.wire.messages.format import MESSAGES
-from app.wire.native import CompactionAsk, Place
 from app.wire.responses.format import RESPONSES
+from app.wire.types import CompactionAsk, Place
 
 MISSING = b'{"error":{"message":"Invalid URL (POST /v1/responses/compact)"}}'
 

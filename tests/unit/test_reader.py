@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from app.core.history.messages import Message
 from app.memory.caches import Caches
 from app.wire.chat_completions.messages import read_message
-from app.wire.format import Draft
 from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MOST_NEW, MessageReader
+from app.wire.types import Draft
 from tests.unit.conversations import IDENTITY
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.errors import UpstreamUnreadable
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
-from app.wire.format import Headers
+from app.wire.types import Headers
 
 STREAM = b': hello\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n'
 

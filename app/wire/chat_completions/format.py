@@ -17,7 +17,8 @@ from app.wire.chat_completions.request import NAME, PATH, read_request
 from app.wire.chat_completions.streamed import frames_of
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.early import EarlyFrames, EventShape
-from app.wire.format import UNTOLD, ContextMembers, Headers, WireFormat, WireRequest
+from app.wire.format import WireFormat
+from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
 
 _USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 

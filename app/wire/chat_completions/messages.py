@@ -13,9 +13,9 @@ from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
 from app.wire.chat_completions.media import read_media
-from app.wire.format import Draft
 from app.wire.members import Unreadable
 from app.wire.objects import decoded_object, meant_by, without, written_alike
+from app.wire.types import Draft
 
 Json = Mapping[str, Any]
 

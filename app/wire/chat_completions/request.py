@@ -21,9 +21,9 @@ from app.wire.bodies import (
     source_of,
 )
 from app.wire.chat_completions.declarations import MEMBERS, read_declarations
-from app.wire.format import BOUNDS, BodyBounds, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.options import read_focus, read_names, read_options, read_pins
+from app.wire.types import BOUNDS, BodyBounds, WireRequest
 
 Json = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ import msgspec
 
 from app.errors import StenoError
 from app.wire.early import EarlyFrames, EventShape
-from app.wire.format import UNTOLD, ContextMembers, Headers, WireFormat, WireRequest
+from app.wire.format import WireFormat
 from app.wire.messages.early import MessageEvents
 from app.wire.messages.editor import MessageEditor
 from app.wire.messages.errors import own_error, refusal_frame
@@ -21,6 +21,7 @@ from app.wire.messages.streamed import frames_of
 from app.wire.messages.summaries import MessagesSummaries
 from app.wire.messages.tokens import token_rules
 from app.wire.sse import event
+from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
 
 
 class Messages(WireFormat):

@@ -17,7 +17,6 @@ from app.core.history.messages import Kind, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
 from app.wire.declared import text_at
-from app.wire.format import Draft
 from app.wire.members import Unreadable
 from app.wire.messages.content import (
     SEALED,
@@ -32,6 +31,7 @@ from app.wire.messages.content import (
 )
 from app.wire.messages.media import media_in
 from app.wire.objects import written_alike
+from app.wire.types import Draft
 
 Json = Mapping[str, Any]
 

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.wire.format import Headers, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.messages.content import MARK as CACHE_MARK
 from app.wire.messages.content import blocks_of, decoded_message, is_reference, raw_blocks, with_content
@@ -20,6 +19,7 @@ from app.wire.messages.request import BETAS, is_compaction_edit
 from app.wire.native import MadeCompaction, says_unknown
 from app.wire.options import repinned
 from app.wire.sse import data_of, event
+from app.wire.types import Headers, WireRequest
 from app.wire.usage import CACHE_PARTS
 
 CLOSING = b'{"role":"user","content":""}'

@@ -20,7 +20,6 @@ from app.wire.bodies import (
     output_in,
     source_of,
 )
-from app.wire.format import BOUNDS, BodyBounds, Headers, Named, WireRequest
 from app.wire.members import RawObject, Unreadable
 from app.wire.messages.content import (
     blocks_of,
@@ -32,9 +31,9 @@ from app.wire.messages.content import (
 )
 from app.wire.messages.declarations import MEMBERS, is_own, read_declarations
 from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
-from app.wire.native import CompactionAsk, Place, Referred
 from app.wire.options import LONGEST_FOCUS, read_focus, read_options, read_pins
 from app.wire.surrogates import decoded
+from app.wire.types import BOUNDS, BodyBounds, CompactionAsk, Headers, Named, Place, Referred, WireRequest
 
 Json = Mapping[str, Any]
 

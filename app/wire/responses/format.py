@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from app.wire.early import EarlyFrames, EventShape
-from app.wire.format import UNTOLD, ContextMembers, Headers, WireFormat, WireRequest
+from app.wire.format import WireFormat
 from app.wire.responses.early import CompactionEvents
 from app.wire.responses.editor import ResponsesEditor
 from app.wire.responses.frames import error_frames
@@ -18,6 +18,7 @@ from app.wire.responses.request import NAME, PATH, ResponsesRequest, as_item, re
 from app.wire.responses.streamed import frames_of
 from app.wire.responses.summaries import ResponsesSummaries
 from app.wire.responses.tokens import token_rules
+from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
 
 
 class Responses(WireFormat):

@@ -20,12 +20,12 @@ from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
-from app.wire.format import Draft
 from app.wire.members import Unreadable, split_array
 from app.wire.native import MARK
 from app.wire.objects import decoded_object, meant_by, without, written_alike
 from app.wire.responses.media import read_media
 from app.wire.surrogates import decoded
+from app.wire.types import Draft
 
 Json = Mapping[str, Any]
 Path = tuple[str | int, ...]

@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind
-from app.wire.format import Headers, WireRequest
 from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.missing_paths import says_no_such_path
 from app.wire.native import MadeCompaction, says_unknown
@@ -24,6 +23,7 @@ from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_refere
 from app.wire.responses.payload import note
 from app.wire.responses.request import PATH, as_item, is_compaction_entry, is_trigger
 from app.wire.sse import data_of, event
+from app.wire.types import Headers, WireRequest
 
 COMPACT_PATH = PATH + b"/compact"
 CLOSING = note("")

@@ -24,13 +24,12 @@ from app.wire.bodies import (
     output_in,
     source_of,
 )
-from app.wire.format import BOUNDS, BodyBounds, Named, WireRequest
 from app.wire.members import RawObject, Unreadable
-from app.wire.native import CompactionAsk, Place, Referred
 from app.wire.objects import decoded_object
 from app.wire.options import read_focus, read_names, read_options, read_pins
 from app.wire.responses.declarations import MEMBERS, read_declarations
 from app.wire.responses.items import INSTRUCTIONS, compacted_upto, is_reference, slots, type_of
+from app.wire.types import BOUNDS, BodyBounds, CompactionAsk, Named, Place, Referred, WireRequest
 
 Json = Mapping[str, Any]
 

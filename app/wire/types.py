@@ -1,0 +1,213 @@
+"""Values that `wire` and its callers speak of: a request as far as it is read, a message as a format reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any, ClassVar, NamedTuple, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.core.history.messages import Message
+from app.core.reasons import Code, Reason
+from app.core.tokens.declarations import Declarations
+from app.wire.echoes import echoed_in
+from app.wire.members import RawObject, Unreadable
+
+Headers = Sequence[tuple[bytes, bytes]]
+Named = tuple[str, bytes]
+"""A member's name, as errors tell it, and its JSON as received."""
+
+
+class TooManyMessages(Unreadable):
+    """Planning what becomes of each of them would take time that others have to wait for."""
+
+    reason = Code.TOO_MANY_MESSAGES
+
+
+class BodyBounds(Struct, frozen=True):
+    """Bounds of a body that is read: one that passes them goes to the provider as it is."""
+
+    values: int = 200_000
+    messages: int = 10_000
+
+
+BOUNDS = BodyBounds()
+
+
+class Place(Enum):
+    """Place of a compaction in an answer."""
+
+    ALONE = auto()
+    """Instead of the provider's answer."""
+    FIRST = auto()
+    """Before the provider's answer. It stands for all that came; the answer is made of what it says."""
+    LAST = auto()
+    """After the provider's answer; the compaction covers the answer too."""
+
+
+class CompactionAsk(NamedTuple):
+    """A compaction that a request asks of its provider."""
+
+    place: Place
+    threshold: int | None = None
+    """Prompt tokens from which on it is asked for."""
+    always: bool = False
+    """Whether to compact whatever there is."""
+    focus: str = ""
+    """Wishes for the summary."""
+
+
+class Referred(NamedTuple):
+    """A reference of ours in a history, the last thing there that a compaction left."""
+
+    text: str
+    told: str | None = None
+    """The summaries it stands for, where the client sends them, too."""
+
+
+class WireRequest(Struct, frozen=True):
+    """A request as far as Steno reads it; the bytes stay the client's. What may be slow is done where it is read.
+
+    A format says what is different: which members are meant, and what they say.
+    """
+
+    OWN_MEMBERS: ClassVar[tuple[str, ...]] = ("context", "conversation_id")
+    """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
+    CACHED_MEMBERS: ClassVar[tuple[str, ...]]
+    """Members that stand before the messages in a prompt, so that the provider's cache depends on them."""
+
+    source: RawObject
+    raw_messages: tuple[bytes, ...]
+    """The history as slices, the instructions first: where they stand beside the messages, as slices of that member.
+    `WireFormat.message` reads each, `with_messages` takes them back."""
+    model: str
+    stream: bool
+    output: int | None
+    """Tokens asked for, None if the request does not say."""
+    declared: bytes
+    """The members beside the messages that cost prompt tokens, as received: counts are cached by them."""
+    options: Mapping[str, Any]
+    """The body's `context` object."""
+    focus: str
+    """Wishes for the summary of this conversation: `context.instructions`."""
+    pins: tuple[int, ...]
+    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
+    names: tuple[Named, ...]
+    """The members that may name the conversation to Steno, the first choice first, with their JSON as received."""
+    has_tools: bool
+    forbids_tools: bool
+    """Whether the model may not call what is declared."""
+    hands_off: Reason | None = None
+    """Reason to pass it on as it came although it could be read: somebody else keeps its history, or compacts it."""
+    asks: CompactionAsk | None = None
+    """The compaction that it asks of its provider; then it is handed off."""
+    referred: Referred | None = None
+    """The reference with which its history begins, where that is a compaction of ours."""
+    threshold: int | None = None
+    """Prompt tokens from which on this request wants to be compacted."""
+    choices: int = 1
+    """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
+    wants_usage: bool = True
+    """Whether the client asked for the tokens a stream cost, which most formats give unasked."""
+    says_whether_usage: bool = True
+    """Whether the client says anything about it: what comes then is not what comes unasked."""
+    alike: object = None
+    """The same object for requests that say the same beside their messages; None where that is not known."""
+
+    @property
+    def body(self) -> bytes:
+        """The body as received."""
+        return self.source.text
+
+    @property
+    def untouched(self) -> bytes:
+        """The client's bytes, less Steno's own members."""
+        if not any(name in self.source for name in self.OWN_MEMBERS):
+            return self.source.text
+        return self.source.spliced(remove=self.OWN_MEMBERS)
+
+    def declarations(self) -> Declarations:
+        """The declarations in `declared`."""
+        raise NotImplementedError
+
+    @property
+    def cached(self) -> dict[str, bytes]:
+        """The members before the messages in a prompt, on which the provider's cache depends."""
+        return {name: raw for name in self.CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
+
+    @property
+    def ties(self) -> bool:
+        """Whether the answer may hold thoughts that its provider takes back only behind this very prompt."""
+        return False
+
+    @property
+    def is_typical(self) -> bool:
+        """Whether the costs of the prompt are known: not with what the provider adds to it or takes away."""
+        raise NotImplementedError
+
+    @property
+    def cache_key(self) -> Named | None:
+        """The member that shows the provider's cache which requests are alike: some clients send their conversation's
+        id."""
+        return self.named("prompt_cache_key")
+
+    @property
+    def end_user(self) -> Named | None:
+        """The member that names the end user."""
+        return self.named("user")
+
+    def named(self, member: str) -> Named | None:
+        """A member with its name, if it is there."""
+        raw = self.source.raw(member)
+        return None if raw is None else (member, raw)
+
+    def echoed_in(self, error: str, number: int) -> bool:
+        """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
+        return echoed_in(error, number, self.source.text)
+
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
+        """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
+
+        `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
+        """
+        raise NotImplementedError
+
+    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
+        """The request as if it had asked for that, too."""
+        return replace(
+            self,
+            threshold=self.threshold if threshold is None else threshold,
+            focus=self.focus if focus is None else focus,
+            alike=None,
+        )
+
+
+class Draft(Struct, frozen=True):
+    """A message as a format reads it, without its digest."""
+
+    message: Message
+    canonical: bytes
+    """Bytes of which its digest is made: equal for all spellings of the same meaning, without what moves between
+    turns."""
+
+
+Decode = Callable[[bytes, Sequence[re.Pattern[str]]], Draft]
+"""Reads a raw message, and leaves volatile text that the patterns find out of what it means.
+
+Raises `Unreadable` where it is none.
+"""
+
+
+class ContextMembers(Struct, frozen=True):
+    """Members that an answer gets about its context: JSON members without their braces, the same in every format."""
+
+    status: bytes = b""
+    """Members sent early: `context_status`."""
+    report: bytes = b""
+    """Members at the end, or in an answer that is whole: `context_status` and the `context` object."""
+
+
+UNTOLD = ContextMembers()
