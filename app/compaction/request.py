@@ -21,7 +21,8 @@ from app.providers.providers import Provider
 from app.settings.policies import AppliedPolicy
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
-from app.wire.format import WireFormat, WireRequest
+from app.wire.format import WireFormat
+from app.wire.types import WireRequest
 
 
 class Measure(Struct, frozen=True, dict=True):
@@ -77,7 +78,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
     """Id for the ledger and the log."""
     format: WireFormat
     wire: WireRequest
-    """Its body, as the format reads it."""
+    """Body, as the format reads it."""
     measure: Measure
     prompt: Prompt
     """Prompt that the conversation is counted by."""

@@ -15,7 +15,7 @@ from tests.e2e.raw import post
 from tests.e2e.running import StartSteno
 
 VIEWS = ("paths", "widest_path", "least_view")
-WRITING = ("settings", "routes")
+WRITING = ("brief", "routes")
 
 
 @pytest.fixture

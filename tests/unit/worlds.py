@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -57,9 +58,18 @@ def asked(talk: Conversation, **changes: Any) -> Request:
     return Request(**(given | changes))
 
 
+class Then:
+    """Replies of which each is used once, and the last one from then on."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+
+    def next(self) -> Any:
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
+
 class World:
-    """Replies by the type of the effect: a value, an error to be thrown, a function of the effect, or a list of these,
-    of which each is used once and the last one from then on."""
+    """Replies by the type of the effect: a value, an error to be thrown, a function of the effect, or `Then` more."""
 
     def __init__(self, replies: Mapping[type, Any] | None = None) -> None:
         self.stored = Stored()
@@ -88,7 +98,7 @@ class World:
         """Drive a request to its decision."""
         self.attempt = Attempt(request, mode or Answer())
         deciding = decide(self.attempt)
-        step: Callable[[], Effect] = lambda: next(deciding)
+        step: Callable[[], Effect] = partial(next, deciding)
         while True:
             try:
                 effect = step()
@@ -97,10 +107,7 @@ class World:
                 return decision
             self.effects.append(effect)
             reply = self._reply(effect)
-            if isinstance(reply, Exception):
-                step = lambda error=reply: deciding.throw(error)  # type: ignore[misc]
-            else:
-                step = lambda value=reply: deciding.send(value)  # type: ignore[misc]
+            step = partial(deciding.throw if isinstance(reply, Exception) else deciding.send, reply)
 
     @property
     def names(self) -> list[str]:
@@ -121,6 +128,6 @@ class World:
 
     def _reply(self, effect: Effect) -> Any:
         reply = self._replies.get(type(effect))
-        if isinstance(reply, list):
-            reply = reply.pop(0) if len(reply) > 1 else reply[0]
+        if isinstance(reply, Then):
+            reply = reply.next()
         return reply(effect) if callable(reply) else reply

@@ -93,7 +93,7 @@ class LookBack(Struct, frozen=True):
 
 
 class Lately(Struct, frozen=True):
-    """What speaks for a planned compaction, and against it."""
+    """Reasons for and against a planned compaction that this process knows of."""
 
     stopping: bool = False
     """True if the server is shutting down."""
