@@ -125,7 +125,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    app.include_router(metrics_router(metrics.table, services.store.catch_up, services.sampler.sample))
+    app.include_router(metrics_router(metrics.table, services.store.writes.catch_up, services.sampler.sample))
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:
@@ -184,7 +184,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     store = open_store(settings, partial(metrics.observe, DATABASE_SECONDS), caches)
     providers = open_providers(settings, store, instance)
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=partial(metrics.observe, THREAD_WAITS))
-    ledger = Ledger(store, tariffs_of(settings), metrics)
+    ledger = Ledger(store.writes, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
@@ -288,7 +288,7 @@ def open_store(
 ) -> Store:
     """Open the store. `took` is called with the seconds of each request's call. Raises `DatabaseURLError`."""
     storage = settings.storage
-    return Store.open(
+    return Store(
         storage.address,
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,

@@ -44,14 +44,15 @@ REFERENCE_HEAD = """\
 # Settings
 
 Flags win over the environment, the environment over the YAML file, the file over the defaults.
-`--config` or `STENO_CONFIG` names the file; [config/steno.yaml](../config/steno.yaml) holds every default.
-A variable is `STENO_` and the setting's key with `__` between its parts; lists and whole sections are given as JSON.
-Every setting is checked at the start: a value that cannot be used, or a name that does not exist, stops it.
-A key that the last release still had is accepted without an effect, and a warning in the log says what to do.
-`steno doctor` says whether Steno starts with these settings and works, and where each value comes from.
-The start makes the same checks: what the doctor calls a problem is logged, or stops the start.
 
-There are {count} settings. `make generate` writes this page, config/steno.yaml and the table of presets from the code.
+- **File**: `--config` or `STENO_CONFIG` names it; [config/steno.yaml](../config/steno.yaml) holds every default.
+- **Environment**: `STENO_` and the key, with `__` between its parts, as `{variable}`.
+  Lists and whole sections are given as JSON.
+- **Checks**: a value that cannot be used, or a name that does not exist, stops the start. A key that only the last
+  release had is accepted without an effect, and a warning says what to do. `steno doctor` makes the same checks,
+  and says where each value comes from.
+
+`make generate` writes this page, config/steno.yaml and the table of presets from the code, which has {count} settings.
 """
 
 
@@ -199,7 +200,7 @@ def _assigned(entry: Entry, indent: str, name: str) -> Iterator[str]:
 
 def reference() -> str:
     """The text of docs/settings.md."""
-    blocks = [REFERENCE_HEAD.format(count=count()), *_index()]
+    blocks = [REFERENCE_HEAD.format(count=count(), variable=environment_name("compaction.tail.turns"))]
     for entry in entries():
         top = "." not in entry.key
         if entry.value is None and not top and len(entry.paragraphs) == 1:
@@ -218,28 +219,13 @@ def _joined(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def _index() -> list[str]:
-    """A line for each section, with a link to each of its settings."""
-    lines: list[str] = []
-    for entry in entries():
-        top, _, rest = entry.key.partition(".")
-        link = f"(#{entry.key.replace('.', '')})"
-        if not rest:
-            lines.append(f"- [{top}]{link}")
-        elif entry.value is not None:
-            lines[-1] += f"{',' if ': [' in lines[-1] else ':'} [{rest}]{link}"
-    return ["\n".join(lines)]
-
-
 def _last(entry: Entry) -> str:
-    """The default, what presets set in its place, and the variable."""
+    """The default, and what presets set in its place."""
     parts = []
     if entry.value is not None:
         parts.append(f"Default: {_quoted(default_of(entry.value))}.")
     if set_by := _set_by_presets(entry.key):
         parts.append(f"Presets: {set_by}.")
-    if entry.value is not None:
-        parts.append(f"Environment: `{environment_name(entry.key)}`.")
     return " ".join(parts)
 
 

@@ -15,6 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.tokens.calibration import Sample
 from app.store import CalibrationKey, Lease, Store, tidying
+from app.store.calibration_rows import learn_calibrations, read_calibrations
+from app.store.learned_windows import read_learned_windows
 from app.store.tables import metadata, usage_days_due
 from tests.integration.examples import SERIES, chain, chunk, seen, span, strand
 
@@ -175,8 +177,8 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 async def tidy_store(url: str) -> AsyncIterator[Store]:
     """One that keeps things for thirty days and does nothing by itself."""
     pause, tidying.PAUSE_SECONDS = tidying.PAUSE_SECONDS, 0.0
-    store = Store.open(url, timeout=30.0, retention_days=30)
-    await store._readiness.start()
+    store = Store(url, timeout=30.0, retention_days=30)
+    await store.readiness.start()
     try:
         yield store
     finally:
@@ -186,30 +188,30 @@ async def tidy_store(url: str) -> AsyncIterator[Store]:
 
 async def do_all_that_is_repeated(store: Store) -> None:
     """Once: what is done every few seconds, minutes or hours, whether there is a request or not."""
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(text("INSERT INTO usage_days_due SELECT 'tenant 7', max(day) FROM usage_days"))
     # Tidying, by the hour.
-    await store.remove_old_leases()
-    await store.remove_unused()
-    await store.add_days_up()
-    await store.index_summaries()
+    await store.tidying.remove_old_leases()
+    await store.tidying.remove_unused()
+    await store.tidying.add_days_up()
+    await store.tidying.index_summaries()
     # What requests leave behind, five times a second.
     for number in range(50):
         name = f"id {1 + number * TENANTS}"
-        store.record(seen(name, tenant=TENANT, summaries=(name,)))
-        store.record_messages(strand("one", "two", "three", tenant=TENANT, conversation_id=name))
+        store.writes.record(seen(name, tenant=TENANT, summaries=(name,)))
+        store.writes.record_messages(strand("one", "two", "three", tenant=TENANT, conversation_id=name))
     await store.flush()
     await store.writes._try_out()
     await store._ping()
     # What replicas tell each other, by the minute.
     key = CalibrationKey(upstream="default", model="gpt-4o", formula="f", tools=False, tenant=TENANT)
-    await store.learn({key: [Sample(100, 110)]})
-    await store.calibrations(changed_within_seconds=60.0)
-    await store.learned_windows("default", 1_000)
+    await store.task_change(learn_calibrations, {key: [Sample(100, 110)]})
+    await store.task(read_calibrations, changed_within_seconds=60.0)
+    await store.before_start(read_learned_windows, "default", 1_000)
     # Leases and those who wait for them, several times a second.
-    lease = await store.acquire(TENANT, "id 1", span(0, 4), chain(100), "holder")
+    lease = await store.leases.acquire(TENANT, "id 1", span(0, 4), chain(100), "holder")
     assert isinstance(lease, Lease)
-    await store.live_lease(TENANT, "id 1", span(0, 4), chain(100))
-    await store.renew(lease)
-    await store.commit(lease, [chunk(0, 4)])
-    await store.release(lease)
+    await store.leases.live(TENANT, "id 1", span(0, 4), chain(100))
+    await store.leases.renew(lease)
+    await store.leases.commit(lease, [chunk(0, 4)])
+    await store.leases.release(lease)

@@ -423,7 +423,7 @@ def link(
     from app.inspector.session import OPERATORS
     from app.settings import ConfigurationError
     from app.settings.secret import server_secret
-    from app.store import DatabaseURLError
+    from app.store import DatabaseURLError, revocations
     from app.store.database import read_url
 
     with _failing_on(ConfigurationError, DatabaseURLError):
@@ -431,7 +431,9 @@ def link(
             _fail("A database in memory is that of one Steno alone: use the link that it printed, and revoke it there.")
         secret = server_secret(settings)
     if revoke:
-        _with_store(config, database_url, lambda store: store.revoke(OPERATORS, LINK_SECONDS))
+        _with_store(
+            config, database_url, lambda store: store.change_at_once(revocations.revoke, OPERATORS, LINK_SECONDS)
+        )
         typer.echo("All links so far are void, and operators are signed out.")
         return
     server = settings.server

@@ -21,6 +21,7 @@ from app.store.chunks import read_summaries
 from app.store.conversation_rows import find_conversation, read_conversations
 from app.store.message_rows import read_messages
 from app.store.pins import find_pins
+from app.store.tenant_rows import read_tenants
 from app.store.usage_records import read_records
 
 PAGE = 100
@@ -58,7 +59,7 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
 async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
     """Return the latest conversations of the tenants whose id begins with `tenant`."""
     found: list[Found] = []
-    for seen in await store.tenants():
+    for seen in await store.rest_of_all(read_tenants):
         if seen.id.startswith(tenant):
             page = await store.rest(read_conversations, seen.id, limit=limit, after=None, order="desc")
             found += (Found(seen.id, each) for each in page.data)
@@ -68,7 +69,7 @@ async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
 async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
     """Return the only conversation with this id. Raises `NotFound`."""
     found = []
-    for seen in await store.tenants():
+    for seen in await store.rest_of_all(read_tenants):
         known = await store.rest(find_conversation, seen.id, conversation_id) if seen.id.startswith(tenant) else None
         found += [Found(seen.id, known)] if known else []
     if not found:

@@ -145,7 +145,7 @@ def verdict(found: Iterable[Finding]) -> str:
 
 async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
     """Report on providers and windows, and on the database unless it is known already that there is none."""
-    store = Store.open("memory") if no_database else open_store(settings)
+    store = Store("memory") if no_database else open_store(settings)
     providers = open_providers(settings, store, new_instance())
     try:
         asked = [(provider, await _ask(provider)) for provider in providers.all]

@@ -52,7 +52,7 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
 
 async def windows_of(settings: Settings, names: Sequence[str]) -> list[Sized]:
     """Return the windows of these models at the upstreams that they go to; without names, of all that are known."""
-    store = Store.open("memory")
+    store = Store("memory")
     providers = open_providers(settings, store, new_instance())
     try:
         found: list[Sized] = []

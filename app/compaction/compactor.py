@@ -62,6 +62,9 @@ from app.memory.caches import Caches
 from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.store import Store, StoreUnavailable
+from app.store.chunks import chunks_in, recent_first_chunks
+from app.store.pins import pins_in
+from app.store.places import keep_mask, masks_in
 from app.tasks.owned import OwnedTasks
 from app.tasks.shared import SharedWork
 from app.tasks.threads import Work
@@ -191,11 +194,11 @@ class Compactor:
     async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
         conversation, policy, tenant = request.conversation, request.policy, request.tenant
         chain, cuts, mask = conversation.chain, conversation.cut_digests, policy.mask
-        pins = await self._store.pins_of(tenant, request.conversation_id, chain.digests, bind=bind)
-        chunks = await self._store.chunks_in(tenant, request.series, cuts) if policy.summarises else ()
+        pins = await self._store.request_steps(pins_in, tenant, request.conversation_id, chain.digests, bind=bind)
+        chunks = await self._store.request(chunks_in, tenant, request.series, cuts) if policy.summarises else ()
         # Only results are masked.
         masks = mask is not None and conversation.history.holds_answers
-        found = await self._store.masks_in(tenant, mask.key, cuts) if mask is not None and masks else ()
+        found = await self._store.request(masks_in, tenant, mask.key, cuts) if mask is not None and masks else ()
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return Stored(pins, tuple(chunks), tuple(boundaries))
 
@@ -204,12 +207,14 @@ class Compactor:
         if (mask := request.policy.mask) is not None:
             chain = request.conversation.chain
             place = chain[boundary.position], chain[boundary.start]
-            await self._store.keep_mask(request.tenant, mask.key, *place, request.conversation_id)
+            await self._store.request_change(keep_mask, request.tenant, mask.key, *place, request.conversation_id)
 
     async def _rewritten(self, course: Course, _: ReadRewritten) -> Sequence[FirstChunk]:
         request = course.request
         digests = [message.digest for message in request.conversation.transcript.messages]
-        return await self._store.recent_first_chunks(request.tenant, request.series, digests, CHANGES_WITHIN_SECONDS)
+        return await self._store.request(
+            recent_first_chunks, request.tenant, request.series, digests, CHANGES_WITHIN_SECONDS
+        )
 
     async def _heads(self, course: Course, asked: ReadHeads) -> Sequence[bytes]:
         return [head.digest for head in await self._store.heads(course.request.tenant, asked.digests)]

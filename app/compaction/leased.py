@@ -33,6 +33,8 @@ from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.metrics.families import LEASE_WAITS
 from app.store import Lease, Store, StoreUnavailable
+from app.store.chunks import chunks_in
+from app.store.lease import is_revoked
 
 log = structlog.get_logger("steno.compactor")
 
@@ -63,7 +65,7 @@ class LeasedCompaction:
         lease = None
         try:
             chain = request.conversation.chain.positions
-            lease = await self.store.acquire(*request.place, plan.range, chain, self.holder)
+            lease = await self.store.leases.acquire(*request.place, plan.range, chain, self.holder)
         finally:
             if not isinstance(lease, Lease):
                 self.performer.quotas.end(*request.place)
@@ -80,7 +82,7 @@ class LeasedCompaction:
         place, began = (*course.request.place, plan.range, course.request.conversation.chain.positions), monotonic()
         try:
             while course.seconds_left:
-                if await self.store.lease_ended(*place, course.seconds_left):
+                if await self.store.leases.ended(*place, course.seconds_left):
                     return True
             return False
         finally:
@@ -122,7 +124,7 @@ class LeasedCompaction:
     async def _keep(self, lease: Lease, request: ChatRequest, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
         """Store the chunks and return them, none once the lease is lost. Those that cannot be stored are remembered."""
         try:
-            stored = await self.store.commit(lease, made) or ()
+            stored = await self.store.leases.commit(lease, made) or ()
         except (StoreUnavailable, asyncio.CancelledError):
             self.performer.memory.keep(request.tenant, made, stored=False)
             raise
@@ -151,7 +153,7 @@ class LeasedCompaction:
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
         """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
         ids = {chunk.id for chunk in known}
-        found = await self.store.chunks_in(request.tenant, request.series, request.conversation.cut_digests)
+        found = await self.store.request(chunks_in, request.tenant, request.series, request.conversation.cut_digests)
         return any(chunk.id not in ids for chunk in found)
 
     async def _beat(self, lease: Lease) -> None:
@@ -160,7 +162,7 @@ class LeasedCompaction:
         while missed < MISSED_BEATS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                if not await self.store.renew(lease):
+                if not await self.store.leases.renew(lease):
                     break
                 missed = 0
             except StoreUnavailable:
@@ -169,13 +171,13 @@ class LeasedCompaction:
 
     async def _release(self, lease: Lease) -> None:
         try:
-            await self.store.release(lease)
+            await self.store.leases.release(lease)
         except StoreUnavailable:
             log.warning("lease not released, it expires by itself", conversation_id=lease.conversation_id)
 
     async def _is_revoked(self, lease: Lease) -> bool:
         """True if the conversation was deleted: then a summary for the request is not to be made again for it."""
         try:
-            return await self.store.revoked(lease)
+            return await self.store.task(is_revoked, lease)
         except StoreUnavailable:
             return False

@@ -8,6 +8,7 @@ from app.core.deciding.request import Request
 from app.core.view.ties import Prints
 from app.memory.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
+from app.store.places import keep_print, prints_at
 
 PRINT_BYTES = 150
 """Bytes of a print in a set, with a place beside it."""
@@ -24,7 +25,7 @@ class SentPrints:
         """Return the prints of these places; those of this process alone if the store is away."""
         own = {place: prints for place in places if (prints := self._own.get((request.tenant, place))) is not None}
         try:
-            stored = await self._store.prints_at(request.tenant, places)
+            stored = await self._store.request(prints_at, request.tenant, places)
         except StoreUnavailable:
             return own
         return {place: own.get(place, frozenset()) | stored.get(place, frozenset()) for place in (*own, *stored)}
@@ -33,6 +34,6 @@ class SentPrints:
         key = request.tenant, place
         self._own.keep(key, (self._own.get(key) or frozenset()) | {print_})
         try:
-            await self._store.keep_print(request.tenant, place, print_, request.conversation_id)
+            await self._store.request_change(keep_print, request.tenant, place, print_, request.conversation_id)
         except StoreUnavailable:
             return  # This process knows it.

@@ -27,7 +27,7 @@ from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.store import StoredConversation, StoredMessage, UsagePage
-from app.store.chunks import find_summary, read_summaries, read_versions
+from app.store.chunks import chunks_named, find_summary, read_summaries, read_versions
 from app.store.conversation_rows import find_conversation
 from app.store.message_rows import find_history, read_sources, read_stretch
 from app.store.pins import find_pins
@@ -242,7 +242,7 @@ async def show_payload(
     shown = places[paging.first : paging.last + 1]
     archived = await _archived(visit, conversation, shown) if services.keeps_messages else {}
     named = [place.part["summary_id"] for place in shown if "summary_id" in place.part]
-    chunks = {chunk.id: chunk for chunk in await services.store.chunks_named(visit.tenant, named)}
+    chunks = {chunk.id: chunk for chunk in await services.store.request(chunks_named, visit.tenant, named)}
     formats, shows_request = formats_of(services), bool(archived) and not paging.first
     return visit.page(
         "payload.html",
@@ -333,7 +333,7 @@ async def summary_page(
         conversation=conversation,
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
-        children=await store.chunks_named(tenant, chunk.children),
+        children=await store.request(chunks_named, tenant, chunk.children),
         versions=await store.rest(read_versions, tenant, chunk),
         sources=[(message.position, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),

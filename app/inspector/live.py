@@ -16,6 +16,7 @@ import msgspec
 from app.compaction.under_way import Running
 from app.proxy.services import Services
 from app.store import Pulse, StoreUnavailable
+from app.store.conversation_rows import read_pulse
 
 MOST_LISTENERS = 64
 MOST_OF_A_TENANT = 16
@@ -49,7 +50,7 @@ class Live:
     ) -> AsyncIterator[bytes]:
         """Frames of an event stream: the state at first, and again whenever it has changed. It ends with its session:
         when `is_over`."""
-        place, under_way = (tenant, conversation_id), services.compactor.under_way
+        place, store, under_way = (tenant, conversation_id), services.store, services.compactor.under_way
         with self._listening(tenant), under_way.watched(place) as changed:
             yield _RECONNECT
             shown: object = None
@@ -63,7 +64,7 @@ class Live:
                     with suppress(StoreUnavailable):  # What is known of this process is shown meanwhile.
                         if await is_over():
                             return
-                        pulse = await services.store.pulse(tenant, conversation_id)
+                        pulse = await store.at_once(read_pulse, *place, store.leases.ttl_ms)
                 running = under_way.at(place)
                 if (state := _state(running, pulse)) != shown:
                     shown, written, news = state, now, now

@@ -145,7 +145,7 @@ def by_day(usage: UsageDays) -> list[tuple[date, Totals]]:
 
 def since_start(visit: Visit) -> dict[str, Any]:
     """Counts of all tenants since this Steno was started, from the metrics."""
-    visit.services.store.catch_up()
+    visit.services.store.writes.catch_up()
     waits = visit.inspector.counts.sums(WAITS)
     return {
         "compactions": counted(visit, COMPACTIONS),

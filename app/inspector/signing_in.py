@@ -24,7 +24,8 @@ from app.inspector.visits import (
     too_many_guesses,
 )
 from app.proxy.asgi import peer_of
-from app.store.tenant_rows import is_tenant
+from app.store.revocations import revoke
+from app.store.tenant_rows import is_tenant, read_tenants
 
 log = structlog.get_logger("steno.inspector")
 
@@ -63,7 +64,7 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
 async def sign_out(request: Request, visit: TheVisit, _: TheForm) -> Response:
     """Sign out at every replica, so that a copy of the cookie is worth nothing."""
     if visit.session.is_signed_in:
-        await visit.services.store.revoke(visit.session.id, LASTS_SECONDS)
+        await visit.services.store.change_at_once(revoke, visit.session.id, LASTS_SECONDS)
     answer = redirected("/ui/sign-in")
     forget(request, answer)
     return answer
@@ -74,7 +75,7 @@ async def revoke_links(request: Request, visit: TheVisit, _: TheForm) -> Respons
     """Revoke all operators' links so far, and the sessions that they opened, this one among them."""
     if not visit.session.operator:
         raise NoSuchPage
-    await visit.services.store.revoke(OPERATORS, LINK_SECONDS)
+    await visit.services.store.change_at_once(revoke, OPERATORS, LINK_SECONDS)
     log.warning("operators' links revoked", address=client_of(request))
     answer = redirected("/ui/sign-in")
     forget(request, answer)
@@ -86,7 +87,7 @@ async def list_tenants(visit: TheVisit) -> Response:
     """Page of the tenants that an operator may look at."""
     if not visit.session.operator:
         raise NoSuchPage
-    return visit.page("tenants.html", tenants=await visit.services.store.tenants())
+    return visit.page("tenants.html", tenants=await visit.services.store.rest_of_all(read_tenants))
 
 
 @router.post("/ui/tenants")
@@ -94,7 +95,7 @@ async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Res
     if not visit.session.operator:
         raise NoSuchPage
     chosen = form.get("tenant", "")
-    if chosen not in {each.id for each in await visit.services.store.tenants()}:
+    if chosen not in {each.id for each in await visit.services.store.rest_of_all(read_tenants)}:
         raise NoSuchPage
     answer = redirected("/ui")
     sessions = visit.inspector.sessions

@@ -29,6 +29,8 @@ from app.proxy.tenants import ANONYMOUS
 from app.rest.dependencies import is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
+from app.store.revocations import find_revocations
+from app.store.tenant_rows import latest_tenant
 
 FORM_FIELD = "form_token"
 """Name of the field that every form carries."""
@@ -91,7 +93,7 @@ class LinkFollowed(Instead):
                 return too_many_guesses(inspector, seconds)
             problem = "This link is not of this server, or the server's secret has changed since."
             return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
-        if not sessions.opens(issued, await inspector.services.store.revocations([OPERATORS])):
+        if not sessions.opens(issued, await inspector.services.store.at_once(find_revocations, [OPERATORS])):
             problem = "This link has expired, or was revoked. `steno link` prints a new one."
             return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
         log.info("operator signed in", address=address)
@@ -162,7 +164,9 @@ class Visit(Struct, frozen=True):
     async def is_over(self) -> bool:
         """True once the session was ended. Raises `StoreUnavailable`."""
         session = self.session
-        return session.is_signed_in and session.is_over(await self.services.store.revocations(session.revoked_by))
+        return session.is_signed_in and session.is_over(
+            await self.services.store.at_once(find_revocations, session.revoked_by)
+        )
 
     def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
         """Page made of a template. `shown`: what it names, beside what all templates may: see `layout`."""
@@ -226,7 +230,7 @@ async def visit_of(request: Request, inspector: TheInspector) -> Visit:
         raise SignInNeeded
     session, is_new = found
     if session.operator and not session.tenant:
-        latest = await inspector.services.store.latest_tenant()
+        latest = await inspector.services.store.rest_of_all(latest_tenant)
         session = inspector.sessions.at(session, latest or "")
     return Visit(inspector, request, session, is_new)
 

@@ -32,6 +32,7 @@ from app.core.tokens.rules import LONGEST_MODEL
 from app.memory.bounded import BoundedMap
 from app.memory.repeats import Repeats
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
+from app.store.calibration_rows import learn_calibrations, read_calibrations
 
 log = structlog.get_logger("steno.calibrations")
 
@@ -162,7 +163,7 @@ class Calibrations:
                 return
             self._in_flight = _number_of(flushed)
             try:
-                learnt = await self._store.learn(flushed)
+                learnt = await self._store.task_change(learn_calibrations, flushed)
             except StatementRefused as error:
                 self.dropped += _number_of(flushed)
                 if (times := self._repeats.again("refused")) is not None:
@@ -214,7 +215,7 @@ class Calibrations:
         now, last = monotonic(), self._refreshed_at
         if last is not None and now - last < REFRESH_SECONDS:
             return
-        changed = await self._store.calibrations(None if last is None else now - last + OVERLAP_SECONDS)
+        changed = await self._store.task(read_calibrations, None if last is None else now - last + OVERLAP_SECONDS)
         for stored in reversed(changed):
             if stored.key.upstream == self._upstream:
                 self._adopt(stored.key, stored.calibration)

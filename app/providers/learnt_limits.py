@@ -21,6 +21,7 @@ from app.memory.sightings import AnsweredTenants, Sightings
 from app.providers.known_windows import SAME_CONTEXT
 from app.providers.upstream import Headers
 from app.store import Store, StoreUnavailable
+from app.store.learned_windows import forget_window, learn_window, read_learned_windows
 from app.tasks.owned import OwnedTasks
 from app.wire.refusals import classify, decoded
 
@@ -129,7 +130,7 @@ class LearntLimits:
         """Takes over what all replicas know. Raises `StoreUnavailable`."""
         # What is stored meanwhile is not among the rows.
         gone = set(self._stored)
-        for row in await self._store.learned_windows(self._route, MOST_LEARNT):
+        for row in await self._store.before_start(read_learned_windows, self._route, MOST_LEARNT):
             place = row.tenant, row.model
             gone.discard(place)
             if row.limit < (answered := self._prompts.own(*place) or 0):
@@ -163,7 +164,7 @@ class LearntLimits:
 
     def _keep(self, tenant: str, model: str, limit: int) -> None:
         async def keep() -> None:
-            await self._store.learn_window(self._route, model, tenant, limit, LEARNT_SECONDS)
+            await self._store.task_change(learn_window, self._route, model, tenant, limit, LEARNT_SECONDS)
             if self._limits.own(tenant, model) == limit:
                 self._stored.add((tenant, model))
 
@@ -175,7 +176,7 @@ class LearntLimits:
         self._stored.discard((tenant, model))
 
     def _forget(self, tenant: str, model: str, answered: int) -> None:
-        self._write(lambda: self._store.forget_window(self._route, model, tenant, answered))
+        self._write(lambda: self._store.task_change(forget_window, self._route, model, tenant, answered))
 
     def _write(self, change: Callable[[], Awaitable[None]]) -> None:
         async def write() -> None:

@@ -17,7 +17,8 @@ from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.memory.randomness import RANDOMNESS
 from app.metrics.families import VALUES_KEPT
 from app.metrics.metrics import Metrics
-from app.store import Store, UsageRecord
+from app.store import UsageRecord
+from app.store.write_behind import WriteBehind
 
 log = structlog.get_logger("steno.ledger")
 
@@ -49,17 +50,17 @@ def new_request_id() -> str:
 
 
 class Ledger:
-    """Writes through the store's write-behind."""
+    """Records calls behind the answers."""
 
     def __init__(
         self,
-        store: Store,
+        writes: WriteBehind,
         tariff_of: Callable[[str, str], Tariff | None],
         metrics: Metrics,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """`tariff_of`: what a model costs, by the name that was asked for and the one that answered, if it is known."""
-        self._store = store
+        self._writes = writes
         self._metrics = metrics
         self._tariff_of = lru_cache(PRICES_REMEMBERED)(tariff_of)
         self._clock = clock
@@ -149,7 +150,7 @@ class Ledger:
             self._metrics.called(purpose, tokens, record.saved, estimated, forwarded, record.cost)
             if values_kept is not None:
                 self._metrics.observe(VALUES_KEPT, values_kept)
-            self._store.record_usage(record)
+            self._writes.record_usage(record)
             if self.heard is not None:
                 self.heard(record)
         except Exception:

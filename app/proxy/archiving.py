@@ -17,7 +17,7 @@ def archive(services: Services, request: ChatRequest) -> None:
     that would have to be put together here.
     """
     for strand in _strands(request, services.identity):
-        services.store.record_messages(strand)
+        services.store.writes.record_messages(strand)
 
 
 def _strands(request: ChatRequest, identity: Identity) -> Iterator[Strand]:

@@ -135,7 +135,7 @@ class Asking(Exchange):
             if not self.has_begun or self.answer.ended:
                 raise
             self.record.failed(error)
-            await self.answer.end(self.caller.format.error_frame(error))
+            await self.answer.end(self.caller.format.answers.error_frame(error))
 
     async def _serve_due(
         self, wire: WireRequest, request: ChatRequest, asked: CompactionAsk, native: NativeCompaction
@@ -198,7 +198,7 @@ class Asking(Exchange):
 
     async def _stream_alone(self, wire: WireRequest, body: bytes, done: Done) -> None:
         spoken, editor = self.caller.format, self._editor(done)
-        async for frames in spoken.as_stream(wire, _at_once(body), is_stream=False, headers=JSON):
+        async for frames in spoken.answers.as_stream(wire, _at_once(body), is_stream=False, headers=JSON):
             await self.answer.body(b"".join(map(editor.edit, frames_in(frames))))
         await self.answer.end()
 

@@ -58,14 +58,14 @@ class BegunStream:
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_into(body, answering.chunks(), LONGEST_REFUSAL)
             refused = answering.status, answering.headers, bytes(body)
-            await self.end_with(self.request.format.refusal_frame(*refused, time.time()))
+            await self.end_with(self.request.format.answers.refusal_frame(*refused, time.time()))
             return
         editor = editor_of(self.request, observed.decision, observed.asks_usage, self.events, reports=self.reports)
         await self.relays(StreamedAnswer(answering, self.request.format, self.request.wire), editor, observed)
 
     async def end_with(self, error: bytes) -> None:
         """Write an error as it stands behind what was sent: it belongs to the same answer."""
-        editor = self.request.format.editor(request=self.request.wire, early=self.events)
+        editor = self.request.format.answers.editor(request=self.request.wire, early=self.events)
         await self.answer.end(b"".join(map(editor.edit, frames_in(error))))
 
 
@@ -80,7 +80,7 @@ class EarlyStream:
 
     async def serve(self, obtaining: asyncio.Future[tuple[Observation, UpstreamAnswer]]) -> None:
         stream, answer, request = self.stream, self.stream.answer, self.stream.request
-        events = stream.events = request.format.early(request.wire, request.events, self.started.id)
+        events = stream.events = request.format.answers.early(request.wire, request.events, self.started.id)
         if not answer.started:
             await answer.start(200, [*HEADERS, *context_headers(request, None)])
         await answer.body(events.started(announcement(request, self.started)))
@@ -91,7 +91,7 @@ class EarlyStream:
             await stream.relay(*await self._meanwhile(obtaining, events))
         except StenoError as error:
             self.failed(error)
-            await stream.end_with(request.format.error_frame(error))
+            await stream.end_with(request.format.answers.error_frame(error))
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """Return the result of the work; send a keep-alive each time nothing was sent for a while."""
@@ -116,7 +116,7 @@ class StreamedAnswer(Struct, frozen=True):
     def chunks(self) -> AsyncIterator[bytes]:
         is_stream = media_type(self.headers) == EVENT_STREAM
         chunks = self.answering.chunks()
-        return self.format.as_stream(self.wire, chunks, is_stream=is_stream, headers=self.headers)
+        return self.format.answers.as_stream(self.wire, chunks, is_stream=is_stream, headers=self.headers)
 
     async def close(self) -> None:
         await self.answering.close()

@@ -138,7 +138,7 @@ class ChatEndpoint:
                 if answer.started:
                     raise AbortedAnswer(error.message) from error
                 own_headers = exchange.own_headers if exchange else []
-                await answer.error(error, own_headers, caller.format.error(error))
+                await answer.error(error, own_headers, caller.format.answers.error(error))
 
     def _caller(self, scope: Scope) -> Caller:
         """Read the caller from the head. Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
@@ -290,7 +290,7 @@ class Exchange:
     def _over(self, request: ChatRequest, milestones: Milestones) -> None:
         if self.record.span is not None and milestones.observed:
             self.record.span.used(milestones.observed[-1].reported)
-        self.services.store.soon(partial(_note, self.services, request, milestones))
+        self.services.store.writes.soon(partial(_note, self.services, request, milestones))
         bound, measure = request.conversation.bound, request.measure
         if (bound is None or bound > measure.least_remembered) and (decision := milestones.decision) is not None:
             self.services.background.consider(request, measure.rules.compaction.background, decision)
@@ -326,7 +326,7 @@ class Exchange:
         async def say() -> None:
             if not self.has_begun:
                 await self._begin(request)
-            await self.answer.body(request.format.early(request.wire, request.events, "").keep_alive())
+            await self.answer.body(request.format.answers.early(request.wire, request.events, "").keep_alive())
 
         return await kept_alive(work, self._keep_alive_seconds, say)
 
@@ -337,7 +337,7 @@ class Exchange:
     async def _obtain(self, request: ChatRequest, milestones: Milestones) -> Obtained:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
-        self.services.store.catch_up()
+        self.services.store.writes.catch_up()
         decision = await self._decide(request, Answer(may_go_on=True), milestones.on_start)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
@@ -500,7 +500,7 @@ def _note(services: Services, request: ChatRequest, milestones: Milestones) -> N
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
-        services.store.record(seen(request, decision))
+        services.store.writes.record(seen(request, decision))
         if services.keeps_messages:
             archive(services, request)
 

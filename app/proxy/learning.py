@@ -143,7 +143,7 @@ class Observation:
         """True if the provider, which did not take the request, may take the same messages, now without what we
         added, or with thoughts dropped. Remembered."""
         model, spoken = self.request.wire.model, self.request.format
-        if self.asks_usage and refusal.status in (400, 422) and spoken.refuses_to_tell_usage(refusal.read):
+        if self.asks_usage and refusal.status in (400, 422) and spoken.answers.refuses_to_tell_usage(refusal.read):
             self.asks_usage = False
             self._remember(StreamedUsage.REFUSED)
             log.info("the provider reports no usage in streams", model=model)

@@ -32,6 +32,7 @@ from app.proxy.intake import count, read, take_in
 from app.proxy.report import seen
 from app.proxy.services import Services
 from app.store import StoreUnavailable
+from app.store.chunks import chunks_named
 from app.wire.native import AnswerExtension, MadeCompaction
 from app.wire.sse import KEEP_ALIVE, frames_in
 from app.wire.types import CompactionAsk, Referred, WireRequest
@@ -71,7 +72,7 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
     except BrokenReference as error:
         raise InvalidReference(f"A compaction in the history cannot be read: {error}. {_REMEDY}") from error
     try:
-        chunks = await services.store.chunks_named(caller.tenant, reference.chunks)
+        chunks = await services.store.request(chunks_named, caller.tenant, reference.chunks)
     except StoreUnavailable as error:
         raise StorageUnavailable(AWAY) from error
     if not chunks or len(chunks) < len(reference.chunks):
@@ -132,7 +133,7 @@ async def compacted(services: Services, caller: Caller, request: ChatRequest) ->
     if decision.view is None:
         why = decision.why or because(Code.SUMMARY_FAILED)
         raise CompactionFailed(f"The history could not be compacted: {joined(why)}.", why)
-    services.store.record(await request.beside(services.work.do, lambda: seen(request, decision)))
+    services.store.writes.record(await request.beside(services.work.do, lambda: seen(request, decision)))
     if services.keeps_messages:
         archive(services, request)
     chunks, place = decision.view.chunks, request.conversation.chain[request.covered(decision)]

@@ -65,10 +65,10 @@ async def read_refusal(answering: UpstreamAnswer, *, is_passed_on: bool = False)
 async def first_error(answering: Exchange, format_: WireFormat) -> bytes:
     """Return what `refusal_in` finds in a stream. Raises the upstream errors."""
     until = monotonic() + FIRST_PIECE_SECONDS
-    editor, splitter, seen = format_.editor(), FrameSplitter(), 0
+    editor, splitter, seen = format_.answers.editor(), FrameSplitter(), 0
     beginning = await answering.beginning(FIRST_PIECE_SECONDS)
-    while may_tell_error(beginning) or format_.opens_early:
-        if refusal_in(editor, splitter.feed(beginning[seen:])) or editor.begun or not format_.opens_early:
+    while may_tell_error(beginning) or format_.answers.opens_early:
+        if refusal_in(editor, splitter.feed(beginning[seen:])) or editor.begun or not format_.answers.opens_early:
             break
         seen, left = len(beginning), until - monotonic()
         beginning = await answering.beginning(left, seen) if left > 0 else beginning

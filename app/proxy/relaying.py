@@ -52,7 +52,7 @@ class Relay(Struct, frozen=True):
         """Relay without adding to the body; but a stream that is cut still ends with an error."""
         if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
             await self.start(answering, own)
-            await self.stream(answering, self.format.editor())
+            await self.stream(answering, self.format.answers.editor())
         else:
             await relay_raw(answering, self.answer, own, self.record)
 
@@ -88,7 +88,7 @@ class Relay(Struct, frozen=True):
         self.record.cut(broken)
         # What is left of a frame is dropped, and a part of it that was passed on is ended: the error must stand in a
         # frame of its own.
-        error = b"".join(map(editor.edit, frames_in(self.format.error_frame(broken))))
+        error = b"".join(map(editor.edit, frames_in(self.format.answers.error_frame(broken))))
         await self.answer.end(last + (b"\n\n" if splitter.overran else b"") + error)
 
     async def _frames(

@@ -187,7 +187,7 @@ def editor_of(
 ) -> AnswerEditor:
     """Make an editor that adds to an answer what was done. `early`: the frames sent before the provider's."""
     context = context_members(request, decision) if reports else UNTOLD
-    return request.format.editor(context, request.wire, early, hides_usage=hides_usage)
+    return request.format.answers.editor(context, request.wire, early, hides_usage=hides_usage)
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:

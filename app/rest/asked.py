@@ -16,7 +16,7 @@ from app.store import StoredConversation, message_id
 from app.store.message_rows import find_history
 from app.wire.format import WireFormat
 from app.wire.members import RawObject, Unreadable
-from app.wire.options import read_focus
+from app.wire.requests import read_focus
 from app.wire.types import WireRequest
 
 NO_MESSAGES = (

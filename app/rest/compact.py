@@ -43,6 +43,7 @@ from app.rest.dependencies import (
     whole,
 )
 from app.rest.summaries import SummaryOut, summary_out
+from app.store.chunks import chunks_in
 from app.wire.format import WireFormat
 
 
@@ -197,7 +198,7 @@ def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
 
 async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChunk]:
     cuts = await chat.beside(services.work.do, lambda: chat.conversation.cut_digests)
-    found = await services.store.chunks_in(chat.tenant, chat.series, cuts)
+    found = await services.store.request(chunks_in, chat.tenant, chat.series, cuts)
     return {chunk.id: chunk for chunk in found}
 
 
@@ -213,7 +214,7 @@ async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord)
 async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
     """Record and store what the request showed. `began` is the monotonic clock's."""
     record.decided(chat, decision, began, waited=False)
-    services.store.record(await chat.beside(services.work.do, lambda: seen(chat, decision)))
+    services.store.writes.record(await chat.beside(services.work.do, lambda: seen(chat, decision)))
     if services.keeps_messages:
         archive(services, chat)
 

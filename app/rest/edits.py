@@ -14,7 +14,7 @@ from app.errors import InvalidRequest, SummaryNotActive, SummaryNotFound
 from app.proxy.services import Services
 from app.rest.dependencies import Body, ConversationId, Tenant, TheServices, known
 from app.rest.summaries import SummaryOut, found_summary, summary_out
-from app.store.chunks import deactivate_summaries, read_summaries, replace_summary
+from app.store.chunks import chunks_named, deactivate_summaries, read_summaries, replace_summary
 from app.wire.members import RawObject, Unreadable
 
 LONGEST_BODY = 200_000
@@ -90,7 +90,7 @@ async def undo_compaction(services: TheServices, tenant: Tenant, conversation_id
     """The same for all that the last compaction made: the last one in the latest payload, or else the one that was
     stored last."""
     conversation = await known(services, tenant, conversation_id)
-    sent = await services.store.chunks_named(tenant, conversation.summaries)
+    sent = await services.store.request(chunks_named, tenant, conversation.summaries)
     page = await services.store.rest(read_summaries, tenant, conversation_id, limit=NEWEST, after=None, order="desc")
     made = last_compaction(sent, page.data)
     if not made:

@@ -16,7 +16,7 @@ from app.core.view.view import ACTIONS
 from app.settings.presets import PRESETS
 from app.settings.sections.trigger import TriggerSettings
 from app.wire.early import EVENT_SHAPES
-from app.wire.options import LONGEST_FOCUS
+from app.wire.requests import LONGEST_FOCUS
 
 Schema = dict[str, Any]
 

@@ -53,9 +53,8 @@ class Settings(BaseSettings):
     upstreams: dict[str, NamedUpstreamSettings] = {}
     """Further providers by name, each chosen by model or by a base URL `/u/{name}/v1`.
 
-    A chat goes to the one that its base URL names, else to the first whose `models` fit the request's model and that
-    speaks its format, else to `upstream`, which is called `default`. An entry has all settings of `upstream` and these.
-    A name is 1 to 64 of a-z, 0-9, _ and -. [Upstreams](upstreams.md) says what is kept apart. For example:
+    [Upstreams](upstreams.md) says how one is chosen and what is kept apart. An entry has all settings of `upstream` and
+    these. A name is 1 to 64 of a-z, 0-9, _ and -. For example:
 
         local: {base_url: "http://127.0.0.1:8000/v1", models: ["llama-*"]}
         openrouter: {base_url: "https://openrouter.ai/api/v1", models: ["*/*"], api_key_env: "OPENROUTER_API_KEY"}
@@ -64,9 +63,9 @@ class Settings(BaseSettings):
     """Windows of models, in tokens, before what the provider announces and what Steno knows; the first match wins.
 
     `match` is compared with and without the part before the last slash (`openai/gpt-4o`): `gpt-4*` before `gpt-4o*`
-    hides it. One of `context_window`, `base_model`, `preset` and `trigger` is needed. The list is for all upstreams.
-    `steno doctor` and `GET /context/models` show each window and where it is from. Too large a window means that Steno
-    compacts too late and the provider refuses. For example:
+    hides it. Each entry needs `context_window`, `base_model`, `preset` or `trigger`, and applies to all upstreams.
+    `steno doctor` and `GET /context/models` show each window and its source. If a window is too large, Steno compacts
+    too late and the provider refuses. For example:
 
         - {match: "my-model*", context_window: 32768, max_input_tokens: 30000, max_output_tokens: 4096}
         - {match: "chat-prod", base_model: "gpt-4o"}
@@ -74,14 +73,14 @@ class Settings(BaseSettings):
     prices: tuple[PriceSettings, ...] = ()
     """Prices of models, for the ledger: currency units for a million tokens; the first match wins.
 
-    From 0 to 1,000,000, in any currency. What a provider says it charged wins, in US dollars ([ledger](usage.md#cost)).
-    A price holds for the calls recorded from then on. With one entry here no list price is used any more, for no model.
-    For example:
+    From 0 to 1,000,000, in any currency. What a provider says it charged, in US dollars, wins
+    ([ledger](usage.md#cost)). A price applies to calls recorded from then on. A single entry here switches off the list
+    prices of all models. For example:
 
         - {match: "my-model*", prompt: 2.5, completion: 10, cached: 1.25}
     """
     list_prices: bool = True
-    """Use the public list prices of models, in US dollars, where `prices` is empty.
+    """Use the public list prices of models, in US dollars, if `prices` is empty.
 
     What you pay may be less, and nothing at all for a model that you run yourself under its vendor's name.
     """
@@ -99,8 +98,8 @@ class Settings(BaseSettings):
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL.
 
-    At least 16 bytes; `openssl rand -hex 32` makes a good one, and every replica needs the same. With another secret,
-    stored summaries are not found any more and tenants change: back it up with the database.
+    At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. With another secret, stored
+    summaries are not found any more and tenants change: back it up with the database.
     """
 
     _old_keys: tuple[str, ...] = PrivateAttr(())

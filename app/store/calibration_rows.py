@@ -20,6 +20,8 @@ from app.store.database import insert_into
 from app.store.pages import Order, Page, read_page
 from app.store.tables import calibrations
 
+MOST_CALIBRATIONS = 10_000
+
 
 class CalibrationKey(Struct, frozen=True):
     """Key of a calibration: the requests that it holds for."""
@@ -55,11 +57,12 @@ class StoredCalibration(Struct, frozen=True):
 
 
 async def read_calibrations(
-    connection: AsyncConnection, limit: int, within_ms: int | None = None
+    connection: AsyncConnection, changed_within_seconds: float | None = None
 ) -> list[StoredCalibration]:
-    """Calibrations of all tenants, the latest to change first; with `within_ms` only those that changed so lately."""
-    rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(limit)
-    if within_ms is not None:
+    """Calibrations of all tenants, at most 10,000, the latest to change first. None: whenever they changed."""
+    rows = select(calibrations).order_by(calibrations.c.updated_at.desc(), calibrations.c.id).limit(MOST_CALIBRATIONS)
+    if changed_within_seconds is not None:
+        within_ms = round(changed_within_seconds * 1000)
         # In a subquery the clock is read once, so that the index finds them.
         rows = rows.where(calibrations.c.updated_at > select(now_ms() - within_ms).scalar_subquery())
     return [_stored(row) for row in await connection.execute(rows)]

@@ -86,10 +86,10 @@ async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[s
 
 
 async def recent_first_chunks(
-    connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_ms: int
+    connection: AsyncConnection, tenant: str, series: str, messages: Sequence[bytes], within_seconds: float
 ) -> list[FirstChunk]:
     """The chunks made recently that begin a history and end with one of these messages, whatever stood before it."""
-    wanted = {"tenant": tenant, "series": series, "within_ms": within_ms}
+    wanted = {"tenant": tenant, "series": series, "within_ms": round(within_seconds * 1000)}
     rows = await _RECENT_FIRST.find(connection, frozenset(messages), **wanted)
     return [FirstChunk(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name for it
 

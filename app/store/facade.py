@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Literal
 
 import structlog
 from msgspec import Struct
 
+from app.core.history.recognition import Head
 from app.memory.caches import Caches
-from app.store.calls import REST_SECONDS
+from app.store import conversation_rows, tenant_rows
+from app.store.calls import REST_SECONDS, Calls
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
+from app.store.lease import revoke_leases
 from app.store.lease_calls import LeaseCalls
-from app.store.request_calls import RequestCalls
-from app.store.rest_calls import RestCalls
+from app.store.remains import empty_log, merge_indexes
 from app.store.tidying import Tidying
 from app.store.write_behind import REMEDY as UNWRITABLE
 
@@ -24,6 +26,9 @@ log = structlog.get_logger("steno.store")
 
 LOOK_SECONDS = 5.0
 """Time between two looks whether a SQLite file is still the one of that name."""
+FLUSH_SECONDS = 5.0
+ERASED_ROWS = 500
+EXPORT_ROWS = 100
 REPLACED = "the database file was deleted or replaced, and is opened anew"
 REPLACED_REMEDY = (
     "Steno goes on with the file that is there now, or with a new one; what was in the old one alone is lost. "
@@ -47,18 +52,15 @@ class Check(Struct, frozen=True):
     """Whether Steno cannot start with this database until an operator fixes it."""
 
 
-class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
-    """One database, SQLite or PostgreSQL. Made in the event loop that uses it, by `open`.
+class Store(Calls):
+    """One database, SQLite or PostgreSQL. Made in the event loop that uses it.
 
-    Its calls stand by who makes them in the modules it is put together from; `calls` is what they share.
+    `store.request(query, tenant, ...)` calls a query of this folder for a request, `store.rest(query, tenant, ...)`
+    for the REST API. Here are those calls that are more than one query.
     """
 
-    _tidying: asyncio.Task[None] | None = None
-    _watching: asyncio.Task[None] | None = None
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         url: str,
         *,
         timeout: float = 0.25,
@@ -67,7 +69,7 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
         retention_days: int | None = None,
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
-    ) -> Store:
+    ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
         seconds; without `retention_days` everything is kept. `took` is called with the seconds of each request's call;
         what is remembered is among `caches`.
@@ -76,31 +78,34 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        return cls(database, timeout, lease_ttl, retention_days, listen=statement_cache, took=took, caches=caches)
+        super().__init__(database, timeout, took=took, caches=caches)
+        self.leases = LeaseCalls(self, lease_ttl, listen=statement_cache)
+        self.tidying = Tidying(self, retention_days)
+        self._tasks: list[asyncio.Task[None]] = []
+        """Tidying, and watching the file."""
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
-        await self._readiness.start()
-        self.writes.start(self._readiness.ready)
-        self._tidying = asyncio.ensure_future(self._tidy())
-        if self._database.address.kind == "file":
-            self._watching = asyncio.ensure_future(self._watch_file())
+        await self.readiness.start()
+        self.writes.start(self.readiness.ready)
+        self._tasks = [asyncio.ensure_future(self.tidying.run())]
+        if self.database.address.kind == "file":
+            self._tasks.append(asyncio.ensure_future(self._watch_file()))
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
-        for task in (self._watching, self._tidying):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
-        await self._readiness.stop()
+        for task in reversed(self._tasks):
+            task.cancel()
+            await asyncio.wait({task})
+        await self.readiness.stop()
         await self.writes.stop()
-        await self._waiters.stop()
+        await self.leases.waiters.stop()
         if self.writes.waiting:
             await self._flush_last()
-        await self._guard.close()
-        await self._guard.abandoned_calls(CLOSE_SECONDS)
-        await self._database.close()
-        await self._guard.abandoned_calls(COMMAND_SECONDS)
+        await self.guard.close()
+        await self.guard.abandoned_calls(CLOSE_SECONDS)
+        await self.database.close()
+        await self.guard.abandoned_calls(COMMAND_SECONDS)
 
     @property
     def state(self) -> Literal["ok", "degraded"]:
@@ -110,7 +115,7 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
     @property
     def reason(self) -> str | None:
         """Why the store is degraded; None while it is well."""
-        return self._readiness.reason or self._guard.reason
+        return self.readiness.reason or self.guard.reason
 
     @property
     def not_written(self) -> str | None:
@@ -127,13 +132,13 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
     @property
     def place(self) -> str:
         """The database's URL or path, without its password."""
-        return self._database.address.place
+        return self.database.address.place
 
     async def wait_ready(self, timeout: float) -> bool:  # noqa: ASYNC109 - answers False instead of raising
         """Whether it is connected and migrated within so many seconds."""
         try:
             async with asyncio.timeout(timeout):
-                await self._readiness.ready.wait()
+                await self.readiness.ready.wait()
         except TimeoutError:
             return False
         return True
@@ -143,12 +148,12 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
         place, head = self.place, migrations.head_revision()
-        path = self._database.address.path
+        path = self.database.address.path
         if path is not None and not path.exists():
             return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)
         revision = None
         try:
-            revision = await self._guard.bounded(self._read(migrations.current_revision), REST_SECONDS)
+            revision = await self.guard.bounded(self.read(migrations.current_revision), REST_SECONDS)
             migrations.refuse_newer(revision)
         except SchemaTooNew as error:
             return Check(place, True, revision, head, str(error), unusable=True)
@@ -158,22 +163,68 @@ class Store(RequestCalls, LeaseCalls, RestCalls, Tidying):
             return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
         return Check(place, True, revision, head, None)
 
+    async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
+        """The digests that some conversation was seen with, each with the newest such conversation."""
+        # Taken before the database is read: what is flushed in between is then seen twice rather than not at all.
+        unwritten = self.writes.heads(tenant, digests)
+        return await self.request(conversation_rows.find_heads, tenant, digests, unwritten)
+
+    async def recovers(self) -> bool:
+        """Wait for a database that does not answer; False once it has been away for some ten seconds."""
+        return self.readiness.reason is None and await self.guard.recovers()
+
+    async def flush(self) -> None:
+        """Store what was recorded, within five seconds. Raises StoreUnavailable; the rest then still waits."""
+        await self.bounded(self.writes.flush_all, FLUSH_SECONDS)
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation; False if it was not there. A compaction that is under way can no longer commit."""
+        erase = self.change(conversation_rows.erase_conversation, tenant, conversation_id)
+        erased = await self.bounded(lambda: self.writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+        if erased:
+            await empty_log(self)  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
+        return erased
+
+    async def erase_tenant(self, tenant: str) -> bool:
+        """Erase all of a tenant; False if there was nothing. No compaction that is under way can commit any more."""
+        await self.change_at_once(revoke_leases, tenant)
+        erased = False
+        while await self.change_at_once(tenant_rows.erase_some, tenant, ERASED_ROWS):
+            erased = True
+        rest = self.change(tenant_rows.erase_rest, tenant)
+        erased = await self.bounded(lambda: self.writes.erase(tenant, None, rest), REST_SECONDS) or erased
+        await merge_indexes(self)
+        await empty_log(self)
+        return erased
+
+    async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """All rows of the tenant, each with the name of its table; a few are read at a time."""
+        for table in tenant_rows.EXPORTED:
+            after: list[Any] | None = None
+            while True:
+                rows = await self.rest(tenant_rows.read_rows, tenant, table, after, EXPORT_ROWS)
+                for row in rows:
+                    yield str(table.name), row
+                if len(rows) < EXPORT_ROWS:
+                    break
+                after = tenant_rows.key_of(table, rows[-1])
+
     async def _watch_file(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if await asyncio.to_thread(self._database.is_replaced):
+            if await asyncio.to_thread(self.database.is_replaced):
                 await self._reopen()
 
     async def _reopen(self) -> None:
         """Go on with the file that has the name now, or with a new one."""
-        await self._readiness.stop()
-        self._readiness.lose(REPLACED)
+        await self.readiness.stop()
+        self.readiness.lose(REPLACED)
         log.warning("database file deleted or replaced", path=self.place, remedy=REPLACED_REMEDY)
-        await self._waiters.stop()
+        await self.leases.waiters.stop()
         await self.writes.pause()
-        await self._database.let_go()
-        self._is_indexed = False
-        self._readiness.regain()
+        await self.database.let_go()
+        self.tidying.is_indexed = False
+        self.readiness.regain()
 
     async def _flush_last(self) -> None:
         try:

@@ -40,10 +40,10 @@ async def read_learned_windows(connection: AsyncConnection, upstream: str, most:
 
 
 async def learn_window(
-    connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, ttl_ms: int
+    connection: AsyncConnection, upstream: str, model: str, tenant: str, limit: int, seconds: float
 ) -> None:
-    """Store a limit; of two that hold the smaller stays. Expired rows go, and those of the tenant beyond the latest
-    hundred."""
+    """Store a limit, in tokens, for so many seconds; of two that hold the smaller stays. Expired rows go, and those of
+    the tenant beyond the latest hundred."""
     await connection.execute(delete(learned_windows).where(learned_windows.c.expires_at <= now_ms()))
     statement = insert_into(connection, learned_windows).values(
         upstream=upstream,
@@ -51,7 +51,7 @@ async def learn_window(
         tenant=tenant,
         limit_tokens=limit,
         learnt_at=now_ms(),
-        expires_at=now_ms() + ttl_ms,
+        expires_at=now_ms() + round(seconds * 1000),
     )
     there, new = learned_windows.c.limit_tokens, statement.excluded
     await connection.execute(

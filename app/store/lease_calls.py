@@ -7,12 +7,14 @@ from collections.abc import Collection, Sequence
 from time import monotonic
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import chunks, lease
-from app.store.calls import TASK_SECONDS, Calls
+from app.store.calls import Calls
 from app.store.errors import Contended, StatementRefused, StoreUnavailable
 from app.store.lease import Busy, Lease
+from app.store.waiters import Waiters
 from app.store.wakeups import CHANNEL, wake_word
 
 log = structlog.get_logger("steno.store")
@@ -22,8 +24,14 @@ COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0)
 COMMIT_TRY_SECONDS = 1.7
 
 
-class LeaseCalls(Calls):
-    """Calls that raise StoreUnavailable."""
+class LeaseCalls:
+    """Calls about leases, which raise StoreUnavailable."""
+
+    def __init__(self, calls: Calls, ttl_seconds: float, *, listen: bool) -> None:
+        """`listen`: whether PostgreSQL may notify of what ends at other replicas."""
+        self._calls = calls
+        self.ttl_ms = round(1000 * ttl_seconds)
+        self.waiters = Waiters(calls.database, calls.guard, listen=listen)
 
     # On a request's path
 
@@ -36,22 +44,25 @@ class LeaseCalls(Calls):
         holder: str,
     ) -> Lease | Busy:
         """Take the lease of a range; Busy if waiting is better than making the chunk, see `lease`."""
-        if busy := self._waiters.awaited(tenant, (conversation_id, range, frozenset(chain))):
+        if busy := self.waiters.awaited(tenant, (conversation_id, range, frozenset(chain))):
             return busy
-        look = self._read(lease.find_live, tenant, conversation_id, range, chain, self._ttl_ms)
-        take = self._write(lease.acquire_lease, tenant, conversation_id, range, chain, holder, self._ttl_ms)
 
         async def work() -> Lease | Busy:
+            wanted = tenant, conversation_id, range, chain
             # A crowd that has to wait should not queue for a write lock to hear it.
-            return await look() or await take()
+            async with self._calls.database.reading() as connection:
+                if found := await lease.find_live(connection, *wanted, self.ttl_ms):
+                    return found
+            async with self._calls.database.writing() as connection:
+                return await lease.acquire_lease(connection, *wanted, holder, self.ttl_ms)
 
         try:
-            return await self._guarded(tenant, work, late=self._give_back)
+            return await self._calls.guarded(tenant, work, late=self._give_back)
         except Contended:
             # A crowd takes its turns, or a process was cut off in the middle of its own: either is over soon.
-            return Busy(conversation_id, self._timeout)
+            return Busy(conversation_id, self._calls.timeout)
 
-    async def live_lease(
+    async def live(
         self,
         tenant: str,
         conversation_id: str,
@@ -59,11 +70,9 @@ class LeaseCalls(Calls):
         chain: Collection[bytes],
     ) -> Busy | None:
         """The lease that `acquire` would have to wait for; None if nothing is."""
-        return await self._guarded(
-            tenant, self._read(lease.find_live, tenant, conversation_id, range, chain, self._ttl_ms)
-        )
+        return await self._calls.request(lease.find_live, tenant, conversation_id, range, chain, self.ttl_ms)
 
-    async def lease_ended(
+    async def ended(
         self,
         tenant: str,
         conversation_id: str,
@@ -76,46 +85,42 @@ class LeaseCalls(Calls):
         Raises StoreUnavailable as soon as the database cannot be asked.
         """
         what = conversation_id, range, frozenset(chain)
-
-        async def look() -> Busy | None:
-            return await self.live_lease(tenant, conversation_id, range, chain)
-
-        return await self._waiters.wait(tenant, what, look, seconds)
+        return await self.waiters.wait(tenant, what, lambda: self.live(tenant, conversation_id, range, chain), seconds)
 
     # In compaction tasks
 
-    async def renew(self, lease_held: Lease) -> bool:
+    async def renew(self, held: Lease) -> bool:
         """Prolong a lease; False: it was taken over, and what is being made can no longer be committed."""
-        return await self._bounded(self._write_patiently(lease.renew_lease, lease_held, self._ttl_ms), TASK_SECONDS)
+        return await self._calls.task_change(lease.renew_lease, held, self.ttl_ms)
 
-    async def release(self, lease_held: Lease) -> None:
+    async def release(self, held: Lease) -> None:
         """Lets others in, and wakes those who wait for what was made."""
-        place = lease_held.tenant, lease_held.conversation_id
+        place = held.tenant, held.conversation_id
 
-        async def work() -> None:
-            async with self._database.writing(patient=True) as connection:
-                if await lease.release_lease(connection, lease_held) and self._waiters.by_notify:
-                    await lease.tell_waiters(connection, CHANNEL, wake_word(*place))
+        async def work(connection: AsyncConnection) -> None:
+            if await lease.release_lease(connection, held) and self.waiters.by_notify:
+                await lease.tell_waiters(connection, CHANNEL, wake_word(*place))
 
-        await self._bounded(work, TASK_SECONDS)
-        self._waiters.ended(*place)
+        await self._calls.task_change(work)
+        self.waiters.ended(*place)
 
-    async def revoked(self, lease_held: Lease) -> bool:
-        """Whether a lease that was lost was lost to a deletion of its conversation."""
-        return await self._bounded(self._read(lease.is_revoked, lease_held), TASK_SECONDS)
-
-    async def commit(self, lease_held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
+    async def commit(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """Store chunks and return them as stored; None if the lease was lost."""
-        work, began = self._write(chunks.commit_chunks, lease_held, made), monotonic()
+
+        async def work() -> list[SummaryChunk] | None:
+            async with self._calls.database.writing() as connection:
+                return await chunks.commit_chunks(connection, held, made)
+
+        began = monotonic()
         for next_at in COMMIT_AT_SECONDS[1:]:
             try:
-                return await self._bounded(work, COMMIT_TRY_SECONDS)
+                return await self._calls.bounded(work, COMMIT_TRY_SECONDS)
             except StatementRefused:
                 raise
             except StoreUnavailable as error:
                 log.warning("commit tried again", reason=error.reason)
                 await asyncio.sleep(max(0.0, began + next_at - monotonic()))
-        return await self._bounded(work, COMMIT_TRY_SECONDS)
+        return await self._calls.bounded(work, COMMIT_TRY_SECONDS)
 
     async def _give_back(self, granted: Lease | Busy) -> None:
         """Release a lease that came after its request had given up: it would keep everybody waiting for nobody."""

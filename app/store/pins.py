@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.clock import moment, now_ms
+from app.store.database import Database
 from app.store.tables import conversations, pins
 
 
@@ -46,6 +47,22 @@ async def find_pins(connection: AsyncConnection, tenant: str, conversation_id: s
     """The conversation's pins by position; empty also where nobody knows it."""
     rows = await connection.execute(_OF_A_CONVERSATION, {"tenant": tenant, "conversation_id": conversation_id})
     return [Pin(row.position, row.digest, moment(row.created_at)) for row in rows]
+
+
+async def pins_in(
+    database: Database, tenant: str, conversation_id: str, chain: Sequence[bytes], *, bind: bool = True
+) -> tuple[int, ...]:
+    """The positions of the conversation's pinned messages in this chain, ascending.
+
+    Pins that no request has shown yet are bound to it; a dry run only looks (`bind=False`).
+    """
+    async with database.reading() as connection:
+        found = await find_pins(connection, tenant, conversation_id)
+    fresh = to_bind(found, chain)
+    if fresh and bind:
+        async with database.writing() as connection:
+            found, fresh = await bind_pins(connection, tenant, conversation_id, fresh), {}
+    return tuple(pin.position for pin in found if pin.position in fresh or pin.holds_in(chain))
 
 
 async def bind_pins(

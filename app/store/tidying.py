@@ -7,8 +7,8 @@ import random
 
 import structlog
 
-from app.store import lease, retention, summary_index, usage_days
-from app.store.calls import TASK_SECONDS, Calls
+from app.store import lease, remains, retention, summary_index, usage_days
+from app.store.calls import Calls, P, Query
 from app.store.database import MIGRATION_SECONDS
 from app.store.errors import StoreUnavailable
 from app.store.guard import Work
@@ -25,61 +25,63 @@ REMOVED_ROWS = 100
 """Rows of conversations and the like that are removed at once: each has rows in other tables."""
 
 
-class Tidying(Calls):
+class Tidying:
     """Tasks that tidy. Each raises StoreUnavailable, and may be done by several replicas side by side."""
 
-    _is_indexed = False
-    """Whether a whole look at all summaries found none that was not indexed."""
+    def __init__(self, calls: Calls, retention_days: int | None) -> None:
+        self._calls = calls
+        self.kept_ms = None if retention_days is None else retention_days * usage_days.DAY_MS
+        self.is_indexed = False
+        """Whether a whole look at all summaries found none that was not indexed."""
 
     async def index_summaries(self) -> None:
         """Index the summaries of an earlier release, which no search finds; a few at a time, one replica at a time."""
-        if self._is_indexed:
+        if self.is_indexed:
             return
         last: summary_index.Key | None = None
         indexed = 0
         while True:
-            work = self._write_patiently(summary_index.index_some, last, INDEXED_ROWS)
             try:
-                last, added = await self._bounded(work, TASK_SECONDS)
+                last, added = await self._calls.task_change(summary_index.index_some, last, INDEXED_ROWS)
             except summary_index.Busy:
                 return
             indexed += added
             if last is None:
-                self._is_indexed = not indexed
+                self.is_indexed = not indexed
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def remove_old_leases(self) -> None:
         """Remove leases that ended a day ago."""
-        await self._repeat(self._write_patiently(lease.remove_old_leases, ROWS))
+        await self._repeat(lease.remove_old_leases, ROWS)
 
     async def remove_unused(self) -> None:
         """Remove what nobody used for as long as things are kept."""
-        await self._repeat(self._write_patiently(retention.date_chunks, ROWS))
-        if self._kept_ms is None:
+        await self._repeat(retention.date_chunks, ROWS)
+        if self.kept_ms is None:
             return
         for remove in retention.REMOVALS:
-            await self._repeat(self._write_patiently(remove, self._kept_ms, REMOVED_ROWS))
+            await self._repeat(remove, self.kept_ms, REMOVED_ROWS)
 
     async def clear_remains(self) -> None:
         """Clear what SQLite's files still hold of all that was deleted."""
-        await self._merge_indexes()
-        await self._empty_log()
+        await remains.merge_indexes(self._calls)
+        await remains.empty_log(self._calls)
 
     async def add_days_up(self) -> None:
         """Add up the days of an earlier release, a few at a time; each replica goes on where another one stopped."""
 
         async def add_up() -> int:
             # A day of millions of records takes longer than other statements may.
-            async with self._database.migrating() as connection:
+            async with self._calls.database.migrating() as connection:
                 return await usage_days.add_up_due_days(connection)
 
-        if await self._bounded(self._read(usage_days.is_any_due), TASK_SECONDS):
-            await self._repeat(add_up, MIGRATION_SECONDS)
+        if await self._calls.task(usage_days.is_any_due):
+            await _until_none(lambda: self._calls.bounded(add_up, MIGRATION_SECONDS))
 
-    async def _tidy(self) -> None:
+    async def run(self) -> None:
         """Tidy soon after the start, then about once an hour."""
-        await self._readiness.ready.wait()
+        await self._calls.readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
             tasks = (
@@ -95,10 +97,14 @@ class Tidying(Calls):
                     log.exception("tidying put off", task=tidy.__name__)
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
 
-    async def _repeat(self, change: Work[int], seconds: float = TASK_SECONDS) -> None:
-        """Make a change a few rows at a time, so that nobody waits long for the write lock of SQLite; until there are
-        none left."""
-        changed = 1
-        while changed:
-            changed = await self._bounded(change, seconds)
-            await asyncio.sleep(PAUSE_SECONDS)
+    async def _repeat(self, change: Query[P, int], *arguments: P.args, **options: P.kwargs) -> None:
+        await _until_none(lambda: self._calls.task_change(change, *arguments, **options))
+
+
+async def _until_none(change: Work[int]) -> None:
+    """Make a change a few rows at a time, so that nobody waits long for the write lock of SQLite; until there are none
+    left."""
+    changed = 1
+    while changed:
+        changed = await change()
+        await asyncio.sleep(PAUSE_SECONDS)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from re import Pattern
 from typing import Any, ClassVar
 
+from app.errors import StenoError
+from app.wire.early import EarlyFrames, EventShape
 from app.wire.members import RawObject, Unreadable, holds_more_values
-from app.wire.sse import MOST_VALUES, data_of, last_end
-from app.wire.streamed import MOST_RAW
+from app.wire.provider_errors import error_body
+from app.wire.sse import MOST_VALUES, data_of, event, last_end
+from app.wire.streamed import MOST_RAW, streamed
+from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
 from app.wire.usage import LONGEST_USAGE, Usage
 
 LONGEST_TEXT = 1 << 20
@@ -123,6 +128,11 @@ class AnswerEditor:
         """A frame's data, as the client gets them; empty for a frame that is left out."""
         raise NotImplementedError
 
+    def _fail(self, error: bytes) -> None:
+        """Note an error frame: it is a refusal where nothing that counts came before."""
+        self.refusal = self.refusal if self.begun or self.failed else error
+        self.failed = True
+
     def _last_members(self) -> bytes:
         """The last members, with what the provider said of itself where that was replaced."""
         if not self.provider or not self.finish_members:
@@ -130,6 +140,68 @@ class AnswerEditor:
         told = RawObject(b"{%b}" % self.finish_members)
         context = RawObject(told.raw("context") or b"{}").spliced(add=b'"provider":{%b}' % joined(self.provider))
         return told.spliced({"context": context})[1:-1]
+
+
+class Answers:
+    """How answers are written in one format: bytes in, bytes out. What is usual stands here."""
+
+    noun = "message"
+    """Noun for an answer in one piece, in errors."""
+    editing: type[AnswerEditor]
+    """The editor of one answer."""
+    opens_early = False
+    """Whether a provider opens its stream before it has looked at the prompt."""
+
+    def editor(
+        self,
+        context: ContextMembers = UNTOLD,
+        request: WireRequest | None = None,  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
+        early: EarlyFrames | None = None,  # noqa: ARG002 - not all have frames that begin the answer
+        *,
+        hides_usage: bool = False,  # noqa: ARG002 - most streams tell it unasked
+    ) -> AnswerEditor:
+        """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
+        before it; `hides_usage`: the client did not ask what the stream cost, we did."""
+        return self.editing(context.status, context.report)
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:  # noqa: ARG002 - a format may look into it
+        """Frames for one stream that begins before the provider's. `shape` is not `off`. No frame is safer than a
+        comment, where a format knows of no other that clients take."""
+        return EarlyFrames("named" if shape == "named" else "comment", compaction_id)
+
+    def as_stream(
+        self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
+    ) -> AsyncIterator[bytes]:
+        """The stream that was asked for, out of whatever came with status 200: a stream, or an answer in one piece.
+
+        `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
+        """
+        frames_of = partial(self.frames_of, request, headers)
+        return streamed(chunks, frames_of, self.noun, is_stream=is_stream)
+
+    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
+        """The frames of a stream that says what an answer in one piece does. Raises `UpstreamUnreadable`."""
+        raise NotImplementedError
+
+    def error(self, error: StenoError) -> bytes:
+        """The body of a refusal of our own."""
+        return error.envelope
+
+    def error_frame(self, error: StenoError) -> bytes:
+        """A refusal of our own in a stream that has begun."""
+        return self.failed(self.error(error))
+
+    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
+        """The provider's refusal in a stream that has begun and can show no status any more. `now` in Unix seconds."""
+        return self.failed(error_body(status, headers, body, now))
+
+    def failed(self, envelope: bytes) -> bytes:
+        """The frames that end a stream with an error body."""
+        return event(envelope)
+
+    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - most streams tell it unasked
+        """Whether a refusal is about our asking a stream what it cost."""
+        return False
 
 
 def usage_in(said: RawObject) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from re import Pattern
 from typing import Any, ClassVar
@@ -40,11 +41,11 @@ class SummaryDialect:
     """Names of the member that bounds the answer: for most models, and for those that reason first."""
     least_output = 0
     """Smallest bound that is not refused."""
-    reasoning: Pattern[str]
+    reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
     """Models that reason first, though nobody asks them to."""
-    restrained: ClassVar[Mapping[str, Any]]
+    restrained: ClassVar[Mapping[str, Any]] = {}
     """Members by which a model that reasons first is asked to reason little."""
-    said: ClassVar[Mapping[str, Any]]
+    said: ClassVar[Mapping[str, Any]] = {"stream": True}
     """Members of every call, among them that the answer is to be streamed."""
     collected: type[Collected]
     """The collector of an answer's parts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -25,12 +25,15 @@ class EarlyFrames:
     provider's what would begin it a second time.
     """
 
+    PREFIX: ClassVar[str] = ""
+    """Beginning of the names of events beside the answer."""
+
     shape: EventShape
     compaction_id: str
 
     def started(self, details: Mapping[str, Any]) -> bytes:
         """The frame that opens the compaction."""
-        raise NotImplementedError
+        return self._closing("compaction_started", details, b"")
 
     def keep_alive(self) -> bytes:
         """A frame that says nothing new, so that no client takes the silence for the end."""
@@ -44,12 +47,13 @@ class EarlyFrames:
         """The frame that closes a compaction that failed."""
         return self._closing("compaction_failed", details, members)
 
-    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
-        raise NotImplementedError
+    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:  # noqa: ARG002 - only a frame of the answer has room for them
+        return self._beside(kind, details)
 
-    def _beside(self, kind: str, data: bytes, name: str) -> bytes:
+    def _beside(self, kind: str, details: Mapping[str, Any]) -> bytes:
         """A frame that is no part of the answer: an event with a name, or a comment."""
-        return event(data, name) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
+        data = self._data(kind, details)
+        return event(data, self.PREFIX + kind) if self.shape == "named" else b": %b %b\n\n" % (kind.encode(), data)
 
     def _data(self, kind: str, details: Mapping[str, Any]) -> bytes:
         return msgspec.json.encode({"type": kind, "id": self.compaction_id, **details})

@@ -14,26 +14,21 @@ a request by its path; summaries are asked for in the dialect of the upstream th
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from app.core.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 from app.core.view.view import Conversation, View
-from app.errors import StenoError
-from app.wire.answers import AnswerEditor
+from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
 from app.wire.dialect import SummaryDialect
-from app.wire.early import EarlyFrames, EventShape
-from app.wire.members import RawObject
+from app.wire.members import RawObject, Unreadable
 from app.wire.native import NativeCompaction
-from app.wire.provider_errors import error_body
-from app.wire.sse import event
-from app.wire.streamed import streamed
+from app.wire.requests import Body, check_number, model_of, read_options, request_of, source_of
 from app.wire.surrogates import decoded
-from app.wire.types import BOUNDS, UNTOLD, BodyBounds, ContextMembers, Draft, Headers, WireRequest
+from app.wire.types import BOUNDS, BodyBounds, Draft, Headers, WireRequest
 
 
 class _Named(Struct):
@@ -50,23 +45,46 @@ class WireFormat:
 
     name: str
     path: bytes
-    """Path at which a client posts its requests."""
+    """Path at which a client posts its requests, and where they are compacted."""
+    other_paths: tuple[bytes, ...] = ()
+    """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
+    counting_path: bytes | None = None
+    """Path at which a request is posted to be counted and not to be answered."""
+    largest_body = 50 << 20
+    """Bytes of a request that the vendor of its API takes."""
+    request: type[WireRequest]
+    """Requests of the format: which members are read, and what they mean."""
+    answers: Answers
+    """Answers of the format, their streams and its errors."""
     summaries: SummaryDialect
-    opens_early = False
-    """Whether a provider opens its stream before it has looked at the prompt."""
+    """How a summary is asked for in it."""
     native: NativeCompaction | None = None
     """The provider's own compaction, where the format has words for it."""
-    history = "messages"
-    """Name of the member that holds the history."""
-    answer = "message"
-    """Noun for an answer in one piece, in errors."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
 
-        With `beginnings` a body that begins like one that was read is read from there on.
+        With `beginnings` a body that begins like one that was read is read from there on. What may be large is looked
+        at here, so that it is done beside the event loop where the body is.
         """
-        raise NotImplementedError
+        source, known = source_of(body, bounds, beginnings)
+        history = self.request.HISTORY
+        if history not in source:
+            raise Unreadable(f"The request has no {history}.")
+        model, options, beside = model_of(source), read_options(source), self.beside(source)
+        elements = tuple(source.elements(history))
+        check_number(len(beside) + len(elements), bounds)
+        if beginnings is not None:
+            beginnings.keep(source, history, elements, known)
+        return self.requested(Body(source, model, options, beside, elements))
+
+    def beside(self, source: RawObject) -> tuple[bytes, ...]:  # noqa: ARG002 - in many formats there are none
+        """The raw messages that stand beside a body's history and lead it."""
+        return ()
+
+    def requested(self, body: Body) -> WireRequest:
+        """The request in a body."""
+        return request_of(self.request, body)
 
     def window_asked(self, headers: Headers) -> int | None:  # noqa: ARG002 - in most formats none is about it
         """The window in tokens that a request's headers ask for, where they do."""
@@ -96,12 +114,13 @@ class WireFormat:
         """The raw message that `alone` was made of."""
         return alone
 
-    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
+    def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:  # noqa: ARG002 - few do
         """The body of a request with these messages, each as `alone` has it, what leads as instructions first.
 
         `output`: how many tokens the answer may have, for formats that want to know.
         """
-        raise NotImplementedError
+        named = msgspec.json.encode(model), self.request.HISTORY.encode(), b",".join(messages)
+        return b'{"model":%b,"%b":[%b]}' % named
 
     def render(self, conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
         """The payload's raw messages in order; what is verbatim keeps its bytes.
@@ -115,60 +134,10 @@ class WireFormat:
         most formats none are."""
         return payload, headers
 
-    def messages_in(self, payload: bytes) -> bytes:
-        """The history in a payload, as JSON and as it stands there."""
-        return RawObject(payload).raw(self.history) or b"[]"
-
-    def editor(
-        self,
-        context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,
-        early: EarlyFrames | None = None,
-        *,
-        hides_usage: bool = False,
-    ) -> AnswerEditor:
-        """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
-        before it; `hides_usage`: the client did not ask what the stream cost, we did."""
-        raise NotImplementedError
-
-    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:
-        """Frames for one stream that begins before the provider's. `shape` is not `off`."""
-        raise NotImplementedError
-
-    def as_stream(
-        self, request: WireRequest, chunks: AsyncIterator[bytes], *, is_stream: bool, headers: Headers
-    ) -> AsyncIterator[bytes]:
-        """The stream that was asked for, out of whatever came with status 200: a stream, or an answer in one piece.
-
-        `is_stream`: its content type says so. Raises `UpstreamUnreadable` for an answer that is neither.
-        """
-        frames_of = partial(self.frames_of, request, headers)
-        return streamed(chunks, frames_of, self.answer, is_stream=is_stream)
-
-    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
-        """The frames of a stream that says what an answer in one piece does. Raises `UpstreamUnreadable`."""
-        raise NotImplementedError
-
-    def error(self, error: StenoError) -> bytes:
-        """The body of a refusal of our own."""
-        return error.envelope
-
-    def error_frame(self, error: StenoError) -> bytes:
-        """A refusal of our own in a stream that has begun."""
-        return self.failed(self.error(error))
-
-    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        """The provider's refusal in a stream that has begun and can show no status any more. `now` in Unix seconds."""
-        return self.failed(error_body(status, headers, body, now))
-
-    def failed(self, envelope: bytes) -> bytes:
-        """The frames that end a stream with an error body."""
-        return event(envelope)
-
     def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:  # noqa: ARG002 - most formats know none
         """Whether a refusal is about thoughts that are tied to something else, and `dropping` would go round it."""
         return False
 
-    def refuses_to_tell_usage(self, refusal: bytes) -> bool:  # noqa: ARG002 - most streams tell it unasked
-        """Whether a refusal is about our asking a stream what it cost."""
-        return False
+    def messages_in(self, payload: bytes) -> bytes:
+        """The history in a payload, as JSON and as it stands there."""
+        return RawObject(payload).raw(self.request.HISTORY) or b"[]"

@@ -1,39 +1,28 @@
 """Paths: which API an address belongs to, and which addresses have a conversation in them that is not compacted.
 
-A format's own path is where its requests are compacted (`WireFormat.path`). The others of its API go to the same
-upstreams, as they come.
+Each format says which paths are its API's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from app.core.reasons import Code
+from app.wire.formats import FORMATS
 
-FormatName = Literal["chat_completions", "messages", "responses"]
-FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
-
-LARGEST_BODIES: Mapping[str, int] = {
-    "chat_completions": 50 << 20,
-    "messages": 32 << 20,
-    "responses": 50 << 20,
-}
-"""Bytes of a request that the vendor of each format's API takes."""
-
-_APIS: tuple[tuple[bytes, FormatName], ...] = (
-    (b"/v1/chat/completions", "chat_completions"),
-    (b"/v1/messages", "messages"),
-    (b"/v1/complete", "messages"),
-    (b"/v1/responses", "responses"),
-    (b"/v1/conversations", "responses"),
-)
-"""Beginnings of the paths of each API."""
+FORMAT_NAMES = tuple(each.name for each in FORMATS)
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[FORMAT_NAMES]  # Which names there are is known when Steno runs.
+LARGEST_BODIES = {each.name: each.largest_body for each in FORMATS}
+_APIS = tuple((beginning, each.name) for each in FORMATS for beginning in (each.path, *each.other_paths))
 _TELLS_MESSAGES = b"anthropic-version"
 """Header whose sender means that API, also on a path that others have too, such as `/v1/models`."""
 
-COUNTS: dict[bytes, FormatName] = {b"/v1/messages/count_tokens": "messages", b"/v1/responses/input_tokens": "responses"}
+COUNTS = {each.counting_path: each.name for each in FORMATS if each.counting_path is not None}
 """Paths at which a request is posted to be counted and not to be answered."""
 
 

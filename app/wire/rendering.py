@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from app.core.summary import prompts
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, Verbatim, View
+from app.wire.objects import decoded_object, spliced
 
 
 class Placed(NamedTuple):
@@ -15,6 +18,8 @@ class Placed(NamedTuple):
     raw: bytes
     place: int | None = None
     """Index of the transcript's message; None for one of our own, and for the leading instructions."""
+    role: str = ""
+    """Role of the client's message; empty for one of our own, which the user says."""
     own: bool = False
     """Written by us: a summary or a note."""
     summary: Summary | None = None
@@ -30,7 +35,7 @@ def placed(
 ) -> list[Placed]:
     """The payload's raw messages in order. `note` writes a text of ours, `altered` what is left of a message, or None
     for nothing, and `untied` likewise what is left of it without the thoughts that are tied to what stood before."""
-    payload = [Placed(message.raw) for message in conversation.instructions]
+    payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     for each in _placed(conversation, view, note, altered):
         if each.place not in view.untied:
             payload.append(each)
@@ -53,28 +58,43 @@ def _placed(
             case Note(text=text) | Recalled(text=text):
                 yield Placed(note(text), own=True)
             case Verbatim(start, stop) | Pinned(start, stop):
-                yield from (Placed(messages[index].raw, index) for index in range(start, stop))
+                yield from (Placed(messages[i].raw, i, messages[i].role) for i in range(start, stop))
             case Pruned():
                 pass
             case Carried(index):
-                yield Placed(messages[index].raw, index)
+                yield Placed(messages[index].raw, index, messages[index].role)
             case Altered(index) if (left := altered(messages[index].raw, part)) is not None:
-                yield Placed(left, index)
+                yield Placed(left, index, messages[index].role)
 
 
-def joined(
-    payload: list[Placed], is_user: Callable[[bytes], bool], join: Callable[[bytes, bytes, bool], bytes]
-) -> list[bytes]:
+def joined(payload: list[Placed], join: Callable[[bytes, bytes, bool], bytes], user: str = "user") -> list[bytes]:
     """The raw messages for a provider that refuses two user messages in a row: those that were no neighbours in the
-    client's own history become one."""
+    client's own history become one. `user`: the role of a user's message."""
     merged: list[bytes] = []
     before: Placed | None = None
     for each in payload:
         were_neighbours = before is not None and before.place is not None and each.place == before.place + 1
-        if merged and not were_neighbours and is_user(merged[-1]) and is_user(each.raw):
+        if before is not None and not were_neighbours and {before.role or user, each.role or user} == {user}:
             # The message that is no note keeps its other members.
             merged[-1] = join(merged[-1], each.raw, each.own)
         else:
             merged.append(each.raw)
         before = each
     return merged
+
+
+def contents_joined(
+    text_type: str, as_object: Callable[[bytes], bytes] = bytes
+) -> Callable[[bytes, bytes, bool], bytes]:
+    """A function that joins two messages whose contents are a text or parts. `as_object`: makes one of a raw message
+    that is none."""
+
+    def parts(raw: bytes) -> list[Any]:
+        content = decoded_object(as_object(raw)).get("content")
+        return content if isinstance(content, list) else [{"type": text_type, "text": content or ""}]
+
+    def join(one: bytes, other: bytes, keeps_first: bool) -> bytes:
+        content = msgspec.json.encode([*parts(one), *parts(other)])
+        return spliced(as_object(one if keeps_first else other), {"content": content})
+
+    return join

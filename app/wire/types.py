@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -76,7 +76,15 @@ class WireRequest(Struct, frozen=True):
 
     OWN_MEMBERS: ClassVar[tuple[str, ...]] = ("context", "conversation_id")
     """Steno's own request members: cut out before forwarding, because a provider refuses what it does not know."""
-    CACHED_MEMBERS: ClassVar[tuple[str, ...]]
+    HISTORY: ClassVar[str] = "messages"
+    """The member that holds the history."""
+    OUTPUT_MEMBERS: ClassVar[tuple[str, ...]] = ("max_tokens",)
+    """Members that bound the answer; the first that is given counts."""
+    DECLARING_MEMBERS: ClassVar[tuple[str, ...]]
+    """Members beside the messages that cost prompt tokens."""
+    TOOL_MEMBERS: ClassVar[tuple[str, ...]] = ("tools",)
+    """Members that declare tools."""
+    CACHED_MEMBERS: ClassVar[tuple[str, ...]] = ("tools",)
     """Members that stand before the messages in a prompt, so that the provider's cache depends on them."""
 
     source: RawObject
@@ -88,7 +96,7 @@ class WireRequest(Struct, frozen=True):
     output: int | None
     """Tokens asked for, None if the request does not say."""
     declared: bytes
-    """The members beside the messages that cost prompt tokens, as received: counts are cached by them."""
+    """The `DECLARING_MEMBERS` as received: counts are cached by them."""
     options: Mapping[str, Any]
     """The body's `context` object."""
     focus: str
@@ -116,6 +124,21 @@ class WireRequest(Struct, frozen=True):
     """Whether the client says anything about it: what comes then is not what comes unasked."""
     alike: object = None
     """The same object for requests that say the same beside their messages; None where that is not known."""
+
+    @staticmethod
+    def names_in(source: RawObject) -> Iterator[Named]:
+        """The members that may name the conversation, the first choice first, with their JSON as received."""
+        if (raw := source.raw("conversation_id")) is not None:
+            yield "conversation_id", raw
+        if "metadata" not in source:
+            return
+        try:
+            metadata = RawObject(source.raw("metadata") or b"{}")
+        except Unreadable:  # It is the provider's.
+            return
+        for name in ("conversation_id", "session_id"):
+            if (raw := metadata.raw(name)) is not None:
+                yield f"metadata.{name}", raw
 
     @property
     def body(self) -> bytes:
@@ -168,12 +191,12 @@ class WireRequest(Struct, frozen=True):
         """Whether a number that an error gives may be the client's own; True also if that cannot be known."""
         return echoed_in(error, number, self.source.text)
 
-    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
+    def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:  # noqa: ARG002 - most streams tell it unasked
         """The body with other messages; every other member keeps its bytes and its place, Steno's own are left out.
 
         `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
         """
-        raise NotImplementedError
+        return self.source.spliced({self.HISTORY: b"[%b]" % b",".join(raw_messages)}, self.OWN_MEMBERS)
 
     def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
         """The request as if it had asked for that, too."""

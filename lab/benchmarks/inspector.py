@@ -240,7 +240,7 @@ async def fill(store: Store, world: World) -> None:
     for table, rows in tables.items():
         began, number = perf_counter(), 0
         while batch := list(islice(rows, ROWS)):
-            async with store._database.writing(patient=True) as connection:  # noqa: SLF001 - nobody else writes so
+            async with store.database.writing(patient=True) as connection:
                 await connection.execute(insert(table), batch)
                 if table is summary_chunks:
                     indexed = [(row["tenant"], row["id"], [*row["text"].split()]) for row in batch]
@@ -248,11 +248,11 @@ async def fill(store: Store, world: World) -> None:
             number += len(batch)
         print(f"{table.name}: {number:,} rows in {perf_counter() - began:.0f} s", flush=True)
     day = usage_records.c.created_at - usage_records.c.created_at % DAY_MS
-    async with store._database.migrating() as connection:  # noqa: SLF001 - as an earlier release left them
+    async with store.database.migrating() as connection:
         days = select(usage_records.c.tenant, day).distinct()
         await connection.execute(insert(usage_days_due).from_select(["tenant", "day"], days))
         await connection.execute(text("ANALYZE"))
-    await store.add_days_up()
+    await store.tidying.add_days_up()
 
 
 def pages(world: World) -> list[tuple[str, str]]:
@@ -315,7 +315,7 @@ def table_of(found: Sequence[Timed]) -> str:
 
 
 async def prepare(url: str, world: World) -> None:
-    store = Store.open(url, timeout=60.0, retention_days=None)
+    store = Store(url, timeout=60.0, retention_days=None)
     await store.start()
     await store.wait_ready(60.0)
     await fill(store, world)

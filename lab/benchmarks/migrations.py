@@ -79,13 +79,13 @@ async def fill(url: str, sizes: dict[str, int]) -> None:
 
 async def measure(url: str) -> tuple[float, float]:
     """Seconds of the migration, and of what follows it in the background."""
-    store = Store.open(url)
+    store = Store(url)
     began = perf_counter()
     await store.migrate()
     migrated = perf_counter()
     await store.start()
     started = perf_counter()
-    await store.add_days_up()
+    await store.tidying.add_days_up()
     ended = perf_counter()
     await store.close()
     return migrated - began, ended - started

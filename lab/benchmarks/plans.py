@@ -20,7 +20,7 @@ async def look(server: Server, rows: int) -> list[Seen]:
     await server.configure(dict.fromkeys(LOADING, "off"))
     async with tidy_store(server.url) as store:
         began = perf_counter()
-        async with store._database.migrating() as connection:  # noqa: SLF001 - without a request's limits
+        async with store.database.migrating() as connection:
             await fill(connection, rows)
         print(f"{rows:,} rows in each table: {perf_counter() - began:.0f} s to fill", flush=True)
         began = perf_counter()

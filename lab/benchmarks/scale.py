@@ -33,10 +33,11 @@ import asyncpg
 from app.core.history.recognition import MOST_HEADS
 from app.core.tokens.usage import Price, Tokens
 from app.core.view.chunks import ChunkRange, SummaryChunk
-from app.store import ConversationSeen, Lease, Store, StoreUnavailable, UsageRecord
-from app.store.chunks import read_summaries
+from app.store import ConversationSeen, Lease, Store, StoreUnavailable, UsageRecord, places
+from app.store.chunks import chunks_in, read_summaries, recent_first_chunks
 from app.store.conversation_rows import find_conversation, read_conversations
 from app.store.learned_windows import read_models_used
+from app.store.pins import pins_in
 from app.store.search import search_texts
 from app.store.tables import metadata
 from app.store.usage_records import read_records
@@ -487,7 +488,7 @@ def read_chunks(world: World, number: int, length: int) -> Call:
     tenant, chain = world.tenant(conversation), world.chain(conversation, length)
 
     async def call(bench: Bench) -> None:
-        work = bench.store.chunks_in(tenant, SERIES, chain)
+        work = bench.store.request(chunks_in, tenant, SERIES, chain)
         found = await bench.timed(f"`chunks_in`, {length:,} digests", work)
         if found is not None and len(found) < LENGTHS[length]:
             raise AssertionError(f"{len(found)} chunks of {LENGTHS[length]} were found")
@@ -498,7 +499,9 @@ def read_chunks(world: World, number: int, length: int) -> Call:
 def read_masks(world: World, number: int, length: int) -> Call:
     conversation = some(world, number, LENGTHS[length])
     tenant, chain = world.tenant(conversation), world.chain(conversation, length)
-    return lambda bench: bench.timed(f"`masks_in`, {length:,} digests", bench.store.masks_in(tenant, MASKING, chain))
+    return lambda bench: bench.timed(
+        f"`masks_in`, {length:,} digests", bench.store.request(places.masks_in, tenant, MASKING, chain)
+    )
 
 
 def read_recent(world: World, number: int, length: int) -> Call:
@@ -506,7 +509,7 @@ def read_recent(world: World, number: int, length: int) -> Call:
     tenant = world.tenant(conversation)
     messages = [world.message(conversation, position) for position in range(1, length + 1)]
     name = f"`recent_first_chunks`, {length:,} messages"
-    return lambda bench: bench.timed(name, bench.store.recent_first_chunks(tenant, SERIES, messages, 3_600))
+    return lambda bench: bench.timed(name, bench.store.request(recent_first_chunks, tenant, SERIES, messages, 3_600))
 
 
 def read_heads(world: World, number: int) -> Call:
@@ -520,7 +523,7 @@ def read_pins(world: World, number: int) -> Call:
     """One conversation in fifty has pins."""
     conversation = some(world, number, 2)
     tenant, own, chain = world.tenant(conversation), conversation_id(conversation), world.chain(conversation, 50)
-    return lambda bench: bench.timed("`pins_of`", bench.store.pins_of(tenant, own, chain))
+    return lambda bench: bench.timed("`pins_of`", bench.store.request_steps(pins_in, tenant, own, chain))
 
 
 def compact_first(world: World, number: int) -> Call:
@@ -549,11 +552,11 @@ def _compact(world: World, conversation: int, place: int, where: str, number: in
 
     async def call(bench: Bench) -> None:
         store = bench.store
-        await bench.timed(f"`live_lease`, {where}", store.live_lease(tenant, own, wanted, chain))
-        lease = await bench.timed(f"`acquire`, {where}", store.acquire(tenant, own, wanted, chain, "host:1:ab"))
+        await bench.timed(f"`live_lease`, {where}", store.leases.live(tenant, own, wanted, chain))
+        lease = await bench.timed(f"`acquire`, {where}", store.leases.acquire(tenant, own, wanted, chain, "host:1:ab"))
         if isinstance(lease, Lease):
-            await bench.timed(f"`commit`, {where}", store.commit(lease, [made]))
-            await bench.timed(f"`release`, {where}", store.release(lease))
+            await bench.timed(f"`commit`, {where}", store.leases.commit(lease, [made]))
+            await bench.timed(f"`release`, {where}", store.leases.release(lease))
 
     return call
 
@@ -562,7 +565,9 @@ def keep_mask(world: World, number: int) -> Call:
     conversation = some(world, number, 4)
     place = _digest(b"mask", number), world.digest(conversation, 0), conversation_id(conversation)
     tenant = world.tenant(conversation)
-    return lambda bench: bench.timed("`keep_mask`", bench.store.keep_mask(tenant, MASKING, *place))
+    return lambda bench: bench.timed(
+        "`keep_mask`", bench.store.request_change(places.keep_mask, tenant, MASKING, *place)
+    )
 
 
 def write_seen(world: World, number: int) -> Call:
@@ -573,8 +578,8 @@ def write_seen(world: World, number: int) -> Call:
 
     async def call(bench: Bench) -> None:
         for one, record in zip(seen, records, strict=True):
-            bench.store.record(one)
-            bench.store.record_usage(record)
+            bench.store.writes.record(one)
+            bench.store.writes.record_usage(record)
         await bench.timed("flush, of 50 requests", bench.store.flush())
 
     return call
@@ -722,7 +727,7 @@ async def measure(server: Server, world: World, only: str) -> None:
 @asynccontextmanager
 async def opened(server: Server) -> AsyncIterator[Store]:
     """Patient: a look-up that takes longer than requests wait is measured, too."""
-    store = Store.open(server.url, timeout=30.0)
+    store = Store(server.url, timeout=30.0)
     await store.start()
     yield store
     await store.close()

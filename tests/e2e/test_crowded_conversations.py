@@ -97,7 +97,7 @@ def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(
         return None
 
     proxy = steno()
-    monkeypatch.setattr(proxy.services.store, "commit", lost)
+    monkeypatch.setattr(proxy.services.store.leases, "commit", lost)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == ([], "lease_lost")
     assert len(simulator.summaries) == ROUNDS
@@ -145,14 +145,14 @@ def test_a_summary_that_was_stored_before_the_lease_was_taken_is_not_made_again(
     steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
 ) -> None:
     proxy, other = (steno(storage={"url": sqlite_url}) for _ in range(2))
-    acquire, made = proxy.services.store.acquire, list[Any]()
+    acquire, made = proxy.services.store.leases.acquire, list[Any]()
 
     async def acquire_late(*given: Any) -> Any:
         if not made:
             made.append(await asyncio.to_thread(post, other.url, chat(long_history(), conversation_id="one")))
         return await acquire(*given)
 
-    monkeypatch.setattr(proxy.services.store, "acquire", acquire_late)
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire_late)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)
     assert told["chunks"] == context(made[0])["chunks"]
@@ -165,7 +165,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.1)
     simulator.summary_default = Fault(delay=1.5)
     proxy, beats = steno(), list[bool]()
-    renew = proxy.services.store.renew
+    renew = proxy.services.store.leases.renew
 
     async def miss_every_other(held: Any) -> bool:
         beats.append(True)
@@ -173,7 +173,7 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
             raise StoreUnavailable("busy")
         return await renew(held)
 
-    monkeypatch.setattr(proxy.services.store, "renew", miss_every_other)
+    monkeypatch.setattr(proxy.services.store.leases, "renew", miss_every_other)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)
     assert (len(simulator.summaries), len(stored_summaries(proxy))) == (1, 1)

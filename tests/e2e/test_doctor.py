@@ -17,6 +17,7 @@ from app.settings import load
 from app.settings.checks import Finding
 from app.store import Store
 from app.store.database import Database
+from app.store.learned_windows import learn_window
 from app.store.migrations import head_revision, upgrade
 from app.tasks.server import RunningServer
 from lab.simulator import Model, Simulator
@@ -63,7 +64,7 @@ def doctor(
 
     async def examine_with(*, verbose: bool = False, model: str | None = None, **sections: Any) -> Report:
         if "storage" not in sections:
-            store = Store.open(load().storage.address)
+            store = Store(load().storage.address)
             await store.migrate()
             await store.close()
         sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
@@ -294,10 +295,10 @@ async def test_each_window_is_shown_with_where_it_is_from(doctor: Examine, simul
 
 
 async def test_a_window_that_was_learnt_is_shown(doctor: Examine, provider: RunningServer) -> None:
-    store = Store.open(load().storage.address)
+    store = Store(load().storage.address)
     await store.start()
     for tenant in ("one", "another"):
-        await store.learn_window(f"{provider.url}/v1", "gpt-4o", tenant, 6_000, 3600)
+        await store.task_change(learn_window, f"{provider.url}/v1", "gpt-4o", tenant, 6_000, 3600)
     await store.close()
     report = await doctor()
     assert report.finding("windows (learnt)") == "ok windows (learnt): gpt-4o 6,000"

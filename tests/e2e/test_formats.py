@@ -17,10 +17,9 @@ from app import main
 from app.core.reasons import Code, Reason
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.format import ChatCompletions
-from app.wire.chat_completions.request import ChatRequest
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.formats import FORMATS
-from app.wire.types import BOUNDS, BodyBounds, Headers
+from app.wire.types import BOUNDS, BodyBounds, Headers, WireRequest
 from tests.e2e.histories import MODEL, chat, long_history
 from tests.e2e.raw import CHAT, Answer, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
@@ -45,7 +44,7 @@ class OtherFormat(ChatCompletions):
     path = MESSAGES.encode()
     summaries = OtherSummaries()
 
-    def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
+    def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         request = super().read(body, bounds, beginnings)
         return replace(request, hands_off=Reason(Code.SERVER_STATE)) if "thread" in request.source else request
 

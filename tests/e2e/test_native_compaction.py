@@ -16,6 +16,7 @@ from app.store import StoreUnavailable
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.conftest import TABLES
 from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.store_calls import intercept
 
 GPT, KNOWING, CLAUDE = "gpt-5-nocompact", "gpt-5", "claude-opus-4-nocompact"
 THRESHOLD = 1_000
@@ -298,7 +299,7 @@ def test_without_the_store_nobody_knows_what_was_said(
 ) -> None:
     item = item_of(client)
     asked = len(told(simulator))
-    monkeypatch.setattr(running.services.store, "chunks_named", away)
+    intercept(monkeypatch, running.services.store, "chunks_named", lambda _: away)
     answer = send(running, "responses", {"model": GPT, "input": [item, *turns(3, 4)]})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_unavailable")
     assert len(told(simulator)) == asked

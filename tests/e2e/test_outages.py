@@ -77,7 +77,7 @@ def test_a_silent_database_is_waited_for_three_times_and_then_not_at_all(
 ) -> None:
     """What fits goes as it came, what does not gets a summary that is stored nowhere; nobody gets an error."""
     served = steno(storage={"url": gate.url, "timeout_seconds": BOUND_SECONDS})
-    served.services.store._guard._open_seconds = 0.5
+    served.services.store.guard._open_seconds = 0.5
     # On a busy machine a database that is well can take longer than the bound, too.
     until(lambda: told(ask(served.url, soft(1))) == (["summarized"], None))
     calls = len(simulator.summaries)
@@ -165,7 +165,7 @@ def _stored(url: str) -> tuple[int, list[int]]:
 @contextmanager
 def taken(served: Steno) -> Iterator[None]:
     """Every connection of its pool is in use meanwhile."""
-    database, writing = served.services.store._database, served.services.store.writes._task
+    database, writing = served.services.store.database, served.services.store.writes._task
     assert writing is not None
     loop, released, held = writing.get_loop(), asyncio.Event(), threading.Event()
 
@@ -191,7 +191,7 @@ def test_a_crowd_before_connections_that_are_all_in_use_is_answered_without_the_
 ) -> None:
     """Waiting for a connection is a part of the bound; nobody gets an error, and no connection is lost."""
     served = steno(storage={"url": postgres_url, "timeout_seconds": BOUND_SECONDS})
-    served.services.store._guard._open_seconds = 0.5
+    served.services.store.guard._open_seconds = 0.5
     ask(served.url, soft(1))
     with taken(served), ThreadPoolExecutor(50) as pool:
         began = time.monotonic()
@@ -201,7 +201,7 @@ def test_a_crowd_before_connections_that_are_all_in_use_is_answered_without_the_
         assert told(ask(served.url, soft(2))) == ([], "storage")
     until(lambda: served.services.store.state == "ok")
     assert told(ask(served.url, soft(3))) == (["summarized"], None)
-    in_use: Any = served.services.store._database.engine.pool
+    in_use: Any = served.services.store.database.engine.pool
     until(lambda: in_use.checkedout() == 0)
     assert len(simulator.summaries) == 2
 

@@ -92,9 +92,9 @@ class Rows:
 
     def _do(self, statement: Any) -> list[Any]:
         async def execute() -> list[Any]:
-            store = Store.open(self._url)
+            store = Store(self._url)
             try:
-                async with store._database.writing() as connection:
+                async with store.database.writing() as connection:
                     result = await connection.execute(statement)
                     return list(result) if result.returns_rows else []
             finally:

@@ -238,7 +238,7 @@ def test_a_setting_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
 
 
 async def test_a_schema_that_is_newer_than_the_code_is_left_alone(shared_url: str, tmp_path: Path) -> None:
-    store = Store.open(shared_url)
+    store = Store(shared_url)
     _, newest = await store.migrate()
     await store.close()
     await _execute(shared_url, "update alembic_version set version_num = '9999'")

@@ -18,6 +18,7 @@ from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
+from tests.e2e.store_calls import Call, intercept
 
 TOO_LONG = turns(30)
 """About 12,600 tokens, in a window of 8,000."""
@@ -30,23 +31,26 @@ async def away(*_: Any, **__: Any) -> Any:
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
     """For longer than anybody waits for it."""
     monkeypatch.setattr(decide, "RECOVERIES", 0)
-    for name in calls or ("pins_of", "chunks_in", "masks_in", "keep_mask", "acquire", "lease_ended", "commit"):
-        monkeypatch.setattr(steno.services.store, name, away)
+    for name in calls or ("pins_in", "chunks_in", "masks_in", "keep_mask", "acquire", "ended", "commit"):
+        intercept(monkeypatch, steno.services.store, name, lambda _: away)
 
 
 def fail_once(steno: Steno, monkeypatch: pytest.MonkeyPatch, name: str, failure: StoreUnavailable | None) -> None:
     """The call raises the failure, or returns None where there is none, and works from then on."""
-    real, failed = getattr(steno.services.store, name), list[bool]()
+    failed = list[bool]()
 
-    async def call(*given: Any) -> Any:
-        if failed:
-            return await real(*given)
-        failed.append(True)
-        if failure is not None:
-            raise failure
-        return None
+    def wrap(real: Call) -> Call:
+        async def call(*given: Any) -> Any:
+            if failed:
+                return await real(*given)
+            failed.append(True)
+            if failure is not None:
+                raise failure
+            return None
 
-    monkeypatch.setattr(steno.services.store, name, call)
+        return call
+
+    intercept(monkeypatch, steno.services.store, name, wrap)
 
 
 def context(answered: Answer) -> Any:
@@ -95,12 +99,11 @@ def test_a_database_that_is_back_soon_is_waited_for_and_its_summary_is_paid_once
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     proxy, ends = steno(), time.monotonic() + seconds
-    read = proxy.services.store.chunks_in
 
-    async def read_later(*arguments: Any) -> Any:
-        return await (away() if time.monotonic() < ends else read(*arguments))
+    def wrap(read: Call) -> Call:
+        return lambda *given: away() if time.monotonic() < ends else read(*given)
 
-    monkeypatch.setattr(proxy.services.store, "chunks_in", read_later)
+    intercept(monkeypatch, proxy.services.store, "chunks_in", wrap)
     told = context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)
     assert len(simulator.summaries) == len(stored_summaries(proxy))
@@ -134,7 +137,7 @@ def test_a_database_that_reads_and_does_not_write_is_tried_three_times_at_most(
         tried.append(True)
         raise StoreUnavailable("read-only")
 
-    monkeypatch.setattr(proxy.services.store, "acquire", acquire)
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
     assert len(tried) == 1 + decide.RECOVERIES
 
@@ -155,7 +158,7 @@ def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
         take_away(proxy, gone)
         gone.setattr(decide, "RECOVERIES", 3)
         assert context(post(proxy.url, chat(long_history())))["actions"] == []
-    monkeypatch.setattr(proxy.services.store, "acquire", refuses)
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", refuses)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
 
 
@@ -209,15 +212,15 @@ def test_a_summary_is_not_lost_with_the_lease_that_could_not_be_renewed(
     """Its commit was under way when the second heartbeat was missed."""
     monkeypatch.setattr(leased, "HEARTBEAT_SECONDS", 0.2)
     proxy = steno()
-    commit, tried = proxy.services.store.commit, list[bool]()
+    commit, tried = proxy.services.store.leases.commit, list[bool]()
 
     async def hang_once(*given: Any) -> Any:
         tried.append(True)
         await asyncio.sleep(5.0 if len(tried) == 1 else 0.0)
         return await commit(*given)
 
-    monkeypatch.setattr(proxy.services.store, "commit", hang_once)
-    monkeypatch.setattr(proxy.services.store, "renew", away)
+    monkeypatch.setattr(proxy.services.store.leases, "commit", hang_once)
+    monkeypatch.setattr(proxy.services.store.leases, "renew", away)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)
     assert len(simulator.summaries) == 1 == len(stored_summaries(proxy))

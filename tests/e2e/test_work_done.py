@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.compaction.writing import Writing
 from app.core.stages import case
-from app.store.request_calls import RequestCalls
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import post
 from tests.e2e.running import StartSteno
+from tests.e2e.store_calls import Call, intercept
 
 VIEWS = ("paths", "widest_path", "least_view")
 WRITING = ("brief", "routes")
@@ -61,20 +62,21 @@ def test_where_a_stored_summary_does_the_view_over_it_is_all(steno: StartSteno, 
 def test_a_request_over_the_trigger_reads_the_store_once(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pins and summaries; masks only where there are tool results to be masked."""
     asked: Counter[str] = Counter()
-    for name in ("pins_of", "chunks_in", "masks_in", "heads"):
-        monkeypatch.setattr(RequestCalls, name, _counting(asked, name))
     proxy = steno()
+    for name in ("pins_in", "chunks_in", "masks_in", "find_heads"):
+        intercept(monkeypatch, proxy.services.store, name, _counting(asked, name))
     post(proxy.url, chat(turns(20)))
     asked.clear()
     post(proxy.url, chat(turns(21)))
-    assert asked == {"pins_of": 1, "chunks_in": 1}
+    assert asked == {"pins_in": 1, "chunks_in": 1}
 
 
-def _counting(asked: Counter[str], name: str) -> Any:
-    call = getattr(RequestCalls, name)
+def _counting(asked: Counter[str], name: str) -> Callable[[Call], Call]:
+    def wrap(call: Call) -> Call:
+        def counting(*arguments: Any, **named: Any) -> Any:
+            asked[name] += 1
+            return call(*arguments, **named)
 
-    def counting(*arguments: Any, **named: Any) -> Any:
-        asked[name] += 1
-        return call(*arguments, **named)
+        return counting
 
-    return counting
+    return wrap

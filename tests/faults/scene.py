@@ -77,8 +77,8 @@ class Scene:
                 },
             )
         services = self.steno.services
-        services.store._guard._open_seconds = 0.3
-        services.store._ttl_ms = round(TTL_SECONDS * 1000)
+        services.store.guard._open_seconds = 0.3
+        services.store.leases.ttl_ms = round(TTL_SECONDS * 1000)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -110,7 +110,7 @@ class Scene:
     def settle(self) -> None:
         """What has to be so some time after every fault: nothing is under way, held or kept that should not be."""
         services = self.steno.services
-        database: Any = services.store._database.engine.pool
+        database: Any = services.store.database.engine.pool
         none_left("owned tasks", lambda: services.tasks._tasks)
         none_left("reasons to do without the database", lambda: services.store.reason)
         none_left("tasks", self.leaked_tasks)
@@ -134,7 +134,7 @@ class Scene:
 
     def unpooled_connections(self) -> dict[Target, int]:
         """Connections that are open and that no pool knows, but for the one on which Steno listens to its database."""
-        pooled: dict[Target, int] = {"database": self.steno.services.store._database.engine.pool.checkedin() + 1}  # type: ignore[attr-defined]
+        pooled: dict[Target, int] = {"database": self.steno.services.store.database.engine.pool.checkedin() + 1}  # type: ignore[attr-defined]
         for target, pool in zip(PROVIDERS, self._pools(), strict=True):
             pooled[target] = len(pool.connections)
         surplus = {target: proxy.open - pooled[target] for target, proxy in self.proxies.items()}

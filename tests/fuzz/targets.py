@@ -32,11 +32,11 @@ from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.settings.policies import read_preset, read_trigger
-from app.wire.chat_completions.early import ChunkHead
-from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import ChatRequest, read_request
+from app.wire.chat_completions.request import ChatRequest
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.members import RawObject, Unreadable
 from app.wire.provider_errors import error_body
@@ -44,6 +44,7 @@ from app.wire.reader import MessageReader
 from app.wire.refusals import classify, decoded
 from app.wire.retries import is_repeatable, named_pause
 from app.wire.sse import FrameSplitter
+from app.wire.types import WireRequest
 from tests.unit.refusals import NEGATIVES, OVERFLOWS
 
 Check = Callable[[bytes, Random], None]
@@ -149,7 +150,7 @@ def _same(raw: bytes | None, value: Any) -> bool:
 
 def _check_request(data: bytes) -> None:
     try:
-        request = read_request(data)
+        request = CHAT_COMPLETIONS.read(data)
     except (Unreadable, InvalidRequest):
         return
     known = _by_json(data)
@@ -183,7 +184,7 @@ def _check_request(data: bytes) -> None:
         assert isinstance(msgspec.json.decode(raw), dict)
 
 
-def _decide(request: ChatRequest) -> None:
+def _decide(request: WireRequest) -> None:
     """What the numbers of a request decide."""
     _refused(lambda: read_preset(request.options.get("preset")))
     _refused(lambda: read_trigger(request.options.get("trigger")))

@@ -17,7 +17,7 @@ async def open_store() -> AsyncIterator[OpenStore]:
 
     def open_one(url: str, timeout: float = 5.0, *, statement_cache: bool = True, lease_ttl: float = 15.0) -> Store:
         # A generous bound: most tests are not about a busy test machine.
-        opened.append(Store.open(url, timeout=timeout, statement_cache=statement_cache, lease_ttl=lease_ttl))
+        opened.append(Store(url, timeout=timeout, statement_cache=statement_cache, lease_ttl=lease_ttl))
         return opened[-1]
 
     yield open_one

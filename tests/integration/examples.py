@@ -86,7 +86,7 @@ async def take(
     store: Store, start: int, end: int, *, tenant: str = TENANT, conversation_id: str = "c1", holder: str = "h1"
 ) -> Lease:
     """A lease that must be granted."""
-    granted = await store.acquire(tenant, conversation_id, span(start, end), chain(100), holder)
+    granted = await store.leases.acquire(tenant, conversation_id, span(start, end), chain(100), holder)
     assert isinstance(granted, Lease)
     return granted
 
@@ -94,7 +94,7 @@ async def take(
 async def put(store: Store, *chunks: SummaryChunk, tenant: str = TENANT) -> Sequence[SummaryChunk]:
     """Store chunks under a lease of the first one's range."""
     first = chunks[0]
-    lease = await store.acquire(
+    lease = await store.leases.acquire(
         tenant,
         first.conversation_id,
         ChunkRange(first.series, first.from_digest, first.through_digest),
@@ -102,9 +102,9 @@ async def put(store: Store, *chunks: SummaryChunk, tenant: str = TENANT) -> Sequ
         "maker",
     )
     assert isinstance(lease, Lease)
-    stored = await store.commit(lease, chunks)
+    stored = await store.leases.commit(lease, chunks)
     assert stored is not None
-    await store.release(lease)
+    await store.leases.release(lease)
     return stored
 
 
@@ -139,5 +139,5 @@ def show(store: Store, *texts: str, tenant: str = TENANT, conversation_id: str =
     """A request with this history is recorded, as the proxy records one."""
     shown = strand(*texts, tenant=tenant, conversation_id=conversation_id, request_id=request_id)
     heads = ((shown.places[-1], (len(texts) + 1) // 2),)
-    store.record(seen(conversation_id, tenant=tenant, messages=len(texts), heads=heads))
-    store.record_messages(shown)
+    store.writes.record(seen(conversation_id, tenant=tenant, messages=len(texts), heads=heads))
+    store.writes.record_messages(shown)

@@ -18,13 +18,13 @@ from tests.integration.test_usage import record
 
 
 async def main(url: str, after: int, number: int) -> None:
-    store = Store.open(url)
+    store = Store(url)
     await store.start()
     for is_last in (False, True):
         if is_last:
             _kill_after(after)
-        store.record(seen())
-        store.record_usage(record(id=f"use_{number}_{is_last}"))
+        store.writes.record(seen())
+        store.writes.record_usage(record(id=f"use_{number}_{is_last}"))
         await store.flush()
 
 

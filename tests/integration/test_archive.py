@@ -54,7 +54,7 @@ def statements(store: Store) -> list[tuple[str, Any]]:
     def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
         sent.append((statement, parameters))
 
-    event.listen(store._database.engine.sync_engine, "before_cursor_execute", note)
+    event.listen(store.database.engine.sync_engine, "before_cursor_execute", note)
     return sent
 
 
@@ -282,7 +282,7 @@ async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str)
 
 async def test_a_message_is_not_kept_without_its_conversation(store: Store) -> None:
     """As when the row of it was refused."""
-    store.record_messages(strand(*TALK))
+    store.writes.record_messages(strand(*TALK))
     await store.flush()
     assert await count(store, messages) == [0]
     assert store.writes.dropped_messages == len(TALK)
@@ -344,7 +344,7 @@ async def test_the_history_of_the_latest_request_is_read_by_its_positions(store:
 async def test_of_leading_instructions_those_that_came_last_are_read(store: Store) -> None:
     show(store, *TALK[:2])
     for texts in (["be brief", "be kind"], ["be brief", "be quick"]):
-        store.record_messages(replace(strand(*texts), first=-2))
+        store.writes.record_messages(replace(strand(*texts), first=-2))
         await store.flush()
         await asyncio.sleep(0.002)  # The database's clock has to move on.
     found = await store.rest(read_stretch, TENANT, "c1", -2, 0)
@@ -363,7 +363,7 @@ async def test_the_latest_history_is_read_with_its_instructions_and_without_othe
     show(store, *TALK[:2], "another question")
     rules = strand("the first rules", "and more")
     for leading in (strand("old rules"), rules):
-        store.record_messages(replace(leading, first=-len(leading.messages)))
+        store.writes.record_messages(replace(leading, first=-len(leading.messages)))
     await store.flush()
     found = await store.rest(find_history, TENANT, "c1", 100, 10_000)
     assert found is not None
@@ -380,7 +380,7 @@ async def test_the_latest_history_is_read_with_its_instructions_and_without_othe
 
 async def test_a_history_of_which_the_last_message_is_not_kept_is_none(store: Store) -> None:
     show(store, *TALK[:2])
-    store.record(seen(heads=((strand(*TALK[:4]).places[-1], 2),)))
+    store.writes.record(seen(heads=((strand(*TALK[:4]).places[-1], 2),)))
     await store.flush()
     assert await store.rest(find_history, TENANT, "c1", 100, 10_000) is None
 
@@ -392,7 +392,7 @@ async def kept_messages(store: Store) -> list[Any]:
 async def test_what_a_request_took_stands_beside_what_it_brought(store: Store) -> None:
     show(store, *TALK[:1], request_id="r")
     show(store, *TALK[:3], request_id="r2")
-    store.record_usage(used("u1"))
+    store.writes.record_usage(used("u1"))
     found = await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")
     assert set(found.usage) == {"r"}
     assert found.usage["r"].messages.prompt == 1
@@ -438,7 +438,7 @@ async def test_the_words_of_a_very_long_message_are_bounded(store: Store, letter
 
 async def everything(store: Store) -> list[int]:
     rows = await count(store, messages, message_words)
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         if connection.dialect.name == "sqlite":
             rows.append(len((await connection.exec_driver_sql("SELECT rowid FROM message_search")).all()))
     return rows
@@ -474,7 +474,7 @@ async def test_what_waits_of_another_conversation_or_tenant_is_kept(store: Store
 
 
 async def test_an_erased_tenant_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.rest_calls.ERASED_ROWS", 2)
+    monkeypatch.setattr("app.store.facade.ERASED_ROWS", 2)
     show(store, *TALK)
     show(store, *TALK, tenant=STRANGER)
     await store.flush()
@@ -491,25 +491,25 @@ async def test_messages_are_removed_with_their_conversation_and_never_before(
     """However old they are: a history without its beginning would be none."""
     monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("app.store.retention.MESSAGES", 10)
-    store._kept_ms = DAYS * DAY
+    store.tidying.kept_ms = DAYS * DAY
     for number in range(5):
         show(store, *TALK, conversation_id=f"c{number}")
     await store.flush()
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(update(messages).values(created_at=messages.c.created_at - 2 * DAYS * DAY))
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     assert await count(store, messages) == [45]
     await age(store, DAYS + 0.1, conversations)
     show(store, *TALK, conversation_id="c3")
     await store.flush()
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     assert await count(store, conversations, messages, message_words) == [1, 9, 9]
     assert await kept(store, "c3") == TALK
 
 
 async def test_no_message_is_stored_that_nobody_asked_to_keep(store: Store) -> None:
     """Conversations are recorded without their messages where the archive is off."""
-    store.record(seen(heads=((strand(*TALK).places[-1], 1),)))
+    store.writes.record(seen(heads=((strand(*TALK).places[-1], 1),)))
     await store.flush()
     assert set(await everything(store)) == {0}
 
@@ -543,7 +543,7 @@ async def test_the_users_first_messages_are_found_by_conversation(store: Store) 
     show(store, *TALK)
     show(store, "another talk", "its answer", "a second question", conversation_id="c2")
     show(store, "a stranger's", tenant=STRANGER)
-    store.record(seen("c3"))
+    store.writes.record(seen("c3"))
     await store.flush()
     questions = await store.rest(find_questions, TENANT, ["c1", "c2", "c3", "gone"], 0, 1_000)
     assert {id_: text_of(message.sent) for id_, message in questions.items()} == {"c1": TALK[0], "c2": "another talk"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +12,7 @@ from app.core.tokens.calibration import Calibration, Sample, observe, prior_of
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, migrations
-from app.store.calibration_rows import read_own_calibrations
+from app.store.calibration_rows import learn_calibrations, read_calibrations, read_own_calibrations
 from app.store.database import Database
 from app.store.tables import metadata
 from tests.faults.proxy import FaultProxy
@@ -27,7 +28,7 @@ def key(model: str, *, tools: bool = False, tenant: str = TENANT) -> Calibration
 
 
 async def stored(store: Store) -> dict[CalibrationKey, Calibration]:
-    return {row.key: row.calibration for row in await store.calibrations()}
+    return {row.key: row.calibration for row in await store.task(read_calibrations)}
 
 
 async def until_stored(store: Store, samples: int) -> None:
@@ -42,27 +43,27 @@ async def until_stored(store: Store, samples: int) -> None:
 
 
 async def test_samples_are_kept_and_learnt_from(store: Store) -> None:
-    learnt = await store.learn({KEY: GROWING[:2], key("gpt-4o", tools=True): GROWING[2:3]})
+    learnt = await store.task_change(learn_calibrations, {KEY: GROWING[:2], key("gpt-4o", tools=True): GROWING[2:3]})
     assert learnt[KEY].ratio == pytest.approx(1.25, abs=0.01)
     assert await stored(store) == learnt
-    again = await store.learn({KEY: GROWING[2:4]})
+    again = await store.task_change(learn_calibrations, {KEY: GROWING[2:4]})
     assert again[KEY].recent == tuple(GROWING[:4])
     assert again[KEY].samples == 4
 
 
 async def test_nothing_to_learn_changes_nothing(store: Store) -> None:
-    assert await store.learn({}) == {}
+    assert await store.task_change(learn_calibrations, {}) == {}
 
 
 async def test_rejected_samples_are_not_kept(store: Store) -> None:
-    learnt = await store.learn({KEY: [Sample(1_000, 1), Sample(0, 0)]})
+    learnt = await store.task_change(learn_calibrations, {KEY: [Sample(1_000, 1), Sample(0, 0)]})
     assert learnt == {KEY: Calibration(prior_of("gpt-4o", tools=False))}
 
 
 async def test_calibrations_survive_a_restart(open_store: OpenStore, shared_url: str) -> None:
     first = open_store(shared_url)
     await first.start()
-    learnt = await first.learn({KEY: GROWING})
+    learnt = await first.task_change(learn_calibrations, {KEY: GROWING})
     await first.close()
     second = open_store(shared_url)
     await second.start()
@@ -72,19 +73,19 @@ async def test_calibrations_survive_a_restart(open_store: OpenStore, shared_url:
 async def test_models_of_any_name_are_kept(store: Store) -> None:
     """A client may name one with a NUL in it, or one too long for an index."""
     names = {key("n\0"), key("long" * 5_000), key("\ud800")}
-    assert set(await store.learn(dict.fromkeys(names, GROWING[:1]))) == names
+    assert set(await store.task_change(learn_calibrations, dict.fromkeys(names, GROWING[:1]))) == names
     assert len(await stored(store)) == 3
 
 
 async def test_the_latest_to_change_come_first_and_can_be_read_alone(store: Store) -> None:
     for number in range(3):
-        await store.learn({key(f"m{number}"): GROWING[:1]})
+        await store.task_change(learn_calibrations, {key(f"m{number}"): GROWING[:1]})
         await asyncio.sleep(0.01)
-    await store.learn({key("m0"): GROWING[1:2]})
-    assert [row.key.model for row in await store.calibrations()] == ["m0", "m2", "m1"]
+    await store.task_change(learn_calibrations, {key("m0"): GROWING[1:2]})
+    assert [row.key.model for row in await store.task(read_calibrations)] == ["m0", "m2", "m1"]
     await asyncio.sleep(0.2)
-    await store.learn({key("m1"): GROWING[1:2]})
-    assert [row.key.model for row in await store.calibrations(0.15)] == ["m1"]
+    await store.task_change(learn_calibrations, {key("m1"): GROWING[1:2]})
+    assert [row.key.model for row in await store.task(read_calibrations, 0.15)] == ["m1"]
 
 
 async def test_two_stores_that_learn_at_once_lose_no_sample(open_store: OpenStore, shared_url: str) -> None:
@@ -95,7 +96,9 @@ async def test_two_stores_that_learn_at_once_lose_no_sample(open_store: OpenStor
     models = [f"m{number}" for number in range(40)]
     for number in range(4):
         batches = [{key(model): [GROWING[number]] for model in order} for order in (models, models[::-1])]
-        await asyncio.gather(*(store.learn(batch) for store, batch in zip(stores, batches, strict=True)))
+        await asyncio.gather(
+            *(store.task_change(learn_calibrations, batch) for store, batch in zip(stores, batches, strict=True))
+        )
     found = await stored(stores[0])
     assert {calibration.samples for calibration in found.values()} == {8}
     assert len(found) == 40
@@ -108,14 +111,14 @@ async def test_two_replicas_that_take_turns_learn_what_one_would(open_store: Ope
     alone = Calibration(prior_of("gpt-4o", tools=False))
     for number, sample in enumerate(GROWING):
         alone = observe(alone, sample)
-        await stores[number % 2].learn({KEY: [sample]})
+        await stores[number % 2].task_change(learn_calibrations, {KEY: [sample]})
     assert (await stored(stores[0]))[KEY] == alone
 
 
 async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
     """A fine-tune's name tells whose it is."""
-    await store.learn({key(model): GROWING[:1] for model in ("ft:gpt-4o:acme::x", "gpt-4o")})
-    await store.learn({key("gpt-4o", tenant=STRANGER): GROWING[:2]})
+    await store.task_change(learn_calibrations, {key(model): GROWING[:1] for model in ("ft:gpt-4o:acme::x", "gpt-4o")})
+    await store.task_change(learn_calibrations, {key("gpt-4o", tenant=STRANGER): GROWING[:2]})
     seen_by = {
         tenant: {row.key.model: row.calibration.samples for row in page.data}
         for tenant in (TENANT, STRANGER, "nobody")
@@ -129,7 +132,7 @@ async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
 async def test_calibrations_are_listed_in_pages(store: Store) -> None:
     models = [f"m{number}" for number in range(5)]
     for model in models:
-        await store.learn({key(model): GROWING[:1]})
+        await store.task_change(learn_calibrations, {key(model): GROWING[:1]})
     found: list[str] = []
     after = None
     for _ in range(3):
@@ -151,7 +154,7 @@ async def test_a_database_without_calibrations_gets_them(open_store: OpenStore, 
         await database.close()
     store = open_store(database_url)
     await store.start()
-    assert len(await store.learn({KEY: GROWING})) == 1
+    assert len(await store.task_change(learn_calibrations, {KEY: GROWING})) == 1
 
 
 # The service
@@ -193,7 +196,7 @@ async def test_one_tenants_samples_move_no_other_tenants_line_and_two_tenants_do
     again = Calibrations(store, "openai")
     await again._refresh()
     assert again.of("new", "gpt-4o", FORMULA, tools=False) == known.of("new", "gpt-4o", FORMULA, tools=False)
-    stored_row = next(row for row in await store.calibrations() if row.key.tenant == "new")
+    stored_row = next(row for row in await store.task(read_calibrations) if row.key.tenant == "new")
     assert again.in_force(stored_row.key, stored_row.calibration).ratio == pytest.approx(1.3)
 
 
@@ -274,7 +277,7 @@ async def test_a_replica_knows_what_another_learnt_of_the_same_upstream(
 async def test_what_waits_is_added_to_what_others_stored(store: Store) -> None:
     """A refresh takes nothing back that this process already knows."""
     known = Calibrations(store, "openai")
-    await store.learn({KEY: GROWING[:3]})
+    await store.task_change(learn_calibrations, {KEY: GROWING[:3]})
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[3])
     await known._refresh()
     assert known.of(TENANT, "gpt-4o", FORMULA, tools=False).recent == tuple(GROWING[:4])
@@ -300,13 +303,13 @@ async def test_what_is_on_its_way_is_stored_before_its_tenant_is_forgotten(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that whoever erases it then finds it there."""
-    known, going, learn = Calibrations(store, "openai"), asyncio.Event(), store.learn
+    known, going, learn = Calibrations(store, "openai"), asyncio.Event(), store.task_change
 
-    async def slow(samples: dict[CalibrationKey, list[Sample]]) -> dict[CalibrationKey, Calibration]:
+    async def slow(*given: Any) -> Any:
         await going.wait()
-        return await learn(samples)
+        return await learn(*given)
 
-    monkeypatch.setattr(store, "learn", slow)
+    monkeypatch.setattr(store, "task_change", slow)
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     flushing = asyncio.ensure_future(known.flush())
     await asyncio.sleep(0)
@@ -343,13 +346,13 @@ async def test_samples_learnt_while_a_flush_fails_wait_with_the_others(
 ) -> None:
     known = Calibrations(store, "openai")
 
-    async def fail(_samples: object) -> None:
+    async def fail(*_: object) -> None:
         known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[1])
         raise StoreUnavailable("away")
 
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     with monkeypatch.context() as patched:
-        patched.setattr(store, "learn", fail)
+        patched.setattr(store, "task_change", fail)
         with pytest.raises(StoreUnavailable):
             await known.flush()
     await known.flush()
@@ -361,7 +364,7 @@ async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: 
     monkeypatch.setattr(shell, "MOST_WAITING", 2)
     known = Calibrations(store, "openai")
 
-    async def fail(_samples: object) -> None:
+    async def fail(*_: object) -> None:
         for sample in GROWING[2:4]:
             known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
         raise StoreUnavailable("away")
@@ -369,7 +372,7 @@ async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: 
     for sample in GROWING[:2]:
         known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=sample)
     with monkeypatch.context() as patched:
-        patched.setattr(store, "learn", fail)
+        patched.setattr(store, "task_change", fail)
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
                 await known.flush()
@@ -381,13 +384,13 @@ async def test_samples_in_flight_count_for_the_bound(store: Store, monkeypatch: 
 async def test_an_error_that_nobody_foresaw_does_not_end_the_exchange(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, learn = Calibrations(store, "openai"), store.learn
+    known, learn = Calibrations(store, "openai"), store.task_change
 
-    async def fail(_samples: object) -> None:
-        monkeypatch.setattr(store, "learn", learn)
+    async def fail(*_: object) -> None:
+        monkeypatch.setattr(store, "task_change", learn)
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(store, "learn", fail)
+    monkeypatch.setattr(store, "task_change", fail)
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.start()
     await until_stored(store, 1)
@@ -405,7 +408,7 @@ async def test_samples_beyond_the_bound_are_dropped_and_counted(store: Store, mo
 
 async def test_what_the_database_refuses_is_dropped_and_counted(store: Store) -> None:
     known = Calibrations(store, "openai")
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.run_sync(metadata.tables["calibrations"].drop)
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.flush()

@@ -12,7 +12,16 @@ from msgspec.structs import replace
 
 from app.core.view.chunks import SummaryChunk
 from app.store import Store, UnknownCursor
-from app.store.chunks import deactivate_summaries, find_summary, read_summaries, read_versions, replace_summary
+from app.store.chunks import (
+    chunks_in,
+    chunks_named,
+    deactivate_summaries,
+    find_summary,
+    read_summaries,
+    read_versions,
+    recent_first_chunks,
+    replace_summary,
+)
 from app.store.conversation_rows import find_conversation
 from app.store.search import search_texts
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
@@ -37,49 +46,49 @@ async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
     assert replace(stored, created_at=None) == made
     assert stored.created_at is not None
     assert abs(stored.created_at - datetime.now(UTC)) < timedelta(minutes=1)
-    assert await store.chunks_in(TENANT, "default", chain(5)) == [stored]
+    assert await store.request(chunks_in, TENANT, "default", chain(5)) == [stored]
 
 
 async def test_chunk_applies_only_if_both_its_digests_are_in_the_chain(store: Store) -> None:
     """A history that was edited before or inside the range has other digests from there on."""
     await put(store, chunk(2, 4))
-    assert await store.chunks_in(TENANT, "default", [digest(2), digest(3)]) == []
-    assert await store.chunks_in(TENANT, "default", [digest(3), digest(4)]) == []
-    assert len(await store.chunks_in(TENANT, "default", [digest(2), digest(4)])) == 1
+    assert await store.request(chunks_in, TENANT, "default", [digest(2), digest(3)]) == []
+    assert await store.request(chunks_in, TENANT, "default", [digest(3), digest(4)]) == []
+    assert len(await store.request(chunks_in, TENANT, "default", [digest(2), digest(4)])) == 1
 
 
 async def test_chunks_of_another_series_are_not_read(store: Store) -> None:
     """A request with a focus never gets a summary made without it."""
     await put(store, chunk(0, 4))
-    assert await store.chunks_in(TENANT, "focus", chain(5)) == []
+    assert await store.request(chunks_in, TENANT, "focus", chain(5)) == []
 
 
 async def test_chunks_are_found_in_a_chain_of_ten_thousand(store: Store) -> None:
     """Wherever in the chain they end, in whatever batch that falls."""
     ends = (1, 511, 2047, 2048, 5000, 9999)
     await put(store, *(chunk(0, end) for end in ends))
-    found = await store.chunks_in(TENANT, "default", chain(10_000))
+    found = await store.request(chunks_in, TENANT, "default", chain(10_000))
     assert sorted(found_chunk.last_index + 1 for found_chunk in found) == list(ends)
 
 
 async def test_empty_chain_has_no_chunks(store: Store) -> None:
     """Nothing to look up is not an error."""
-    assert await store.chunks_in(TENANT, "default", []) == []
+    assert await store.request(chunks_in, TENANT, "default", []) == []
 
 
 async def test_every_version_is_read(store: Store) -> None:
     """Which one counts is the view's decision, not the store's."""
     await put(store, chunk(0, 4))
     await put(store, chunk(0, 4, id="edited", version=2, text="They met in June."))
-    assert {found.version for found in await store.chunks_in(TENANT, "default", chain(5))} == {1, 2}
+    assert {found.version for found in await store.request(chunks_in, TENANT, "default", chain(5))} == {1, 2}
 
 
 async def test_commit_repeated_is_commit_done_once(store: Store) -> None:
     """After a lost answer the same commit is sent again and gets the same rows."""
     lease = await take(store, 0, 4)
-    first = await store.commit(lease, [chunk(0, 4)])
-    assert await store.commit(lease, [chunk(0, 4)]) == first
-    assert len(await store.chunks_in(TENANT, "default", chain(5))) == 1
+    first = await store.leases.commit(lease, [chunk(0, 4)])
+    assert await store.leases.commit(lease, [chunk(0, 4)]) == first
+    assert len(await store.request(chunks_in, TENANT, "default", chain(5))) == 1
 
 
 async def test_chunk_of_a_range_that_is_taken_is_answered_with_the_stored_one(store: Store) -> None:
@@ -94,7 +103,7 @@ async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: S
     await put(store, chunk(0, 4))
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
     lease = await take(store, 4, 8)
-    stored = await store.commit(lease, [fold, chunk(4, 8)])
+    stored = await store.leases.commit(lease, [fold, chunk(4, 8)])
     assert stored is not None
     assert [one.id for one in stored] == ["fold", "chunk-4-8"]
 
@@ -103,8 +112,8 @@ async def test_commit_is_all_or_nothing(store: Store) -> None:
     """A pass whose second chunk cannot be stored leaves no first one behind."""
     lease = await take(store, 0, 4)
     with pytest.raises(Exception, match=r"."):
-        await store.commit(lease, [chunk(0, 4), chunk(4, 8, tokens=None)])
-    assert await store.chunks_in(TENANT, "default", chain(10)) == []
+        await store.leases.commit(lease, [chunk(0, 4), chunk(4, 8, tokens=None)])
+    assert await store.request(chunks_in, TENANT, "default", chain(10)) == []
 
 
 async def test_nul_in_a_summary_becomes_the_replacement_character(store: Store) -> None:
@@ -116,7 +125,7 @@ async def test_nul_in_a_summary_becomes_the_replacement_character(store: Store) 
 async def test_nul_and_half_surrogates_in_ids_find_what_was_stored_under_them(store: Store) -> None:
     """An id is the client's choice; odd ones are cleaned alike when stored and when looked up."""
     odd = "c\0\ud800"
-    store.record(seen(odd))
+    store.writes.record(seen(odd))
     (stored,) = await put(store, chunk(0, 4, conversation_id=odd))
     assert (await store.rest(find_summary, TENANT, odd, "chunk-0-4")) == stored
     assert await store.rest(find_conversation, TENANT, odd) is not None
@@ -128,7 +137,7 @@ async def test_summaries_of_a_conversation_are_those_it_made_and_those_it_used(s
     await put(store, chunk(0, 4))
     await put(store, chunk(4, 8))
     await put(store, chunk(4, 9, conversation_id="c2"))
-    store.record(seen("c2", summaries=("chunk-0-4", "gone")))
+    store.writes.record(seen("c2", summaries=("chunk-0-4", "gone")))
     page = await store.rest(read_summaries, TENANT, "c2", limit=10, after=None, order="asc")
     assert [one.id for one in page.data] == ["chunk-0-4", "chunk-4-9"]
     assert await store.rest(find_summary, TENANT, "c2", "chunk-0-4") is not None
@@ -171,8 +180,8 @@ async def test_unknown_cursor_is_an_error_rather_than_the_end_of_the_list(store:
 async def test_other_tenant_reads_no_chunk(store: Store) -> None:
     """Not by digest, not by list, not by id."""
     await put(store, chunk(0, 4))
-    store.record(seen(tenant=STRANGER, summaries=("chunk-0-4",)))
-    assert await store.chunks_in(STRANGER, "default", chain(5)) == []
+    store.writes.record(seen(tenant=STRANGER, summaries=("chunk-0-4",)))
+    assert await store.request(chunks_in, STRANGER, "default", chain(5)) == []
     assert (await store.rest(read_summaries, STRANGER, "c1", limit=3, after=None, order="asc")).data == []
     assert await store.rest(find_summary, STRANGER, "c1", "chunk-0-4") is None
 
@@ -181,8 +190,8 @@ async def test_two_tenants_may_hold_chunks_of_the_same_id(store: Store) -> None:
     """Each reads its own text."""
     await put(store, chunk(0, 4, text="ours"))
     await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
-    assert [one.text for one in await store.chunks_in(TENANT, "default", chain(5))] == ["ours"]
-    assert [one.text for one in await store.chunks_in(STRANGER, "default", chain(5))] == ["theirs"]
+    assert [one.text for one in await store.request(chunks_in, TENANT, "default", chain(5))] == ["ours"]
+    assert [one.text for one in await store.request(chunks_in, STRANGER, "default", chain(5))] == ["theirs"]
 
 
 async def test_recent_first_chunks_are_found_by_their_last_message_under_any_chain(store: Store) -> None:
@@ -193,13 +202,13 @@ async def test_recent_first_chunks_are_found_by_their_last_message_under_any_cha
     # One of an earlier release, which did not tell how long the history was, says nothing.
     await put(store, chunk(0, 4, id="early", from_digest=digest(60), through_digest=digest(64), history_length=None))
     ends = [digest(1004), digest(1008)]
-    found = await store.recent_first_chunks(TENANT, "default", ends, 3600)
+    found = await store.request(recent_first_chunks, TENANT, "default", ends, 3600)
     assert {(first.last_index, first.through_digest) for first in found} == {(3, digest(4)), (3, digest(54))}
     assert {(first.conversation_id, first.history_length) for first in found} == {("c1", 11)}
     assert all(abs(first.created_at / 1000 - time.time()) < 60 for first in found)
-    assert await store.recent_first_chunks(TENANT, "focus", ends, 3600) == []
-    assert await store.recent_first_chunks(STRANGER, "default", ends, 3600) == []
-    assert await store.recent_first_chunks(TENANT, "default", ends, 0) == []
+    assert await store.request(recent_first_chunks, TENANT, "focus", ends, 3600) == []
+    assert await store.request(recent_first_chunks, STRANGER, "default", ends, 3600) == []
+    assert await store.request(recent_first_chunks, TENANT, "default", ends, 0) == []
 
 
 # Versions
@@ -212,7 +221,7 @@ async def ids(store: Store, conversation_id: str = "c1") -> dict[str, bool]:
 
 
 async def read(store: Store) -> set[str]:
-    return {one.id for one in await store.chunks_in(TENANT, "default", chain(50))}
+    return {one.id for one in await store.request(chunks_in, TENANT, "default", chain(50))}
 
 
 def next_of(old: SummaryChunk, **changes: Any) -> SummaryChunk:
@@ -225,13 +234,13 @@ async def test_an_edit_takes_the_place_of_what_it_replaces_which_stays_as_a_reco
     new = await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
     assert new is not None
     assert (new.text, new.version, new.deactivated_at) == ("They met in June.", 2, None)
-    assert await store.chunks_in(TENANT, "default", chain(5)) == [new]
+    assert await store.request(chunks_in, TENANT, "default", chain(5)) == [new]
     record = await store.rest(find_summary, TENANT, "c1", old.id)
     assert record is not None
     assert record.deactivated_at is not None
     assert replace(record, deactivated_at=None) == old
     assert await ids(store) == {old.id: False, new.id: True}
-    assert await store.chunks_named(TENANT, [old.id]) == [record]
+    assert await store.request(chunks_named, TENANT, [old.id]) == [record]
 
 
 async def test_what_is_not_in_use_cannot_be_edited_or_deactivated_once_more(store: Store) -> None:
@@ -271,7 +280,7 @@ async def test_what_is_made_anew_after_a_deactivation_is_another_version(store: 
     (new,) = await put(store, chunk(0, 4))
     assert (new.version, new.text) == (2, old.text)
     assert new.id not in (old.id, "")
-    assert await store.chunks_in(TENANT, "default", chain(5)) == [new]
+    assert await store.request(chunks_in, TENANT, "default", chain(5)) == [new]
     assert await put(store, chunk(0, 4)) == [new]
     await store.rest_change(deactivate_summaries, TENANT, [new.id])
     assert [one.version for one in await put(store, chunk(0, 4))] == [3]
@@ -283,9 +292,9 @@ async def test_a_fold_of_what_was_edited_meanwhile_is_not_stored(store: Store) -
     lease = await take(store, 0, 8)
     await store.rest_change(replace_summary, TENANT, "chunk-0-4", next_of(chunk(0, 4)))
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
-    assert await store.commit(lease, [fold]) is None
+    assert await store.leases.commit(lease, [fold]) is None
     assert await read(store) == {"chunk-0-4-v2", "chunk-4-8"}
-    assert await store.commit(lease, [replace(fold, children=("chunk-0-4-v2", "chunk-4-8"))]) is not None
+    assert await store.leases.commit(lease, [replace(fold, children=("chunk-0-4-v2", "chunk-4-8"))]) is not None
 
 
 async def test_a_fold_names_the_version_that_was_stored_of_what_was_made_with_it(store: Store) -> None:
@@ -300,7 +309,7 @@ async def test_a_fold_names_the_version_that_was_stored_of_what_was_made_with_it
 async def test_no_search_finds_what_is_not_in_use(store: Store) -> None:
     await put(store, chunk(0, 4, text="They met in Tokyo."))
     await store.rest_change(replace_summary, TENANT, "chunk-0-4", next_of(chunk(0, 4), text="They met in Kyoto."))
-    await store.index_summaries()
+    await store.tidying.index_summaries()
     for word, found in (("tokyo", []), ("kyoto", ["chunk-0-4-v2"])):
         page = await store.rest(search_texts, TENANT, [word], "summaries", limit=5, after=None, order="asc")
         assert [one.id for one in page.data] == found
@@ -311,7 +320,7 @@ async def test_a_strangers_edit_changes_nothing(store: Store) -> None:
     await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
     assert await store.rest_change(replace_summary, STRANGER, "chunk-0-4", next_of(chunk(0, 4))) is not None
     assert set(await store.rest_change(deactivate_summaries, STRANGER, ["chunk-0-4-v2"])) == {"chunk-0-4-v2"}
-    assert [one.text for one in await store.chunks_in(TENANT, "default", chain(5))] == ["They met in May."]
+    assert [one.text for one in await store.request(chunks_in, TENANT, "default", chain(5))] == ["They met in May."]
     assert await ids(store) == {"chunk-0-4": True}
 
 
@@ -332,7 +341,7 @@ async def test_a_deleted_conversation_leaves_no_version(store: Store) -> None:
     await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
     await store.delete_conversation(TENANT, "c1")
     assert await ids(store) == {}
-    assert await store.chunks_named(TENANT, [old.id, f"{old.id}-v2"]) == []
+    assert await store.request(chunks_named, TENANT, [old.id, f"{old.id}-v2"]) == []
 
 
 async def test_another_replica_reads_an_edit_and_a_deactivation_at_once(open_store: OpenStore, shared_url: str) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from app.store import ConversationSeen, Sorting, Store, UnknownCursor, Wanted
 from app.store.conversation_lists import search_conversations
+from app.store.tenant_rows import latest_tenant, read_tenants
 from tests.integration.examples import TENANT, OpenStore, chunk, put, seen
 
 STRANGER = "another tenant"
@@ -19,9 +20,9 @@ async def store(open_store: OpenStore, database_url: str) -> Store:
     store = open_store(database_url)
     await store.start()
     for number in range(5):
-        store.record(shown(number))
+        store.writes.record(shown(number))
         await store.flush()
-    store.record(shown(2, tenant=STRANGER, conversation_id="a-strangers"))
+    store.writes.record(shown(2, tenant=STRANGER, conversation_id="a-strangers"))
     await store.flush()
     return store
 
@@ -96,5 +97,8 @@ async def test_a_cursor_that_no_list_gave_is_refused(after: str, store: Store) -
 
 
 async def test_tenants_are_listed_with_their_conversations_the_latest_first(store: Store) -> None:
-    assert await store.latest_tenant() == STRANGER
-    assert [(each.id, each.conversations) for each in await store.tenants()] == [(STRANGER, 1), (TENANT, 5)]
+    assert await store.rest_of_all(latest_tenant) == STRANGER
+    assert [(each.id, each.conversations) for each in await store.rest_of_all(read_tenants)] == [
+        (STRANGER, 1),
+        (TENANT, 5),
+    ]

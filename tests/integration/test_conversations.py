@@ -9,6 +9,7 @@ import pytest
 
 from app.core.history.recognition import Head
 from app.store import Page, Store, UnknownCursor
+from app.store.chunks import chunks_in
 from app.store.conversation_rows import UnwrittenRequests, find_conversation, read_conversations, write_conversations
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
@@ -20,9 +21,9 @@ async def ids(store: Store, tenant: str = TENANT, **changes: object) -> list[str
 
 async def test_conversation_keeps_its_latest_request_and_its_deepest_turn(store: Store) -> None:
     """A regenerated early turn is the latest request, but not where the conversation ends."""
-    store.record(seen(turns=7, messages=14, status="summarized", tokens_before=900, reason="r"))
+    store.writes.record(seen(turns=7, messages=14, status="summarized", tokens_before=900, reason="r"))
     await store.flush()
-    store.record(seen(turns=3, messages=6, coverage='[{"kind":"verbatim"}]', summaries=("s1", "s2")))
+    store.writes.record(seen(turns=3, messages=6, coverage='[{"kind":"verbatim"}]', summaries=("s1", "s2")))
     found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert (found.turns, found.messages, found.requests) == (7, 6, 2)
@@ -34,9 +35,9 @@ async def test_conversation_keeps_its_latest_request_and_its_deepest_turn(store:
 
 async def test_fork_remembers_where_it_came_from(store: Store) -> None:
     """Its later requests do not know any more, and do not erase it."""
-    store.record(seen("c2", forked_from="c1"))
+    store.writes.record(seen("c2", forked_from="c1"))
     await store.flush()
-    store.record(seen("c2"))
+    store.writes.record(seen("c2"))
     found = await store.rest(find_conversation, TENANT, "c2")
     assert found is not None
     assert found.forked_from == "c1"
@@ -44,9 +45,9 @@ async def test_fork_remembers_where_it_came_from(store: Store) -> None:
 
 async def test_head_tells_the_conversation_and_how_far_behind_its_tip_it_lies(store: Store) -> None:
     """`tip_turn` is the conversation's deepest turn, whichever head is asked for."""
-    store.record(seen(turns=1, heads=((digest(1), 1),)))
+    store.writes.record(seen(turns=1, heads=((digest(1), 1),)))
     await store.flush()
-    store.record(seen(turns=5, heads=((digest(4), 4), (digest(5), 5))))
+    store.writes.record(seen(turns=5, heads=((digest(4), 4), (digest(5), 5))))
     await store.flush()
     found = await store.heads(TENANT, [digest(1), digest(5), digest(9)])
     assert {head.digest: head for head in found} == {
@@ -57,9 +58,9 @@ async def test_head_tells_the_conversation_and_how_far_behind_its_tip_it_lies(st
 
 async def test_head_is_known_before_it_is_stored(store: Store) -> None:
     """An agent's next request comes sooner than the next flush."""
-    store.record(seen(turns=8, heads=((digest(8), 8),)))
+    store.writes.record(seen(turns=8, heads=((digest(8), 8),)))
     await store.flush()
-    store.record(seen(turns=2, heads=((digest(2), 2),)))
+    store.writes.record(seen(turns=2, heads=((digest(2), 2),)))
     assert sorted(await store.heads(TENANT, [digest(2), digest(8)]), key=lambda head: head.turn) == [
         Head(digest(2), "c1", 2, 8),
         Head(digest(8), "c1", 8, 8),
@@ -68,21 +69,21 @@ async def test_head_is_known_before_it_is_stored(store: Store) -> None:
 
 async def test_unstored_requests_move_the_tip_of_stored_heads(store: Store) -> None:
     """An old head must not look current because the latest turn still waits."""
-    store.record(seen(turns=2, heads=((digest(2), 2),)))
+    store.writes.record(seen(turns=2, heads=((digest(2), 2),)))
     await store.flush()
-    store.record(seen(turns=9, heads=((digest(9), 9), (digest(8), 8))))
+    store.writes.record(seen(turns=9, heads=((digest(9), 9), (digest(8), 8))))
     (old,) = [head for head in await store.heads(TENANT, [digest(2), digest(9)]) if head.turn == 2]
     assert old.tip_turn == 9
 
 
 async def test_newest_conversation_keeps_a_shared_head(store: Store) -> None:
     """An older one that is seen with it again does not take it back."""
-    store.record(seen("c1", heads=((digest(1), 1),)))
+    store.writes.record(seen("c1", heads=((digest(1), 1),)))
     await store.flush()
     await asyncio.sleep(0.002)  # Of two that began in the same millisecond neither is the newer one.
-    store.record(seen("c2", heads=((digest(1), 1),)))
+    store.writes.record(seen("c2", heads=((digest(1), 1),)))
     await store.flush()
-    store.record(seen("c1", heads=((digest(1), 1),)))
+    store.writes.record(seen("c1", heads=((digest(1), 1),)))
     await store.flush()
     assert [head.conversation_id for head in await store.heads(TENANT, [digest(1)])] == ["c2"]
 
@@ -91,9 +92,9 @@ async def test_newest_conversation_keeps_a_shared_head(store: Store) -> None:
 async def test_pages_of_conversations_join_without_gap_or_overlap(store: Store, order: str) -> None:
     """In order of creation, whatever was updated meanwhile."""
     for number in range(5):
-        store.record(seen(f"c{number}"))
+        store.writes.record(seen(f"c{number}"))
         await store.flush()
-    store.record(seen("c0"))
+    store.writes.record(seen("c0"))
     first = await ids(store, limit=2, order=order)
     rest = await ids(store, limit=10, after=first[-1], order=order)
     expected = [f"c{number}" for number in range(5)]
@@ -108,16 +109,16 @@ async def test_empty_list_is_a_page_without_ids(store: Store) -> None:
 
 async def test_cursor_of_another_tenant_is_unknown(store: Store) -> None:
     """It must not even show that the id exists."""
-    store.record(seen("theirs", tenant=STRANGER))
+    store.writes.record(seen("theirs", tenant=STRANGER))
     with pytest.raises(UnknownCursor):
         await store.rest(read_conversations, TENANT, limit=5, after="theirs", order="asc")
 
 
 async def test_tenants_never_see_each_others_conversations(store: Store) -> None:
     """The same id is two conversations, and heads lead only to one's own."""
-    store.record(seen("c1", heads=((digest(1), 1),), model="ours"))
-    store.record(seen("c1", tenant=STRANGER, model="theirs"))
-    store.record(seen("c2", tenant=STRANGER))
+    store.writes.record(seen("c1", heads=((digest(1), 1),), model="ours"))
+    store.writes.record(seen("c1", tenant=STRANGER, model="theirs"))
+    store.writes.record(seen("c2", tenant=STRANGER))
     found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.model == "ours"
@@ -129,12 +130,12 @@ async def test_tenants_never_see_each_others_conversations(store: Store) -> None
 
 async def test_deleting_takes_the_conversation_its_heads_and_its_chunks(store: Store) -> None:
     """Afterwards nothing tells that it was there."""
-    store.record(seen(heads=((digest(1), 1),)))
+    store.writes.record(seen(heads=((digest(1), 1),)))
     await put(store, chunk(0, 4))
     assert await store.delete_conversation(TENANT, "c1")
     assert await store.rest(find_conversation, TENANT, "c1") is None
     assert await store.heads(TENANT, [digest(1)]) == []
-    assert await store.chunks_in(TENANT, SERIES, chain(10)) == []
+    assert await store.request(chunks_in, TENANT, SERIES, chain(10)) == []
     assert not await store.delete_conversation(TENANT, "c1")
 
 
@@ -146,35 +147,35 @@ async def test_deleting_takes_the_folds_over_its_chunks_and_the_folds_over_those
     await put(store, chunk(0, 8, level=1, children=("chunk-0-4", "chunk-4-8"), **other))
     await put(store, chunk(0, 12, level=2, children=("chunk-0-8", "chunk-8-12"), **other))
     await put(store, chunk(4, 12, level=1, children=("chunk-4-8", "chunk-8-12"), **other))
-    store.record(seen("c1"))
+    store.writes.record(seen("c1"))
     await store.delete_conversation(TENANT, "c1")
-    left = await store.chunks_in(TENANT, SERIES, chain(20))
+    left = await store.request(chunks_in, TENANT, SERIES, chain(20))
     assert {one.id for one in left} == {"chunk-4-8", "chunk-4-12"}
 
 
 async def test_deleting_leaves_other_conversations_and_tenants_alone(store: Store) -> None:
     """Same ids, same digests, same children: not theirs."""
     for tenant in (TENANT, STRANGER):
-        store.record(seen("c1", tenant=tenant, heads=((digest(1), 1),)))
+        store.writes.record(seen("c1", tenant=tenant, heads=((digest(1), 1),)))
         await put(store, chunk(0, 4), tenant=tenant)
         await put(store, chunk(0, 8, level=1, children=("chunk-0-4",)), tenant=tenant)
-    store.record(seen("c2", heads=((digest(2), 1),)))
+    store.writes.record(seen("c2", heads=((digest(2), 1),)))
     await store.delete_conversation(TENANT, "c1")
     assert await ids(store) == ["c2"]
     assert len(await store.heads(TENANT, [digest(1), digest(2)])) == 1
     assert await ids(store, STRANGER) == ["c1"]
     assert len(await store.heads(STRANGER, [digest(1)])) == 1
-    assert len(await store.chunks_in(STRANGER, SERIES, chain(10))) == 2
+    assert len(await store.request(chunks_in, STRANGER, SERIES, chain(10))) == 2
 
 
 async def test_compaction_under_way_cannot_commit_to_a_deleted_conversation(store: Store) -> None:
     """Otherwise a deleted text would come back seconds later."""
-    store.record(seen())
+    store.writes.record(seen())
     lease = await take(store, 0, 4)
     await store.delete_conversation(TENANT, "c1")
-    assert await store.commit(lease, [chunk(0, 4)]) is None
-    assert not await store.renew(lease)
-    assert not await store.live_lease(TENANT, "c1", lease.range, chain(10))
+    assert await store.leases.commit(lease, [chunk(0, 4)]) is None
+    assert not await store.leases.renew(lease)
+    assert not await store.leases.live(TENANT, "c1", lease.range, chain(10))
 
 
 async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(
@@ -184,9 +185,9 @@ async def test_deleting_takes_rows_in_the_order_in_which_a_flush_takes_them(
     store = open_store(postgres_url)
     await store.start()
     held = UnwrittenRequests(seen("c1"), 1, 1, {})
-    store.record(seen("c1", heads=((digest(1), 1),)))
+    store.writes.record(seen("c1", heads=((digest(1), 1),)))
     await store.flush()
-    async with store._database.writing(patient=True) as connection:
+    async with store.database.writing(patient=True) as connection:
         await write_conversations(connection, [held])
         deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
         await asyncio.sleep(0.5)
@@ -202,9 +203,9 @@ async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_con
     store = open_store(postgres_url)
     await store.start()
     for number in (2, 1):
-        store.record(seen("c1", heads=((digest(number), 1),)))
+        store.writes.record(seen("c1", heads=((digest(number), 1),)))
         await store.flush()
-    async with store._database.writing(patient=True) as connection:
+    async with store.database.writing(patient=True) as connection:
         await write_conversations(connection, [UnwrittenRequests(seen("c2"), 1, 1, {digest(1): 1})])
         deleting = asyncio.ensure_future(store.delete_conversation(TENANT, "c1"))
         await asyncio.sleep(0.5)
@@ -216,7 +217,7 @@ async def test_deleting_takes_heads_in_the_order_in_which_a_flush_of_another_con
 
 async def test_deleting_forgets_what_was_not_stored_yet(store: Store) -> None:
     """A request that was answered before the deletion does not bring the conversation back."""
-    store.record(seen(heads=((digest(1), 1),)))
+    store.writes.record(seen(heads=((digest(1), 1),)))
     assert await store.delete_conversation(TENANT, "c1")
     await store.flush()
     assert await store.rest(find_conversation, TENANT, "c1") is None

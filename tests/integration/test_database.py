@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select, update
 
 from app.store import AccessRefused, DatabaseURLError, Store
+from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
 from app.store.database import Address, read_url
 from app.store.tables import conversations
@@ -60,7 +61,7 @@ def test_url_is_understood_and_shown_without_its_password(url: str, expected: Ad
 def test_malformed_url_is_refused_without_showing_the_password(url: str) -> None:
     """Neither the message nor what it was raised from goes to a log with a secret in it."""
     with pytest.raises(DatabaseURLError) as raised:
-        Store.open(url)
+        Store(url)
     shown = f"{raised.value!r} {raised.value.__cause__!r} {raised.value.__context__!r}"
     assert "s3cret" not in shown
     assert isinstance(raised.value, ValueError)
@@ -110,12 +111,12 @@ async def test_missing_database_is_refused(open_store: OpenStore, postgres_url: 
 
 async def test_concurrent_transactions_lose_no_update(store: Store) -> None:
     """8 tasks add 1 to a row 25 times each; pysqlite's own transactions would keep a tenth of it in silence."""
-    store.record(seen(messages=0))
+    store.writes.record(seen(messages=0))
     await store.flush()
 
     async def add() -> None:
         for _ in range(25):
-            async with store._database.writing(patient=True) as connection:
+            async with store.database.writing(patient=True) as connection:
                 query = select(conversations.c.messages).where(conversations.c.tenant == TENANT)
                 before = await connection.scalar(query.with_for_update())
                 await asyncio.sleep(0)
@@ -132,6 +133,7 @@ import asyncio, sys
 from sqlalchemy import select, update
 from app.store.database import Database
 from app.store.tables import conversations
+from app.store.chunks import chunks_in
 
 async def main():
     database = Database(sys.argv[1])
@@ -149,7 +151,7 @@ async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStor
     """SQLite too: the write lock is taken before anything is read, and waited for."""
     store = open_store(shared_url)
     await store.start()
-    store.record(seen(messages=0))
+    store.writes.record(seen(messages=0))
     await store.flush()
     processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", ADD, shared_url) for _ in range(2)]
     assert [await process.wait() for process in processes] == [0, 0]
@@ -162,7 +164,7 @@ async def test_reads_do_not_wait_for_a_writer(open_store: OpenStore, shared_url:
     """A flush of another process holds the write lock; a request's look-up goes on."""
     store = open_store(shared_url)
     await store.start()
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(update(conversations).values(messages=1))
         assert await store.heads(TENANT, [b"x"]) == []
 
@@ -172,8 +174,8 @@ async def test_store_works_without_prepared_statements(open_store: OpenStore, po
     store = open_store(postgres_url, statement_cache=False)
     await store.start()
     for end in (1, 2):
-        await store.release(await take(store, 0, end))
-    async with store._database.reading() as connection:
+        await store.leases.release(await take(store, 0, end))
+    async with store.database.reading() as connection:
         named = await connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
         assert named.scalar_one() <= 1  # the one that asks
 
@@ -195,12 +197,12 @@ async def test_store_works_behind_a_pooler_in_transaction_mode(
     async def compact(tenant: str) -> None:
         for start, end in ((0, 4), (4, 8)):
             lease = await take(store, start, end, tenant=tenant)
-            assert await store.renew(lease)
-            assert await store.commit(lease, [chunk(start, end)])
-            await store.release(lease)
-            assert await store.live_lease(tenant, "c1", span(start, end), chain(10)) is None
-            assert len(await store.chunks_in(tenant, SERIES, chain(10))) == end // 4
-        store.record(seen(tenant=tenant, heads=((digest(1), 1),)))
+            assert await store.leases.renew(lease)
+            assert await store.leases.commit(lease, [chunk(start, end)])
+            await store.leases.release(lease)
+            assert await store.leases.live(tenant, "c1", span(start, end), chain(10)) is None
+            assert len(await store.request(chunks_in, tenant, SERIES, chain(10))) == end // 4
+        store.writes.record(seen(tenant=tenant, heads=((digest(1), 1),)))
 
     await asyncio.gather(*(compact(f"tenant {number}") for number in range(20)))
     await store.flush()

@@ -33,6 +33,7 @@ from sqlalchemy.sql.sqltypes import Integer
 from structlog.testing import capture_logs
 
 from app.store import MigrationFailed, SchemaTooNew, migrations, revisions
+from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
 from app.store.database import Database, read_url
 from app.store.tables import metadata
@@ -132,7 +133,7 @@ async def test_indexes_are_dropped_last(postgres_url: str, revision: str) -> Non
 async def test_migration_waits_for_that_of_another_process(open_store: OpenStore, postgres_url: str) -> None:
     """However long it takes: no limit of a request applies."""
     store = open_store(postgres_url)
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(select(func.pg_advisory_xact_lock(*migrations._LOCK)))
         migrating = asyncio.ensure_future(store.migrate())
         await asyncio.sleep(1)
@@ -169,7 +170,7 @@ async def test_database_of_a_later_release_is_refused(open_store: OpenStore, sha
     """Its tables may mean something else by now; the message names both revisions."""
     store = open_store(shared_url)
     await store.migrate()
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(SchemaTooNew, match=f"9999.*{REVISIONS[-1]}"):
         await store.start()
@@ -182,7 +183,7 @@ async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: 
     await running.start()
     await put(running, chunk(0, 4))
     lease = await take(running, 4, 8)
-    assert len(await running.chunks_in(TENANT, SERIES, chain(9))) == 1
+    assert len(await running.request(chunks_in, TENANT, SERIES, chain(9))) == 1
     newer = Database(shared_url)
     async with newer.writing() as connection:
         for table in metadata.sorted_tables:
@@ -190,12 +191,12 @@ async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: 
         await connection.execute(text("CREATE TABLE newer (id TEXT PRIMARY KEY)"))
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     await newer.close()
-    assert len(await running.chunks_in(TENANT, SERIES, chain(9))) == 1
-    assert await running.renew(lease)
-    assert await running.commit(lease, [chunk(4, 8)])
-    await running.release(lease)
-    assert len(await running.chunks_in(TENANT, SERIES, chain(9))) == 2
-    running.record(seen())
+    assert len(await running.request(chunks_in, TENANT, SERIES, chain(9))) == 1
+    assert await running.leases.renew(lease)
+    assert await running.leases.commit(lease, [chunk(4, 8)])
+    await running.leases.release(lease)
+    assert len(await running.request(chunks_in, TENANT, SERIES, chain(9))) == 2
+    running.writes.record(seen())
     await running.flush()
     assert await running.rest(find_conversation, TENANT, "c1") is not None
     assert running.state == "ok"
@@ -204,11 +205,11 @@ async def test_a_running_release_goes_on_while_a_newer_one_migrates(open_store: 
 async def test_migration_that_fails_is_named_and_leaves_nothing_behind(open_store: OpenStore, shared_url: str) -> None:
     """`leases` is in the way of the second revision, so the first is undone too."""
     store = open_store(shared_url)
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(text("CREATE TABLE leases (mine INTEGER)"))
     with pytest.raises(MigrationFailed, match=f"None to {REVISIONS[-1]}.*leases"):
         await store.start()
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         found = MetaData()
         await connection.run_sync(found.reflect)
         assert set(found.tables) == {"leases"}
@@ -217,9 +218,10 @@ async def test_migration_that_fails_is_named_and_leaves_nothing_behind(open_stor
 MIGRATE = """
 import asyncio, sys
 from app.store import Store
+from app.store.chunks import chunks_in
 
 async def main():
-    store = Store.open(sys.argv[1])
+    store = Store(sys.argv[1])
     print(await store.migrate())
     await store.close()
 
@@ -349,7 +351,7 @@ async def test_doctor_sees_the_revisions_without_changing_anything(open_store: O
     store = open_store(shared_url)
     before = await store.check()
     assert (before.current_revision, before.head_revision) == (None, REVISIONS[-1])
-    assert before.reachable == (store._database.address.kind == "postgresql")
+    assert before.reachable == (store.database.address.kind == "postgresql")
     await store.migrate()
     after = await store.check()
     assert (after.reachable, after.current_revision, after.reason) == (True, REVISIONS[-1], None)

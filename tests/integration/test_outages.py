@@ -16,7 +16,9 @@ import pytest
 from sqlalchemy import event, text
 
 from app.store import Busy, Lease, Store, StoreUnavailable, lease
+from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
+from app.store.places import keep_mask
 from app.store.readiness import Readiness
 from tests.databases import SMALL_POOL
 from tests.faults.proxy import Fault, FaultProxy, Way
@@ -25,10 +27,10 @@ from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, 
 Call = Callable[[Store], Awaitable[object]]
 
 REQUEST_PATH: dict[str, Call] = {
-    "chunks_in": lambda store: store.chunks_in(TENANT, SERIES, chain(10)),
+    "chunks_in": lambda store: store.request(chunks_in, TENANT, SERIES, chain(10)),
     "heads": lambda store: store.heads(TENANT, [digest(1)]),
-    "acquire": lambda store: store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"),
-    "live_lease": lambda store: store.live_lease(TENANT, "c1", span(0, 4), chain(10)),
+    "acquire": lambda store: store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"),
+    "live_lease": lambda store: store.leases.live(TENANT, "c1", span(0, 4), chain(10)),
 }
 
 LIMITS = "lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"
@@ -60,7 +62,7 @@ async def test_unreachable_database_does_not_keep_steno_from_starting(open_store
     assert (store.state, store.reason) == ("degraded", "the database cannot be reached (Connection refused)")
     for call in REQUEST_PATH.values():
         assert await seconds_refused(call(store)) < BOUND_SECONDS / 2
-    store.record(seen())
+    store.writes.record(seen())
     gate.heal()
     assert await store.wait_ready(20)
     assert (store.state, store.reason) == ("ok", None)
@@ -124,7 +126,7 @@ async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
             raise RuntimeError("can't start new thread")
         again.set()
 
-    monkeypatch.setattr(store, "remove_old_leases", remove)
+    monkeypatch.setattr(store.tidying, "remove_old_leases", remove)
     await store.start()
     async with asyncio.timeout(10):
         await again.wait()
@@ -133,7 +135,7 @@ async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(
 async def test_breaker_spares_requests_the_wait_and_closes_by_itself(open_store: OpenStore, gate: FaultProxy) -> None:
     """Three failures in a row open it; a probe, not a request, finds out that all is well."""
     store = open_store(gate.url, BOUND_SECONDS)
-    store._guard._open_seconds = 0.5
+    store.guard._open_seconds = 0.5
     await store.start()
     gate.inject("black hole")
     for _ in range(3):
@@ -161,12 +163,12 @@ async def test_statement_the_database_refuses_does_not_open_the_breaker(store: S
     """Otherwise one client with an odd request could take the store away from everybody."""
 
     async def nonsense() -> None:
-        async with store._database.reading() as connection:
+        async with store.database.reading() as connection:
             await connection.execute(text("SELECT nonsense"))
 
     for _ in range(5):
         with pytest.raises(StoreUnavailable, match="refused"):
-            await store._guarded("somebody", nonsense)
+            await store.guarded("somebody", nonsense)
     assert store.state == "ok"
 
 
@@ -176,7 +178,7 @@ async def test_commit_outlives_a_short_outage(open_store: OpenStore, gate: Fault
     await store.start()
     held = await take(store, 0, 4)
     gate.inject("refuse")
-    committing = asyncio.ensure_future(store.commit(held, [chunk(0, 4)]))
+    committing = asyncio.ensure_future(store.leases.commit(held, [chunk(0, 4)]))
     await asyncio.sleep(0.3)
     gate.heal()
     stored = await committing
@@ -190,7 +192,7 @@ async def test_commit_outlives_a_restart_of_the_database(open_store: OpenStore, 
     await store.start()
     held = await take(store, 0, 4)
     gate.inject("refuse")
-    committing = asyncio.ensure_future(store.commit(held, [chunk(0, 4)]))
+    committing = asyncio.ensure_future(store.leases.commit(held, [chunk(0, 4)]))
     await asyncio.sleep(2.2)
     gate.heal()
     assert await committing
@@ -227,13 +229,13 @@ async def test_commit_outlives_a_database_that_lets_nobody_in(
         closes, opens = LETS_NOBODY_IN[state]
         for statement in closes:
             await administrator.execute(statement.format(name))
-        committing = asyncio.create_task(store.commit(held, [chunk(0, 4)]))
+        committing = asyncio.create_task(store.leases.commit(held, [chunk(0, 4)]))
         await asyncio.sleep(0.6)
         assert not committing.done()
         for statement in opens:
             await administrator.execute(statement.format(name))
         assert await committing
-        assert [stored.id for stored in await store.chunks_in(TENANT, SERIES, chain(10))] == [chunk(0, 4).id]
+        assert [stored.id for stored in await store.request(chunks_in, TENANT, SERIES, chain(10))] == [chunk(0, 4).id]
     finally:
         await administrator.execute(f'alter role "{name}" nologin')
         await administrator.close()
@@ -245,7 +247,7 @@ async def test_commit_gives_up_within_about_ten_seconds(open_store: OpenStore, g
     await store.start()
     held = await take(store, 0, 4)
     gate.inject("black hole")
-    assert 8 < await seconds_refused(store.commit(held, [chunk(0, 4)])) < 11
+    assert 8 < await seconds_refused(store.leases.commit(held, [chunk(0, 4)])) < 11
 
 
 async def test_requests_are_recorded_during_an_outage_and_stored_after_it(
@@ -256,7 +258,7 @@ async def test_requests_are_recorded_during_an_outage_and_stored_after_it(
     await store.start()
     gate.inject("refuse")
     for turn in (1, 2, 3):
-        store.record(seen(turns=turn))
+        store.writes.record(seen(turns=turn))
     await asyncio.sleep(0.5)
     gate.heal()
     found = await store.rest(find_conversation, TENANT, "c1")
@@ -276,9 +278,9 @@ async def test_lease_granted_after_its_request_gave_up_is_given_back(open_store:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lease, "_take_turns", slowly)
-        await seconds_refused(store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
-    await store._guard.abandoned_calls(10)
-    answer = await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
+        await seconds_refused(store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+    await store.guard.abandoned_calls(10)
+    answer = await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
     assert isinstance(answer, Lease)
     assert answer.epoch == 2
 
@@ -295,13 +297,13 @@ async def test_replica_cut_off_in_a_transaction_is_in_the_way_of_one_conversatio
     await cut_off.start()
     await well.start()
     gate.inject(Fault("black hole", way, seen=(b"INSERT INTO leases",)), times=1)
-    await seconds_refused(cut_off.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+    await seconds_refused(cut_off.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
     for number in range(2):
-        assert isinstance(await well.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy)
+        assert isinstance(await well.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy)
         await take(well, 10 + number, 20, conversation_id=f"other {number}")
     assert well.state == "ok"
     async with asyncio.timeout(30):
-        while isinstance(await well.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy):
+        while isinstance(await well.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Busy):
             pass
 
 
@@ -309,7 +311,7 @@ async def test_limits_of_a_transaction_end_with_it_behind_a_pooler(open_store: O
     """There a session is nobody's."""
     seen = []
     store = open_store(postgres_url, 0.25, statement_cache=False)
-    for opened in (store._database.writing(), store._database.writing(patient=True), store._database.reading()):
+    for opened in (store.database.writing(), store.database.writing(patient=True), store.database.reading()):
         async with opened as connection:
             seen.append((await connection.exec_driver_sql(ASK_LIMITS)).scalar_one())
     assert seen == ["200ms 4500ms 3s", "4s 4500ms 3s", "0 0 0"]
@@ -317,7 +319,7 @@ async def test_limits_of_a_transaction_end_with_it_behind_a_pooler(open_store: O
 
 async def test_session_of_the_pool_has_limits_and_a_migration_has_not(open_store: OpenStore, postgres_url: str) -> None:
     """A migration waits for another process's."""
-    database = open_store(postgres_url, 0.25)._database
+    database = open_store(postgres_url, 0.25).database
     seen = []
     for opened in (
         database.reading(),
@@ -341,7 +343,7 @@ def lose_connections(gate: FaultProxy) -> None:
 async def fill_pool(store: Store, connections: int) -> None:
     async with AsyncExitStack() as held:
         for _ in range(connections):
-            await held.enter_async_context(store._database.reading())
+            await held.enter_async_context(store.database.reading())
 
 
 async def test_connections_that_died_in_silence_are_not_tried_one_by_one_once_the_breaker_opened(
@@ -350,14 +352,14 @@ async def test_connections_that_died_in_silence_are_not_tried_one_by_one_once_th
     """As after a failover, or when a router forgot them: new ones work at once."""
     monkeypatch.setattr("app.store.database.COMMAND_SECONDS", 60.0)  # None of them tells the pool.
     store = open_store(gate.url, 0.25)
-    store._guard._open_seconds = 0.5
+    store.guard._open_seconds = 0.5
     await store.start()
     await fill_pool(store, 15)
     lose_connections(gate)
     for _ in range(3):
         await seconds_refused(store.heads(TENANT, [digest(1)]))
     await until(lambda: store.state == "ok", 10)
-    store._timeout = 3
+    store.timeout = 3
     answers = await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(12)))
     assert answers == [[]] * 12
 
@@ -382,9 +384,9 @@ async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store:
     await store.start()
     async with AsyncExitStack() as held:
         for _ in range(4):
-            connection = await held.enter_async_context(store._database.reading())
+            connection = await held.enter_async_context(store.database.reading())
             await connection.execute(text("SET default_transaction_read_only = on"))
-    store.record(seen())
+    store.writes.record(seen())
     with pytest.raises(StoreUnavailable, match="read-only"):
         await store.flush()
     await store.flush()
@@ -395,14 +397,14 @@ async def test_connections_to_a_server_that_was_demoted_are_not_kept(open_store:
 async def test_client_that_leaves_does_not_break_the_connection(store: Store) -> None:
     """The wait is cancelled, the statement is not; late grants are given back."""
     for _ in range(20):
-        call = asyncio.ensure_future(store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+        call = asyncio.ensure_future(store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-    await store._guard.abandoned_calls(10)
-    assert not await store.live_lease(TENANT, "c1", span(0, 4), chain(10))
-    assert isinstance(await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+    await store.guard.abandoned_calls(10)
+    assert not await store.leases.live(TENANT, "c1", span(0, 4), chain(10))
+    assert isinstance(await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
 
 
 async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
@@ -411,11 +413,11 @@ async def test_locked_sqlite_file_holds_no_request_longer_than_the_bound(
     """SQLite waits up to five seconds for the write lock, in a thread that nobody waits for."""
     store, other_process = open_store(sqlite_url, BOUND_SECONDS), open_store(sqlite_url)
     await store.start()
-    async with other_process._database.writing():
-        took = await seconds_refused(store.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
+    async with other_process.database.writing():
+        took = await seconds_refused(store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h1"))
     assert took < BOUND_SECONDS * 1.9
-    await store._guard.abandoned_calls(10)
-    assert isinstance(await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
+    await store.guard.abandoned_calls(10)
+    assert isinstance(await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2"), Lease)
 
 
 @pytest.mark.usefixtures("small_pool")
@@ -424,17 +426,17 @@ async def test_crowd_before_connections_that_are_all_in_use_waits_no_longer_than
 ) -> None:
     """Waiting for one of five connections counts as waiting for the database; afterwards all five are free again."""
     store = open_store(postgres_url, BOUND_SECONDS)
-    store._guard._open_seconds = 0.5
+    store.guard._open_seconds = 0.5
     await store.start()
     async with AsyncExitStack() as held:
         for _ in range(SMALL_POOL):
-            await held.enter_async_context(store._database.reading())
+            await held.enter_async_context(store.database.reading())
         took = await asyncio.gather(*(seconds_refused(store.heads(TENANT, [digest(n)])) for n in range(500)))
     assert max(took) < BOUND_SECONDS * 6
     await until(lambda: store.state == "ok")
-    await store._guard.abandoned_calls(10)
+    await store.guard.abandoned_calls(10)
     assert await store.heads(TENANT, [digest(1)]) == []
-    pool: Any = store._database.engine.pool
+    pool: Any = store.database.engine.pool
     assert (pool.checkedout(), pool.checkedin()) == (0, SMALL_POOL)
 
 
@@ -445,7 +447,7 @@ async def test_crowd_of_five_hundred_shares_five_connections(open_store: OpenSto
     await store.start()
     answers = await asyncio.gather(*(store.heads(TENANT, [digest(number)]) for number in range(500)))
     assert answers == [[]] * 500
-    pool: Any = store._database.engine.pool
+    pool: Any = store.database.engine.pool
     assert (pool.checkedout(), pool.checkedin()) == (0, SMALL_POOL)
 
 
@@ -471,11 +473,11 @@ async def test_disk_that_cannot_be_written_is_an_outage_and_drops_nothing(
         cursor.execute(pragma)
         cursor.close()
 
-    event.listen(store._database.engine.sync_engine, "checkout", set_up)
-    store.record(seen("c2", coverage="x" * 100_000))
+    event.listen(store.database.engine.sync_engine, "checkout", set_up)
+    store.writes.record(seen("c2", coverage="x" * 100_000))
     with pytest.raises(StoreUnavailable, match="not available"):
         await store.flush()
-    assert len(await store.chunks_in(TENANT, SERIES, chain(9))) == 1
+    assert len(await store.request(chunks_in, TENANT, SERIES, chain(9))) == 1
     pragma = well
     assert await store.rest(find_conversation, TENANT, "c2") is not None
     assert store.writes.dropped == 0
@@ -511,13 +513,13 @@ async def test_a_database_that_can_only_be_read_is_told_of_before_anything_has_t
         connection.cursor().execute(f"PRAGMA query_only={pragma}")
 
     if shared_url.startswith("sqlite"):
-        event.listen(store._database.engine.sync_engine, "checkout", set_up)
+        event.listen(store.database.engine.sync_engine, "checkout", set_up)
     else:
         await make_read_only(shared_url, True)
     await until(lambda: store.not_written is not None)
     assert "read" in str(store.not_written)
     assert "writ" in str(store.remedy)
-    assert (store.state, len(await store.chunks_in(TENANT, SERIES, chain(9)))) == ("ok", 1)
+    assert (store.state, len(await store.request(chunks_in, TENANT, SERIES, chain(9)))) == ("ok", 1)
     pragma = "OFF"
     if shared_url.startswith("postgres"):
         await make_read_only(shared_url, False)
@@ -537,8 +539,8 @@ async def test_a_full_disk_is_told_of_as_long_as_something_waits_for_it(
     def set_up(connection: Any, *_: Any) -> None:
         connection.cursor().execute(f"PRAGMA max_page_count={most}")  # At least what there is already.
 
-    event.listen(store._database.engine.sync_engine, "checkout", set_up)
-    store.record(seen("c2", coverage="x" * 100_000))
+    event.listen(store.database.engine.sync_engine, "checkout", set_up)
+    store.writes.record(seen("c2", coverage="x" * 100_000))
     await until(lambda: store.not_written is not None)
     for _ in range(20):
         await asyncio.sleep(0.02)
@@ -562,7 +564,7 @@ async def test_rights_that_were_taken_away_lose_no_record(open_store: OpenStore,
         host = address.netloc.rpartition("@")[2]
         store = open_store(address._replace(netloc=f"{name}:{name}@{host}").geturl())
         await store.start()
-        store.record(seen())
+        store.writes.record(seen())
         await until(lambda: store.not_written is not None)
         assert (store.writes.requests, store.writes.dropped) == (1, 0)
         assert "permission denied" in str(store.not_written)
@@ -580,7 +582,7 @@ async def test_closing_ends_although_the_database_is_silent(open_store: OpenStor
     """Shutdown has thirty seconds in all; the store takes a part of them."""
     store = open_store(gate.url, 0.25)
     await store.start()
-    store.record(seen())
+    store.writes.record(seen())
     gate.inject("black hole")
     await seconds_refused(store.heads(TENANT, [digest(1)]))
     began = time.monotonic()
@@ -634,12 +636,12 @@ async def test_who_writes_waits_for_others_of_its_process_longer_than_for_the_da
     held = await take(store, 0, 4)
 
     async def write() -> None:
-        async with store._database.writing():
+        async with store.database.writing():
             await asyncio.sleep(0.8)
 
     writing = asyncio.ensure_future(write())
     await asyncio.sleep(0.1)
-    kept = store.keep_mask(TENANT, "flat", digest(1), digest(0), "c1")
-    renewed, _, _ = await asyncio.gather(store.renew(held), kept, writing)
+    kept = store.request_change(keep_mask, TENANT, "flat", digest(1), digest(0), "c1")
+    renewed, _, _ = await asyncio.gather(store.leases.renew(held), kept, writing)
     assert renewed
     assert store.state == "ok"

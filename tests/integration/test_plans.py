@@ -12,7 +12,7 @@ SIZE = 30_000
 async def test_nothing_that_is_repeated_reads_more_where_more_is_stored(postgres_url: str) -> None:
     """No table from end to end, and no more rows than are worked on at once."""
     async with tidy_store(postgres_url) as store:
-        async with store._database.migrating() as connection:
+        async with store.database.migrating() as connection:
             await fill(connection, SIZE)
         with plans() as found:
             await do_all_that_is_repeated(store)
@@ -25,7 +25,7 @@ async def test_nothing_that_is_repeated_reads_more_where_more_is_stored(postgres
 
 async def look_at_all(store: Store) -> None:
     """As the index of summaries was made once."""
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         await connection.exec_driver_sql(
             "SELECT c.id FROM summary_chunks c LEFT JOIN summary_words w USING (tenant, id)"
             " WHERE w.id IS NULL LIMIT 100"

@@ -49,15 +49,15 @@ def odd(value: Any) -> Any:
 
 async def texts_in(store: Store, table: Table) -> list[dict[str, str]]:
     columns = [column for column in table.columns if isinstance(column.type, CleanText)]
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         rows = await connection.execute(select(*columns))
         return [dict(row._mapping) for row in rows]
 
 
 async def test_every_text_of_a_usage_record_is_clean(store: Store) -> None:
     price, decided, made = odd(RECORD.price), replace(odd(RECORD.decided), actions=(ODD, ODD)), odd(RECORD.made)
-    store.record_usage(RECORD)
-    store.record_usage(replace(odd(RECORD), price=price, decided=decided, made=made))
+    store.writes.record_usage(RECORD)
+    store.writes.record_usage(replace(odd(RECORD), price=price, decided=decided, made=made))
     await store.flush()
     plain, stored = sorted(await texts_in(store, usage_records), key=lambda row: row["tenant"])
     assert plain["model"] == "m"
@@ -67,8 +67,8 @@ async def test_every_text_of_a_usage_record_is_clean(store: Store) -> None:
 
 async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store) -> None:
     given = seen(heads=((digest(1), 1),), reason="", plan="", forked_from="")
-    store.record(given)
-    store.record(odd(given))
+    store.writes.record(given)
+    store.writes.record(odd(given))
     await store.flush()
     last_message = "last_message"  # A digest of what it is of.
     plain, stored = sorted(await texts_in(store, conversations), key=lambda row: row["tenant"])
@@ -81,7 +81,7 @@ async def test_every_text_of_a_conversation_and_its_heads_is_clean(store: Store)
 async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written(store: Store) -> None:
     given = odd(RECORD)
     for _ in range(2):
-        async with store._database.writing() as connection:
+        async with store.database.writing() as connection:
             await write_usage(connection, [given])
     days = await store.rest(read_days, ODD, 7)
     assert sum(day.sums.calls for day in days.days) == 1

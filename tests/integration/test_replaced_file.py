@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable
+from app.store.chunks import chunks_in
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, put, seen
 from tests.integration.test_outages import until
 
@@ -45,8 +46,8 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def path_of(store: Store) -> Path:
-    assert store._database.address.path is not None
-    return store._database.address.path
+    assert store.database.address.path is not None
+    return store.database.address.path
 
 
 def back_up(path: Path) -> None:
@@ -62,11 +63,11 @@ def found_in(path: Path, query: str) -> list[str]:
 
 async def replaced(store: Store, way: Way) -> None:
     """In that way, and noticed."""
-    former = store._database._file
+    former = store.database._file
     # Held open, so that the system does not give its number to the new one once the store has let go of it.
     with path_of(store).open():
         way(path_of(store))
-        await until(lambda: store.state == "ok" and store._database._file not in (None, former))
+        await until(lambda: store.state == "ok" and store.database._file not in (None, former))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -77,23 +78,23 @@ async def test_what_is_recorded_afterwards_is_in_the_file_of_that_name(
     store = open_store(sqlite_url)
     await store.start()
     await put(store, chunk(0, 4))
-    store.record(seen("before"))
+    store.writes.record(seen("before"))
     await store.flush()
     back_up(path_of(store))
-    store.record(seen("after the backup"))
+    store.writes.record(seen("after the backup"))
     await store.flush()
     with capture_logs() as log:
         await replaced(store, way)
     [told] = [line for line in log if line["event"] == "database file deleted or replaced"]
     assert (told["log_level"], told["path"]) == ("warning", str(path_of(store)))
     assert "stop Steno" in told["remedy"]
-    store.record(seen("afterwards"))
+    store.writes.record(seen("afterwards"))
     await put(store, chunk(4, 8))
     await store.flush()
     is_restored = way is put_a_backup_in_its_place
     stored = found_in(path_of(store), "SELECT id FROM conversations ORDER BY id")
     assert stored == (["afterwards", "before"] if is_restored else ["afterwards"])
-    assert len(await store.chunks_in(TENANT, SERIES, chain(9))) == 1 + is_restored
+    assert len(await store.request(chunks_in, TENANT, SERIES, chain(9))) == 1 + is_restored
     assert found_in(path_of(store), "PRAGMA integrity_check") == ["ok"]
     assert f"{path_of(store).stat().st_mode & 0o777:o}" == "600"
 
@@ -104,18 +105,18 @@ async def test_readiness_says_so_until_the_new_file_is_migrated(
     """Requests go on without the store meanwhile, and what they show waits."""
     store = open_store(sqlite_url)
     await store.start()
-    migrate, may_migrate = store._readiness._connect, asyncio.Event()
+    migrate, may_migrate = store.readiness._connect, asyncio.Event()
 
     async def slowly() -> None:
         await may_migrate.wait()
         await migrate()
 
-    monkeypatch.setattr(store._readiness, "_connect", slowly)
+    monkeypatch.setattr(store.readiness, "_connect", slowly)
     path_of(store).unlink()
     await until(lambda: store.state == "degraded")
     assert "deleted or replaced" in str(store.reason)
     assert store.remedy
-    store.record(seen())
+    store.writes.record(seen())
     with pytest.raises(StoreUnavailable, match="deleted or replaced"):
         await store.heads(TENANT, [digest(1)])
     await asyncio.sleep(0.5)
@@ -132,7 +133,7 @@ async def test_a_connection_to_another_file_is_refused_before_it_is_noticed(
     monkeypatch.setattr("app.store.facade.LOOK_SECONDS", 60.0)
     store = open_store(sqlite_url)
     await store.start()
-    async with store._database.reading():  # The one there is.
+    async with store.database.reading():  # The one there is.
         path_of(store).unlink()
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             await store.heads(TENANT, [digest(1)])
@@ -145,9 +146,9 @@ async def test_a_second_process_opens_the_file_that_the_first_one_made(open_stor
     for store in (one, other):
         await store.start()
     await replaced(one, delete_the_file)
-    await until(lambda: other.state == "ok" and not other._database.is_replaced())
+    await until(lambda: other.state == "ok" and not other.database.is_replaced())
     for name, store in (("one", one), ("other", other)):
-        store.record(seen(name))
+        store.writes.record(seen(name))
         await store.flush()
     assert found_in(path_of(one), "SELECT id FROM conversations ORDER BY id") == ["one", "other"]
     assert found_in(path_of(one), "PRAGMA integrity_check") == ["ok"]

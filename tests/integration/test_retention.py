@@ -11,9 +11,13 @@ from sqlalchemy import Table, func, select, update
 from app.core.tokens.calibration import Sample
 from app.core.tokens.usage import Tokens
 from app.store import CalibrationKey, Store, UsageRecord
+from app.store.calibration_rows import learn_calibrations
 from app.store.chunks import read_summaries
 from app.store.clock import now_ms
+from app.store.learned_windows import learn_window
+from app.store.lease import is_revoked
 from app.store.pins import set_pins
+from app.store.places import keep_mask, keep_print
 from app.store.search import search_texts
 from app.store.tables import (
     calibrations,
@@ -48,7 +52,7 @@ TIMES = {
 async def store(open_store: OpenStore, database_url: str) -> Store:
     """One that keeps things for thirty days."""
     store = open_store(database_url)
-    store._kept_ms = DAYS * DAY
+    store.tidying.kept_ms = DAYS * DAY
     await store.start()
     return store
 
@@ -80,25 +84,27 @@ async def live(store: Store, tenant: str = TENANT) -> None:
     made = [chunk(start, start + 1, id="own"), chunk(start + 1, start + 2, id="others", conversation_id="c2")]
     for one in made:
         await put(store, one, tenant=tenant)
-    await store.keep_mask(tenant, "m", digest(start), digest(0), "c1")
-    await store.keep_print(tenant, digest(start), digest(0), "c1")
+    await store.request_change(keep_mask, tenant, "m", digest(start), digest(0), "c1")
+    await store.request_change(keep_print, tenant, digest(start), digest(0), "c1")
     for name in ("c1", "c2"):
         used_here = ("own", "others") if name == "c1" else ()
-        store.record(seen(name, tenant=tenant, heads=((digest(ord(name[1])), 1),), summaries=used_here))
-        store.record_usage(used(f"u-{name}", tenant, name))
-        store.record_messages(strand("I am here.", "So am I.", tenant=tenant, conversation_id=name))
+        store.writes.record(seen(name, tenant=tenant, heads=((digest(ord(name[1])), 1),), summaries=used_here))
+        store.writes.record_usage(used(f"u-{name}", tenant, name))
+        store.writes.record_messages(strand("I am here.", "So am I.", tenant=tenant, conversation_id=name))
     await store.flush()
     await store.rest_change(set_pins, tenant, "c1", [0, 3])
 
 
 async def taught(store: Store, tenant: str = TENANT) -> None:
-    await store.learn({CalibrationKey("u", "m", "f", tools=False, tenant=tenant): [Sample(100, 120)]})
-    await store.learn_window("u", "m", tenant, 1_000, 60)
+    await store.task_change(
+        learn_calibrations, {CalibrationKey("u", "m", "f", tools=False, tenant=tenant): [Sample(100, 120)]}
+    )
+    await store.task_change(learn_window, "u", "m", tenant, 1_000, 60)
 
 
 async def age(store: Store, days: float, *tables: Table) -> None:
     """As if everything in them had happened so many days earlier."""
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         for table in tables:
             column = table.c[TIMES[table]]
             await connection.execute(update(table).values({column: now_ms() - int(days * DAY)}))
@@ -106,7 +112,7 @@ async def age(store: Store, days: float, *tables: Table) -> None:
 
 async def count(store: Store, *tables: Table, tenant: str | None = None) -> list[int]:
     found = []
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         for table in tables:
             rows = select(func.count()).select_from(table)
             if tenant is not None:
@@ -120,7 +126,7 @@ async def test_what_was_used_lately_is_kept(store: Store) -> None:
     await taught(store)
     await age(store, DAYS - 0.1, *TIMES)
     before = await count(store, *metadata.sorted_tables)
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     assert await count(store, *metadata.sorted_tables) == before
 
 
@@ -135,7 +141,7 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
     await live(store, STRANGER)
     await taught(store)
     await age(store, DAYS + 1.1, *TIMES)
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     gone = [table for table in metadata.sorted_tables if table is not leases]
     assert await count(store, *gone) == [0] * len(gone)
     assert await count(store, leases) == [4]
@@ -144,9 +150,9 @@ async def test_what_nobody_used_for_so_long_is_deleted_with_all_that_belongs_to_
 async def test_a_chunk_that_somebody_uses_outlives_the_conversation_that_made_it(store: Store) -> None:
     await live(store)
     await age(store, DAYS + 0.1, *TIMES)
-    store.record(seen("c1", summaries=("others",)))
+    store.writes.record(seen("c1", summaries=("others",)))
     await store.flush()
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     assert await count(store, conversations, summary_chunks, summary_words) == [1, 1, 1]
     page = await store.rest(read_summaries, TENANT, "c1", limit=9, after=None, order="asc")
     assert [(one.id, one.conversation_id) for one in page.data] == [("others", "c2")]
@@ -159,52 +165,52 @@ async def test_a_use_is_noted_to_the_hour(store: Store) -> None:
     await live(store)
 
     async def noted() -> list[int]:
-        async with store._database.reading() as connection:
+        async with store.database.reading() as connection:
             return list((await connection.execute(select(summary_chunks.c.used_at))).scalars())
 
     before = await noted()
-    store.record(seen("c1", summaries=("own", "others")))
+    store.writes.record(seen("c1", summaries=("own", "others")))
     await store.flush()
     assert await noted() == before
     await age(store, 0.5, summary_chunks)
     earlier = await noted()
-    store.record(seen("c1", summaries=("own", "others", "of nobody")))
+    store.writes.record(seen("c1", summaries=("own", "others", "of nobody")))
     await store.flush()
     assert all(after > one for after, one in zip(await noted(), earlier, strict=True))
 
 
 async def test_chunks_of_an_earlier_release_grow_old_from_now_on(store: Store) -> None:
     await live(store)
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(update(summary_chunks).values(used_at=None))
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     assert await count(store, summary_chunks) == [2]
     await age(store, DAYS + 0.1, summary_chunks)
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     assert await count(store, summary_chunks) == [0]
 
 
 async def test_everything_is_kept_for_ever_where_that_is_set(store: Store) -> None:
-    store._kept_ms = None
+    store.tidying.kept_ms = None
     await live(store)
     await age(store, 10_000, conversations, summary_chunks, usage_records)
     before = await count(store, *metadata.sorted_tables)
-    await store.remove_unused()
+    await store.tidying.remove_unused()
     assert await count(store, *metadata.sorted_tables) == before
 
 
 async def test_replicas_may_tidy_side_by_side(open_store: OpenStore, shared_url: str) -> None:
     replicas = [open_store(shared_url) for _ in range(3)]
     for replica in replicas:
-        replica._kept_ms = DAYS * DAY
+        replica.tidying.kept_ms = DAYS * DAY
         await replica.start()
     for number in range(250):
-        replicas[0].record(seen(f"c{number}", heads=((digest(number), 1), (digest(1_000 + number), 2))))
+        replicas[0].writes.record(seen(f"c{number}", heads=((digest(number), 1), (digest(1_000 + number), 2))))
     await replicas[0].flush()
     await age(replicas[0], DAYS + 0.1, conversations)
-    replicas[1].record(seen("c7", heads=((digest(7), 1),)))
-    await asyncio.gather(*(replica.remove_unused() for replica in replicas), replicas[1].flush())
-    await replicas[1].remove_unused()
+    replicas[1].writes.record(seen("c7", heads=((digest(7), 1),)))
+    await asyncio.gather(*(replica.tidying.remove_unused() for replica in replicas), replicas[1].flush())
+    await replicas[1].tidying.remove_unused()
     assert await count(replicas[0], conversations) == [1]
 
 
@@ -218,7 +224,7 @@ async def exported(store: Store, tenant: str = TENANT) -> list[tuple[str, dict[s
 async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.store.rest_calls.EXPORT_ROWS", 1)
+    monkeypatch.setattr("app.store.facade.EXPORT_ROWS", 1)
     for tenant in (TENANT, STRANGER):
         await live(store, tenant)
         await taught(store, tenant)
@@ -234,13 +240,13 @@ async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
 
 
 async def test_a_tenant_is_erased_and_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.store.rest_calls.ERASED_ROWS", 1)
+    monkeypatch.setattr("app.store.facade.ERASED_ROWS", 1)
     for tenant in (TENANT, STRANGER):
         await live(store, tenant)
         await taught(store, tenant)
     others = await count(store, *TABLES, tenant=STRANGER)
-    store.record(seen("waits"))
-    store.record_usage(used("waits"))
+    store.writes.record(seen("waits"))
+    store.writes.record_usage(used("waits"))
     assert await store.erase_tenant(TENANT)
     await store.flush()
     left = dict(zip((table.name for table in TABLES), await count(store, *TABLES, tenant=TENANT), strict=True))
@@ -253,8 +259,8 @@ async def test_what_is_being_made_for_an_erased_tenant_is_not_stored(store: Stor
     lease = await take(store, 0, 4)
     theirs = await take(store, 0, 4, tenant=STRANGER)
     await store.erase_tenant(TENANT)
-    assert await store.commit(lease, [chunk(0, 4)]) is None
-    assert not await store.renew(lease)
-    assert await store.revoked(lease)
-    assert await store.commit(theirs, [chunk(0, 4)])
-    assert await store.commit(await take(store, 0, 4), [chunk(0, 4)])
+    assert await store.leases.commit(lease, [chunk(0, 4)]) is None
+    assert not await store.leases.renew(lease)
+    assert await store.task(is_revoked, lease)
+    assert await store.leases.commit(theirs, [chunk(0, 4)])
+    assert await store.leases.commit(await take(store, 0, 4), [chunk(0, 4)])

@@ -119,7 +119,7 @@ async def test_what_is_deleted_is_found_no_more(store: Store) -> None:
     await store.delete_conversation(US, "c1")
     assert await found(store, "parcel") == ["s1"]
     await store.delete_conversation(US, "c2")
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         left = await connection.execute(select(summary_words.c.number))
         assert not left.all()
         if connection.dialect.name == "sqlite":
@@ -129,8 +129,8 @@ async def test_what_is_deleted_is_found_no_more(store: Store) -> None:
 async def test_what_is_stored_twice_is_found_once(store: Store) -> None:
     lease = await take(store, 0, 1)
     for _ in range(2):
-        assert await store.commit(lease, [chunk(0, 1, id="s0", text="The parcel.")])
-    again = await store.commit(lease, [chunk(0, 1, id="s1", text="An invoice.")])
+        assert await store.leases.commit(lease, [chunk(0, 1, id="s0", text="The parcel.")])
+    again = await store.leases.commit(lease, [chunk(0, 1, id="s1", text="An invoice.")])
     assert again is not None
     assert again[0].id == "s0"
     assert (await found(store, "parcel"), await found(store, "invoice")) == (["s0"], [])
@@ -144,10 +144,10 @@ async def test_what_an_earlier_release_stored_is_found_after_tidying(
     monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
     await write(store, *["The parcel."] * 8)
     await write(store, *["The parcel."] * 4, tenant=STRANGER)
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(delete(summary_words).where(summary_words.c.id != "s1"))
     assert await found(store, "parcel") == ["s1"]
-    await store.index_summaries()
+    await store.tidying.index_summaries()
     assert len(await found(store, "parcel")) == 8
     assert len(await found(store, "parcel", tenant=STRANGER)) == 4
 
@@ -164,10 +164,10 @@ async def test_summaries_are_looked_through_until_none_is_missing(
 
     monkeypatch.setattr("app.store.summary_index.index_some", counted)
     await write(store, "The parcel.")
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(delete(summary_words))
     for look in (1, 2, 2):
-        await store.index_summaries()
+        await store.tidying.index_summaries()
         assert len(looks) == look
 
 
@@ -176,22 +176,22 @@ async def test_one_replica_at_a_time_looks_for_what_no_search_finds(open_store: 
     first, second = open_store(postgres_url), open_store(postgres_url)
     await first.start()
     await second.start()
-    async with first._database.writing() as connection:
+    async with first.database.writing() as connection:
         await summary_index.index_some(connection, None, 10)
-        await second.index_summaries()
-        assert not second._is_indexed
-    await second.index_summaries()
-    assert second._is_indexed
+        await second.tidying.index_summaries()
+        assert not second.tidying.is_indexed
+    await second.tidying.index_summaries()
+    assert second.tidying.is_indexed
 
 
 async def test_exact_values_and_rules_are_found_like_the_text_whoever_indexed_it(store: Store) -> None:
     await put(store, chunk(0, 1, id="s0", values=("ORD-4711",), rules=("Always answer in French.",)))
     await write(store, "A text without.")
     assert await found(store, "ord-4711") == await found(store, "french", "met") == ["s0"]
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(delete(summary_words))
     assert await found(store, "4711") == []
-    await store.index_summaries()
+    await store.tidying.index_summaries()
     assert await found(store, "4711", "french") == ["s0"]
 
 

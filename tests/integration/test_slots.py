@@ -10,6 +10,8 @@ import pytest
 
 from app.store import Page, Store, StoreUnavailable
 from app.store.calls import ALL_REST_SLOTS, REQUEST_SLOTS, REST_SLOTS
+from app.store.chunks import chunks_in
+from app.store.places import keep_mask
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, put, take
 
 
@@ -45,7 +47,7 @@ async def test_reads_of_one_tenant_take_turns_and_others_have_theirs(store: Stor
     await until(lambda: len(slow.under_way) >= ALL_REST_SLOTS)
     await asyncio.sleep(0.05)
     assert sorted(slow.under_way) == [TENANT] * REST_SLOTS + [STRANGER] * REST_SLOTS
-    assert await store.chunks_in(TENANT, SERIES, chain(3)) == []
+    assert await store.request(chunks_in, TENANT, SERIES, chain(3)) == []
     await put(store, chunk(0, 4))
     assert store.state == "ok"
     slow.end.set()
@@ -64,7 +66,7 @@ async def test_reads_that_take_too_long_are_told_and_leave_the_breaker_alone(
     assert all(isinstance(error, StoreUnavailable) for error in told)
     assert sorted({str(error)[:20] for error in told}) == ["no turn within 0 s: ", "the database did not"]
     assert len(slow.under_way) == REST_SLOTS
-    assert await store.chunks_in(TENANT, SERIES, chain(3)) == []
+    assert await store.request(chunks_in, TENANT, SERIES, chain(3)) == []
     assert store.state == "ok"
     slow.end.set()
     await until(lambda: not store._rest_slots._tenants)
@@ -80,13 +82,13 @@ async def test_a_burst_of_one_tenants_requests_is_no_failure_of_the_database(
     await store.start()
 
     async def one(number: int) -> None:
-        await store.chunks_in(TENANT, SERIES, chain(3))
-        await store.keep_mask(TENANT, "m", number.to_bytes(2, "big"), b"", f"c{number}")
+        await store.request(chunks_in, TENANT, SERIES, chain(3))
+        await store.request_change(keep_mask, TENANT, "m", number.to_bytes(2, "big"), b"", f"c{number}")
 
     burst = [asyncio.ensure_future(one(number)) for number in range(20 * REQUEST_SLOTS)]
     await asyncio.sleep(0)
     lease = await take(store, 0, 4, tenant=STRANGER)
     assert not all(task.done() for task in burst)
     await asyncio.gather(*burst)
-    assert await store.commit(lease, [chunk(0, 4)])
+    assert await store.leases.commit(lease, [chunk(0, 4)])
     assert store.state == "ok"

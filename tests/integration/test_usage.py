@@ -54,7 +54,7 @@ async def usage(store: Store, conversation_id: str = "c1", **options: Any) -> Us
 
 async def stored(store: Store) -> int:
     """Records in the database itself; reading through the store would flush first."""
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         return await connection.scalar(select(func.count()).select_from(usage_records)) or 0
 
 
@@ -88,14 +88,14 @@ async def test_a_record_is_read_as_it_was_written(store: Store) -> None:
     kept = record(purpose="background", made=Made(0.5, 5_000, 300, "chk_1"))
     untouched = record(decided=Decided(8_000, 7_600, 5_320))
     for one in (whole, bare, kept, untouched):
-        store.record_usage(one)
+        store.writes.record_usage(one)
     found = (await usage(store)).page.data
     assert [each.record for each in found] == [whole, bare, kept, untouched]
     assert all(each.created_at.year >= 2024 for each in found)
 
 
 async def test_records_are_stored_in_the_background(store: Store) -> None:
-    store.record_usage(record())
+    store.writes.record_usage(record())
     assert await stored(store) == 0
     for _ in range(100):
         await asyncio.sleep(0.05)
@@ -107,7 +107,7 @@ async def test_records_are_stored_in_the_background(store: Store) -> None:
 async def test_closing_stores_the_records_that_wait(open_store: OpenStore, shared_url: str) -> None:
     store = open_store(shared_url)
     await store.start()
-    store.record_usage(record())
+    store.writes.record_usage(record())
     await store.close()
     again = open_store(shared_url)
     await again.start()
@@ -116,7 +116,7 @@ async def test_closing_stores_the_records_that_wait(open_store: OpenStore, share
 
 async def test_records_wait_for_a_database_that_is_not_there(open_store: OpenStore, shared_url: str) -> None:
     store = open_store(shared_url)
-    store.record_usage(record())
+    store.writes.record_usage(record())
     await store.start()
     assert len((await usage(store)).page.data) == 1
 
@@ -125,16 +125,16 @@ async def test_a_full_queue_of_records_counts_what_it_drops(store: Store, monkey
     """And has no part in what happens to conversations."""
     monkeypatch.setattr(write_behind, "QUEUE_RECORDS", 2)
     for _ in range(5):
-        store.record_usage(record())
-    store.record(seen())
+        store.writes.record_usage(record())
+    store.writes.record(seen())
     assert (store.writes.dropped, store.writes.dropped_records) == (0, 3)
     assert len((await usage(store)).page.data) == 2
 
 
 async def test_a_record_the_database_refuses_does_not_take_others_with_it(store: Store) -> None:
-    store.record(seen())
+    store.writes.record(seen())
     for tokens in (1, 2**63, 3):
-        store.record_usage(record(tokens=Tokens(prompt=tokens)))
+        store.writes.record_usage(record(tokens=Tokens(prompt=tokens)))
     found = (await usage(store)).page.data
     assert [each.record.tokens.prompt for each in found] == [1, 3]
     assert (store.writes.dropped, store.writes.dropped_records) == (0, 1)
@@ -143,10 +143,10 @@ async def test_a_record_the_database_refuses_does_not_take_others_with_it(store:
 @pytest.mark.parametrize("bad", ["conversation", "record"])
 async def test_conversations_and_records_do_not_take_each_other_with_them(store: Store, bad: str) -> None:
     """They are stored in one transaction, and counted once, whatever the database refuses of either."""
-    store.record(seen(messages=None if bad == "conversation" else 1))
-    store.record(seen("c2"))
-    store.record_usage(record(model=None if bad == "record" else "gpt-4o"))
-    store.record_usage(record())
+    store.writes.record(seen(messages=None if bad == "conversation" else 1))
+    store.writes.record(seen("c2"))
+    store.writes.record_usage(record(model=None if bad == "record" else "gpt-4o"))
+    store.writes.record_usage(record())
     await store.flush()
     assert await stored(store) == 1 + (bad == "conversation")
     conversations = (await store.rest(read_conversations, TENANT, limit=10, after=None, order="asc")).data
@@ -157,7 +157,7 @@ async def test_conversations_and_records_do_not_take_each_other_with_them(store:
 async def test_a_large_backlog_is_stored_in_several_transactions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_behind, "BATCH", 3)
     for _ in range(8):
-        store.record_usage(record())
+        store.writes.record_usage(record())
     assert len((await usage(store)).page.data) == 8
 
 
@@ -165,7 +165,7 @@ async def test_writing_a_record_twice_is_writing_it_once(store: Store) -> None:
     """A flush that was given up may still have been carried out."""
     one = record()
     for _ in range(2):
-        async with store._database.writing() as connection:
+        async with store.database.writing() as connection:
             await write_usage(connection, [one])
     assert await stored(store) == 1
 
@@ -174,10 +174,10 @@ async def test_sums_are_those_of_the_records(store: Store) -> None:
     reported = [Tokens(100, 10, 40, 5, 30), Tokens(200, 20, None, None), Tokens()]
     for tokens in reported:
         price: dict[str, Any] = {"price": PRICE, "price_source": "registry", "cost": 0.5 if tokens.prompt else None}
-        store.record_usage(record(tokens=tokens, saved=7, request_id="r1", **price))
+        store.writes.record_usage(record(tokens=tokens, saved=7, request_id="r1", **price))
     billed: dict[str, Any] = {"price_source": "provider", "cost": 0.125}
-    store.record_usage(record(purpose="summary", tokens=Tokens(1_000, 50, 0, 0), request_id="r1", **billed))
-    store.record_usage(record(status=429, tokens=Tokens()))
+    store.writes.record_usage(record(purpose="summary", tokens=Tokens(1_000, 50, 0, 0), request_id="r1", **billed))
+    store.writes.record_usage(record(status=429, tokens=Tokens()))
     sums = (await usage(store)).sums
     assert sums.messages == UsageSum(
         requests=2,
@@ -200,21 +200,21 @@ async def test_every_purpose_but_a_message_is_counted_with_the_summaries(store: 
     """A summary may be made ahead of the request that needs it."""
     ahead: Any = "background"
     for purpose in ("summary", ahead):
-        store.record_usage(record(purpose=purpose, request_id="r1"))
+        store.writes.record_usage(record(purpose=purpose, request_id="r1"))
     sums = (await usage(store)).sums
     assert (sums.messages.calls, sums.summaries.calls, sums.summaries.prompt) == (0, 2, 200)
 
 
 async def test_sums_are_larger_than_what_one_page_shows(store: Store) -> None:
     for _ in range(5):
-        store.record_usage(record())
+        store.writes.record_usage(record())
     assert (await usage(store, limit=2)).sums.messages.prompt == 500
 
 
 async def test_large_sums_are_whole_numbers(store: Store) -> None:
     """PostgreSQL adds up to decimals, which would not be written as JSON numbers."""
     for _ in range(3):
-        store.record_usage(record(tokens=Tokens(prompt=100_000_000, completion=1)))
+        store.writes.record_usage(record(tokens=Tokens(prompt=100_000_000, completion=1)))
     prompt = (await usage(store)).sums.messages.prompt
     assert prompt == 300_000_000
     assert type(prompt) is int
@@ -223,8 +223,8 @@ async def test_large_sums_are_whole_numbers(store: Store) -> None:
 async def test_each_turn_on_the_page_is_summed_over_all_its_calls(store: Store) -> None:
     """Its first answered call stands apart: the others show no compaction."""
     for turn, prompt in ((1, 50), (2, 900), (2, 1_000), (2, 1_100), (3, 70)):
-        store.record_usage(record(turn=turn, tokens=Tokens(prompt, 1)))
-    store.record_usage(record(turn=2, purpose="summary", tokens=Tokens(5_000, 100)))
+        store.writes.record_usage(record(turn=turn, tokens=Tokens(prompt, 1)))
+    store.writes.record_usage(record(turn=2, purpose="summary", tokens=Tokens(5_000, 100)))
     page = await usage(store, limit=2)
     assert [each.record.tokens.prompt for each in page.page.data] == [50, 900]
     assert [(turn.turn, turn.sums.messages.prompt, turn.sums.summaries.prompt) for turn in page.turns] == [
@@ -236,19 +236,19 @@ async def test_each_turn_on_the_page_is_summed_over_all_its_calls(store: Store) 
 
 async def test_a_turns_first_call_is_the_first_that_was_answered(store: Store) -> None:
     """Not a summary, nor a refusal that a smaller request came after."""
-    store.record_usage(record(purpose="summary", tokens=Tokens(5_000, 100)))
-    store.record_usage(record(status=400, tokens=Tokens()))
-    store.record_usage(record(turn=2, status=500, tokens=Tokens()))
+    store.writes.record_usage(record(purpose="summary", tokens=Tokens(5_000, 100)))
+    store.writes.record_usage(record(status=400, tokens=Tokens()))
+    store.writes.record_usage(record(turn=2, status=500, tokens=Tokens()))
     expected = record(tokens=Tokens(700, 1))
-    store.record_usage(expected)
-    store.record_usage(record(tokens=Tokens(800, 1)))
+    store.writes.record_usage(expected)
+    store.writes.record_usage(record(tokens=Tokens(800, 1)))
     assert [turn.first for turn in (await usage(store)).turns] == [expected, None]
 
 
 async def test_records_are_listed_in_pages_both_ways(store: Store) -> None:
     records = [record() for _ in range(5)]
     for one in records:
-        store.record_usage(one)
+        store.writes.record_usage(one)
     for order in ("asc", "desc"):
         found: list[str] = []
         after = None
@@ -270,7 +270,7 @@ async def test_nothing_recorded_is_an_empty_page(store: Store) -> None:
 async def test_records_belong_to_one_tenant_and_one_conversation(store: Store) -> None:
     foreign = record(tenant=STRANGER)
     for one in (record(), record("c2"), foreign):
-        store.record_usage(one)
+        store.writes.record_usage(one)
     assert (await usage(store)).sums.messages.calls == 1
     with pytest.raises(UnknownCursor):
         await usage(store, after=foreign.id)
@@ -278,10 +278,10 @@ async def test_records_belong_to_one_tenant_and_one_conversation(store: Store) -
 
 @pytest.mark.parametrize("waits", [True, False], ids=["while they wait", "once they are stored"])
 async def test_records_go_with_their_conversation(store: Store, waits: bool) -> None:
-    store.record(seen("c1"))
+    store.writes.record(seen("c1"))
     await store.flush()
     for one in (record(), record("c2"), record(tenant=STRANGER)):
-        store.record_usage(one)
+        store.writes.record_usage(one)
     if not waits:
         await store.flush()
     assert await store.delete_conversation(TENANT, "c1")
@@ -291,7 +291,7 @@ async def test_records_go_with_their_conversation(store: Store, waits: bool) -> 
 
 
 async def test_names_that_no_database_can_keep_are_kept_as_far_as_they_can(store: Store) -> None:
-    store.record_usage(record(model="gpt\0-4o\ud800"))
+    store.writes.record_usage(record(model="gpt\0-4o\ud800"))
     assert [each.record.model for each in (await usage(store)).page.data] == ["gpt\ufffd-4o\ufffd"]
 
 
@@ -301,10 +301,10 @@ async def test_records_in_flight_count_for_the_bound(store: Store, monkeypatch: 
 
     async def fail(*_: object) -> None:
         for _each in range(2):
-            store.record_usage(record())
+            store.writes.record_usage(record())
         raise TimeoutError
 
-    store.record_usage(record())
+    store.writes.record_usage(record())
     with monkeypatch.context() as patch:
         patch.setattr(write_behind, "write_usage", fail)
         for _ in range(3):
@@ -320,11 +320,11 @@ async def test_records_outlast_an_outage(open_store: OpenStore, gate: FaultProxy
     store = open_store(gate.url)
     await store.start()
     records = [record() for _ in range(3)]
-    store.record_usage(records[0])
+    store.writes.record_usage(records[0])
     gate.inject("refuse")
     with pytest.raises(StoreUnavailable):
         await store.flush()
     for one in records[1:]:
-        store.record_usage(one)
+        store.writes.record_usage(one)
     gate.heal()
     assert [each.record for each in (await usage(store)).page.data] == records

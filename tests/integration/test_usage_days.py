@@ -56,7 +56,7 @@ def record(number: int, **changes: Any) -> UsageRecord:
 
 async def write(store: Store, records: Sequence[UsageRecord]) -> None:
     for each in records:
-        store.record_usage(each)
+        store.writes.record_usage(each)
     await store.flush()
 
 
@@ -112,7 +112,7 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
 
 async def test_what_is_written_twice_is_added_once(store: Store) -> None:
     for records in (4, 6):
-        async with store._database.writing() as connection:
+        async with store.database.writing() as connection:
             await write_usage(connection, [record(number) for number in range(records)])
     found = await store.rest(read_days, TENANT, 7)
     assert sum(each.sums.calls for each in found.days) == 6
@@ -150,7 +150,7 @@ async def test_a_conversation_takes_its_records_along(store: Store) -> None:
     assert sum(each.sums.calls for each in (await store.rest(read_days, STRANGER, 7)).days) == 9
     for name in ("c0", "c2"):
         await store.delete_conversation(TENANT, name)
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         rows = await connection.execute(select(usage_days).where(usage_days.c.tenant == TENANT))
         assert rows.all() == []
 
@@ -163,13 +163,13 @@ async def test_what_another_replica_stores_while_a_conversation_is_deleted_is_co
     for each in (store, other):
         await each.start()
     await write(store, [record(1, model="first")])
-    async with other._database.writing() as held:
+    async with other.database.writing() as held:
         await held.execute(select(usage_days).where(usage_days.c.model == "first").with_for_update())
         deleting = asyncio.create_task(store.delete_conversation(TENANT, "c1"))
         await waits_for_a_lock(other)
         await write(other, [record(4, model="second")])
     await deleting
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         kept = await connection.execute(select(usage_records.c.model).where(usage_records.c.tenant == TENANT))
         assert sum(each.sums.calls for each in (await store.rest(read_days, TENANT, 7)).days) == len(kept.all())
 
@@ -178,7 +178,7 @@ async def waits_for_a_lock(store: Store) -> None:
     waiting = text(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
-    async with asyncio.timeout(20), store._database.reading() as connection:
+    async with asyncio.timeout(20), store.database.reading() as connection:
         while not await connection.scalar(waiting):  # noqa: ASYNC110 - nobody says when
             await asyncio.sleep(0.01)
 
@@ -222,13 +222,13 @@ async def before_there_were_days(url: str) -> None:
 async def sums(store: Store) -> list[tuple[str, int, str, int, int]]:
     days = usage_days.c
     columns = (days.tenant, days.day, days.model, days.calls, days.prompt)
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         rows = await connection.execute(select(*columns).where(days.calls > 0).order_by(*columns))
         return [tuple(row) for row in rows]
 
 
 async def due(store: Store) -> int:
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         return await connection.scalar(select(func.count()).select_from(usage_days_due)) or 0
 
 
@@ -241,7 +241,7 @@ async def reported(store: Store) -> int:
 async def recorded(store: Store) -> list[tuple[str, int, str, int, int]]:
     """The sums as they must be."""
     of, day = usage_records.c, usage_records.c.created_at - usage_records.c.created_at % DAY_MS
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         rows = await connection.execute(
             select(of.tenant, day, of.model, func.count(), func.sum(of.prompt_tokens))
             .group_by(of.tenant, day, of.model)
@@ -262,7 +262,7 @@ async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_b
     await first.start()
     assert (await sums(first), await due(first)) == ([], 6)
     assert await reported(first) == 100
-    async with first._database.migrating() as connection:
+    async with first.database.migrating() as connection:
         await usage_days_module.add_up_due_days(connection)
     assert await due(first) == 5
     assert await reported(first) == 100
@@ -271,11 +271,11 @@ async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_b
     await first.close()
     second = open_store(shared_url)
     await second.start()
-    await second.add_days_up()
+    await second.tidying.add_days_up()
     assert await due(second) == 0
     assert await reported(second) == 100
     assert await sums(second) == await recorded(second)
-    await second.add_days_up()
+    await second.tidying.add_days_up()
     assert await sums(second) == await recorded(second)
 
 
@@ -289,7 +289,7 @@ async def test_a_day_that_cannot_be_added_up_is_still_due(
     await store.start()
 
     async def cut_off() -> None:
-        async with store._database.migrating() as connection:
+        async with store.database.migrating() as connection:
             await usage_days_module.add_up_due_days(connection)
             raise RuntimeError("killed")
 
@@ -309,15 +309,16 @@ async def test_replicas_add_days_up_side_by_side_while_others_are_stored(
     for store in stores:
         await store.start()
     today = int(time.time() * 1000) // DAY_MS * DAY_MS
-    async with stores[0]._database.writing() as connection:
+    async with stores[0].database.writing() as connection:
         # As where the migration ran on a day on which records came before and come afterwards.
         await connection.execute(insert(usage_days_due).values(tenant=TENANT, day=today))
     await write(stores[2], [record(9)])
-    async with stores[2]._database.writing() as connection:
+    async with stores[2].database.writing() as connection:
         # As if it had been recorded before there were days.
         await connection.execute(update(usage_days).values(calls=0, prompt=0))
     assert (await stores[0].rest(read_report, TENANT, today, today + DAY_MS)).sums.messages.calls == 1
     await asyncio.gather(
-        *(store.add_days_up() for store in stores[:2]), *(write(stores[2], [record(number)]) for number in range(9))
+        *(store.tidying.add_days_up() for store in stores[:2]),
+        *(write(stores[2], [record(number)]) for number in range(9)),
     )
     assert await sums(stores[0]) == await recorded(stores[0])

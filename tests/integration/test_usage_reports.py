@@ -23,9 +23,9 @@ NOON = 20_000 * DAY + DAY // 2
 async def put(store: Store, at: int, **changes: Any) -> None:
     """A call as if it had been stored at that time."""
     one = record(**changes)
-    store.record_usage(one)
+    store.writes.record_usage(one)
     await store.flush()
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(update(usage_records).where(usage_records.c.id == one.id).values(created_at=at))
 
 
@@ -105,7 +105,7 @@ async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> 
     """Not all that the tenant ever did, nor what others did."""
     await put(store, NOON)
     statements: list[tuple[str, Any]] = []
-    engine = store._database.engine.sync_engine
+    engine = store.database.engine.sync_engine
 
     def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
         if statement.startswith("SELECT") and "usage_records" in statement:
@@ -116,7 +116,7 @@ async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> 
     event.remove(engine, "before_cursor_execute", note)
     assert len(statements) == (2 if by else 1)
     sqlite = engine.dialect.name == "sqlite"
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         if not sqlite:
             # The table is small enough to be read whole here; what counts is what happens when it is not.
             await connection.execute(text("SET enable_seqscan = off"))

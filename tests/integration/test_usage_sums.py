@@ -54,10 +54,10 @@ def records() -> Sequence[UsageRecord]:
 async def fill(store: Store, made: Sequence[UsageRecord]) -> None:
     """Over some days, as if they had been stored then. On one of them an earlier release added up."""
     for each in made:
-        store.record_usage(each)
+        store.writes.record_usage(each)
     await store.flush()
     step = DAYS * DAY_MS // len(made)
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         for number, each in enumerate(made):
             own = usage_records.c.id == each.id
             await connection.execute(update(usage_records).where(own).values(created_at=FIRST + number * step))
@@ -69,7 +69,7 @@ async def fill(store: Store, made: Sequence[UsageRecord]) -> None:
 
 async def by_records(store: Store, **asked: Any) -> UsageReport:
     """The same report, without any days."""
-    async with store._database.engine.connect() as connection, connection.begin() as transaction:
+    async with store.database.engine.connect() as connection, connection.begin() as transaction:
         await connection.execute(delete(usage_days))
         report = await reports.read_report(connection, TENANT, **asked)
         await transaction.rollback()
@@ -107,7 +107,7 @@ def test_a_report_is_the_sum_of_the_ledger_over_any_period(
     """The sums by day are asked for whole days, the records for the rest; nothing is left out or counted twice."""
 
     async def opened(url: str) -> Store:
-        store = Store.open(url, timeout=5.0)
+        store = Store(url, timeout=5.0)
         await store.start()
         await fill(store, records())
         return store
@@ -123,7 +123,7 @@ def test_a_report_is_the_sum_of_the_ledger_over_any_period(
     def holds(times: tuple[int, int], model: str | None, by: Grouping | None) -> None:
         async def both() -> tuple[UsageReport, UsageReport]:
             asked: dict[str, Any] = {"since_ms": min(times), "until_ms": max(times), "model": model, "by": by}
-            async with store._database.reading() as connection:
+            async with store.database.reading() as connection:
                 report = await reports.read_report(connection, TENANT, **asked)
             return report, await by_records(store, **asked)
 
@@ -145,7 +145,7 @@ async def test_whole_days_are_read_without_their_records(store: Store) -> None:
         if "usage_records" in statement:
             asked.append(parameters)
 
-    engine = store._database.engine.sync_engine
+    engine = store.database.engine.sync_engine
     event.listen(engine, "before_cursor_execute", note)
     whole = await store.rest(read_report, TENANT, FIRST, FIRST + 3 * DAY_MS, by="model")
     assert not asked
@@ -161,7 +161,7 @@ async def test_days_that_an_earlier_release_added_up_are_added_up_again(store: S
     """And those of which it had no sums at all, beside others that it had."""
     await fill(store, records())
     before = await sums_by_day(store)
-    await store.add_days_up()
+    await store.tidying.add_days_up()
     after = await sums_by_day(store)
     assert before != after == await sums_of_records(store)
 
@@ -169,14 +169,14 @@ async def test_days_that_an_earlier_release_added_up_are_added_up_again(store: S
 async def sums_by_day(store: Store) -> list[tuple[Any, ...]]:
     days = usage_days.c
     asked = select(*usage_days.primary_key, *(days[name] for name in CHECKED)).order_by(*usage_days.primary_key)
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         return [tuple(row) for row in await connection.execute(asked)]
 
 
 async def sums_of_records(store: Store) -> list[tuple[Any, ...]]:
     """Added up here, by nobody's statement."""
     added: dict[tuple[Any, ...], list[int]] = {}
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         for row in await connection.execute(select(usage_records)):
             day = row.created_at - row.created_at % DAY_MS
             sums = added.setdefault((row.tenant, day, row.purpose, row.model, row.context_status or ""), [0] * 6)
@@ -216,14 +216,14 @@ async def test_what_was_committed_and_not_acknowledged_is_counted_once(open_stor
     await store.start()
     gate.inject(Fault("cut", way="down", seen=(b"INSERT INTO conversations", b"COMMIT")), times=1)
     for _ in range(2):
-        store.record(seen(heads=((digest(1), 1),)))
-        store.record_usage(record())
+        store.writes.record(seen(heads=((digest(1), 1),)))
+        store.writes.record_usage(record())
     with pytest.raises(StoreUnavailable):
         await store.flush()
     assert gate.injected["cut"] == 1
     assert len(await store.heads(TENANT, [digest(1)])) == 1
-    store.record(seen())
-    store.record_usage(record())
+    store.writes.record(seen())
+    store.writes.record_usage(record())
     await store.flush()
     found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
@@ -235,12 +235,12 @@ async def test_what_was_not_committed_is_counted_once_too(open_store: OpenStore,
     store = open_store(gate.url)
     await store.start()
     gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
-    store.record(seen())
-    store.record_usage(record())
+    store.writes.record(seen())
+    store.writes.record_usage(record())
     with pytest.raises(StoreUnavailable):
         await store.flush()
-    store.record(seen())
-    store.record_usage(record())
+    store.writes.record(seen())
+    store.writes.record_usage(record())
     await store.flush()
     found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
@@ -254,8 +254,8 @@ async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does
     store = open_store(gate.url)
     await store.start()
     gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
-    store.record(seen())
-    store.record_usage(record())
+    store.writes.record(seen())
+    store.writes.record_usage(record())
     with pytest.raises(StoreUnavailable):
         await store.flush()
     assert await store.delete_conversation(TENANT, "c1")
@@ -273,13 +273,13 @@ async def test_sums_stay_those_of_the_records_while_others_record_and_delete(
     for store in stores:
         await store.start()
     deleter, *recorders = stores
-    deleter._kept_ms = 20
+    deleter.tidying.kept_ms = 20
 
     async def keep_recording(store: Store) -> None:
         for number in range(40):
-            store.record(seen(f"c{number % 3}"))
+            store.writes.record(seen(f"c{number % 3}"))
             for each in records()[number : number + 3]:
-                store.record_usage(replace(each, id=f"{each.id}-{number}-{id(store)}"))
+                store.writes.record_usage(replace(each, id=f"{each.id}-{number}-{id(store)}"))
             while True:
                 with suppress(StoreUnavailable):  # Somebody else is at it: it is tried again, as in the background.
                     await store.flush()
@@ -293,7 +293,7 @@ async def test_sums_stay_those_of_the_records_while_others_record_and_delete(
             elif how == "a tenant":
                 await deleter.erase_tenant(TENANT)
             else:
-                await deleter.remove_unused()
+                await deleter.tidying.remove_unused()
         await asyncio.sleep(0.02)
     await recording
     assert await sums_by_day(deleter) == await sums_of_records(deleter)

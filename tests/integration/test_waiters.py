@@ -25,7 +25,7 @@ async def started(open_store: OpenStore, url: str, number: int = 2, **options: A
 
 
 async def wait_for_end(store: Store, conversation_id: str = "c1", seconds: float = LONG) -> bool:
-    return await store.lease_ended(TENANT, conversation_id, span(0, 4), chain(10), seconds)
+    return await store.leases.ended(TENANT, conversation_id, span(0, 4), chain(10), seconds)
 
 
 async def begin_to_wait(store: Store, conversation_id: str = "c1") -> asyncio.Task[bool]:
@@ -52,7 +52,7 @@ async def test_end_in_another_process_wakes_who_waits(open_store: OpenStore, sha
     maker, waiter = await started(open_store, shared_url)
     held = await take(maker, 0, 4)
     waiting = await begin_to_wait(waiter)
-    await maker.release(held)
+    await maker.leases.release(held)
     assert await in_time(waiting)
 
 
@@ -62,7 +62,7 @@ async def test_end_wakes_another_conversation_that_waits_for_it(open_store: Open
     maker, waiter = await started(open_store, shared_url)
     held = await take(maker, 0, 4, conversation_id="c\0\ud800\u00e9")
     waiting = await begin_to_wait(waiter, "c2")
-    await maker.release(held)
+    await maker.leases.release(held)
     assert await in_time(waiting)
 
 
@@ -71,7 +71,7 @@ async def test_end_in_the_same_process_needs_no_message(store: Store) -> None:
     """Also in memory, where nothing else could tell."""
     held = await take(store, 0, 4)
     waiting = await begin_to_wait(store)
-    await store.release(held)
+    await store.leases.release(held)
     assert await in_time(waiting)
 
 
@@ -83,7 +83,7 @@ async def test_who_hears_nothing_asks(
     held = await take(maker, 0, 4)
     monkeypatch.setattr("app.store.lease_calls.CHANNEL", "elsewhere")
     waiting = await begin_to_wait(waiter)
-    await maker.release(held)
+    await maker.leases.release(held)
     assert await in_time(waiting)
 
 
@@ -92,8 +92,8 @@ async def test_nothing_listens_without_the_statement_cache(open_store: OpenStore
     maker, waiter = await started(open_store, postgres_url, statement_cache=False)
     held = await take(maker, 0, 4)
     waiting = await begin_to_wait(waiter)
-    assert waiter._waiters._wakeups._attending is None
-    await maker.release(held)
+    assert waiter.leases.waiters._wakeups._attending is None
+    await maker.leases.release(held)
     assert await in_time(waiting)
 
 
@@ -109,7 +109,7 @@ async def test_lost_connection_is_made_anew(
     assert await cut_listeners(postgres_url) == 1
     await asyncio.sleep(0.5)
     assert await cut_listeners(postgres_url) == 1
-    await maker.release(held)
+    await maker.leases.release(held)
     assert await in_time(waiting)
 
 
@@ -135,14 +135,14 @@ async def test_only_who_waits_attends_to_the_database(
     maker, waiter = await started(open_store, shared_url)
     held = await take(maker, 0, 4)
     waiting = await begin_to_wait(waiter)
-    await maker.release(held)
+    await maker.leases.release(held)
     assert await in_time(waiting)
-    assert maker._waiters._wakeups._attending is None
-    attending = waiter._waiters._wakeups._attending
+    assert maker.leases.waiters._wakeups._attending is None
+    attending = waiter.leases.waiters._wakeups._attending
     assert attending is not None
     async with asyncio.timeout(LONG):
         await attending
-    assert not waiter._waiters._watches
+    assert not waiter.leases.waiters._watches
 
 
 async def test_a_crowd_looks_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +160,8 @@ async def test_a_crowd_looks_together(store: Store, monkeypatch: pytest.MonkeyPa
     crowd = [asyncio.ensure_future(wait_for_end(store)) for _ in range(200)]
     await asyncio.sleep(0.3)
     assert 1 <= looks <= 4
-    await store.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
-    await store.release(held)
+    await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
+    await store.leases.release(held)
     assert await asyncio.gather(*crowd) == [True] * 200
     assert looks <= 6
 
@@ -172,7 +172,7 @@ async def test_one_that_leaves_does_not_disturb_the_others(store: Store) -> None
     leaver.cancel()
     await asyncio.sleep(0.1)
     assert not stayer.done()
-    await store.release(held)
+    await store.leases.release(held)
     assert await in_time(stayer)
 
 
@@ -180,7 +180,7 @@ async def test_waiting_ends_at_its_deadline(store: Store) -> None:
     """The holder goes on; the lease stays."""
     await take(store, 0, 4)
     assert not await wait_for_end(store, seconds=0.2)
-    assert await store.live_lease(TENANT, "c1", span(0, 4), chain(10))
+    assert await store.leases.live(TENANT, "c1", span(0, 4), chain(10))
 
 
 async def test_nobody_waits_for_nothing(store: Store) -> None:
@@ -198,24 +198,24 @@ async def test_database_that_is_gone_ends_the_waiting_with_an_error(store: Store
     """Whoever can go on without it is not to be held up."""
     await take(store, 0, 4)
     waiting = await begin_to_wait(store)
-    store._guard.reason = "the database is away"
+    store.guard.reason = "the database is away"
     with pytest.raises(StoreUnavailable, match="the database is away"):
         await in_time(waiting)
-    store._guard.reason = None
+    store.guard.reason = None
 
 
 # What becomes of the rows
 
 
 async def ends(store: Store) -> list[int]:
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         return list(await connection.scalars(select(leases.c.expires_at).order_by(leases.c.through_digest)))
 
 
 async def pass_hours(store: Store, hours: int) -> None:
     """By moving every end into the past: those of released leases are negative."""
     ago = hours * 3_600_000
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         for was_released, moved in ((True, leases.c.expires_at + ago), (False, leases.c.expires_at - ago)):
             condition = leases.c.expires_at < 0 if was_released else leases.c.expires_at > 0
             await connection.execute(update(leases).where(condition).values(expires_at=moved))
@@ -223,27 +223,27 @@ async def pass_hours(store: Store, hours: int) -> None:
 
 async def test_rows_are_removed_a_day_after_their_lease_ended(store: Store) -> None:
     """Released or expired: until then somebody may still know their epoch."""
-    await store.release(await take(store, 0, 4))
+    await store.leases.release(await take(store, 0, 4))
     await take(store, 0, 5)
     await pass_hours(store, 23)
-    await store.remove_old_leases()
+    await store.tidying.remove_old_leases()
     assert len(await ends(store)) == 2
     await pass_hours(store, 2)
     await take(store, 0, 6, conversation_id="c2")
-    await store.remove_old_leases()
+    await store.tidying.remove_old_leases()
     assert len(await ends(store)) == 1
 
 
 async def test_rows_of_the_first_release_grow_old_from_now_on(store: Store) -> None:
     """It wrote 0 for a released lease, which says nothing about when."""
     await take(store, 0, 4)
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(update(leases).values(expires_at=0))
-    await store.remove_old_leases()
+    await store.tidying.remove_old_leases()
     [end] = await ends(store)
     assert end < 0
     await pass_hours(store, 25)
-    await store.remove_old_leases()
+    await store.tidying.remove_old_leases()
     assert await ends(store) == []
 
 
@@ -252,7 +252,7 @@ async def test_many_old_rows_are_removed_a_few_at_a_time(store: Store, monkeypat
     for number in range(5):
         await take(store, 0, number + 1, conversation_id=f"c{number}", tenant=f"t{number}")
     await pass_hours(store, 25)
-    await store.remove_old_leases()
+    await store.tidying.remove_old_leases()
     assert await ends(store) == []
 
 

@@ -14,6 +14,7 @@ from app.providers.upstream import Upstream
 from app.providers.windows import Windows
 from app.settings import load
 from app.store import Store
+from app.store.learned_windows import read_learned_windows
 from tests.e2e import running
 from tests.integration.examples import STRANGER, TENANT, OpenStore
 
@@ -74,7 +75,7 @@ async def test_of_whom_the_provider_never_answered_nothing_is_stored(
     windows = windows_of(store, monkeypatch)
     windows.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(windows)
-    assert await store.learned_windows(windows._learnt._route, 10) == []
+    assert await store.before_start(read_learned_windows, windows._learnt._route, 10) == []
 
 
 async def test_what_one_replica_dropped_another_drops(

@@ -18,7 +18,7 @@ from tests.integration.examples import TENANT, OpenStore, digest, seen
 
 async def stored(store: Store, conversation_id: str) -> int | None:
     """Requests in the database itself; reading through the store would flush first."""
-    async with store._database.reading() as connection:
+    async with store.database.reading() as connection:
         query = select(conversations.c.requests).where(conversations.c.id == conversation_id)
         requests: int | None = await connection.scalar(query)
         return requests
@@ -26,7 +26,7 @@ async def stored(store: Store, conversation_id: str) -> int | None:
 
 async def test_requests_are_stored_in_the_background(store: Store) -> None:
     """Without anybody asking, within about 0.2 s."""
-    store.record(seen())
+    store.writes.record(seen())
     assert await stored(store, "c1") is None
     for _ in range(100):
         await asyncio.sleep(0.05)
@@ -38,7 +38,7 @@ async def test_requests_are_stored_in_the_background(store: Store) -> None:
 async def test_requests_between_two_flushes_become_one_row(store: Store) -> None:
     """They are counted, and all their heads are kept."""
     for turn in (1, 3, 2):
-        store.record(seen(turns=turn, heads=((digest(turn), turn),)))
+        store.writes.record(seen(turns=turn, heads=((digest(turn), turn),)))
     await store.flush()
     found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
@@ -50,7 +50,7 @@ async def test_closing_stores_what_waits(open_store: OpenStore, shared_url: str)
     """A restart loses nothing that was answered."""
     store = open_store(shared_url)
     await store.start()
-    store.record(seen())
+    store.writes.record(seen())
     await store.close()
     again = open_store(shared_url)
     await again.start()
@@ -61,7 +61,7 @@ async def test_full_queue_counts_what_it_drops(store: Store, monkeypatch: pytest
     """Conversations that wait already are still updated."""
     monkeypatch.setattr(write_behind, "QUEUE_CONVERSATIONS", 2)
     for conversation_id in ("c1", "c2", "c3", "c1"):
-        store.record(seen(conversation_id))
+        store.writes.record(seen(conversation_id))
     assert store.writes.dropped == 1
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "c2", "c3")] == [2, 1, None]
@@ -74,11 +74,11 @@ async def test_what_is_in_flight_counts_for_the_bound(store: Store, monkeypatch:
 
     async def fail(*_: object) -> None:
         for name in (f"c{next(numbers)}", "c1", "c2"):
-            store.record(seen(name))
+            store.writes.record(seen(name))
         raise TimeoutError
 
     for name in ("c1", "c2"):
-        store.record(seen(name))
+        store.writes.record(seen(name))
     with monkeypatch.context() as patch:
         patch.setattr(write_behind, "write_conversations", fail)
         for _ in range(3):
@@ -100,7 +100,7 @@ async def test_an_error_that_nobody_foresaw_does_not_end_the_flushes(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(write_behind, "write_conversations", fail)
-    store.record(seen())
+    store.writes.record(seen())
     async with asyncio.timeout(20):
         while await stored(store, "c1") is None:  # noqa: ASYNC110 - nobody tells when
             await asyncio.sleep(0.05)
@@ -119,7 +119,7 @@ async def test_a_database_that_is_away_for_long_is_told_of_once_and_once_more_wh
     monkeypatch.setattr(write_behind, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(store.writes, "flush", fail)
     with capture_logs() as log:
-        store.record(seen())
+        store.writes.record(seen())
         async with asyncio.timeout(20):
             while len(log) < 2:  # noqa: ASYNC110 - nobody tells when
                 await asyncio.sleep(0.05)
@@ -141,15 +141,15 @@ async def test_row_that_is_refused_for_the_servers_own_reasons_is_kept(
     """A disk that fails, a lock, a limit of time: none of them is the row's fault."""
     store = open_store(postgres_url)
     await store.start()
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.exec_driver_sql(REFUSE.format(state))
         await connection.exec_driver_sql(
             "CREATE TRIGGER refuse BEFORE INSERT ON conversations FOR EACH ROW EXECUTE FUNCTION refuse()"
         )
-    store.record(seen())
+    store.writes.record(seen())
     with pytest.raises(StoreUnavailable):
         await store.flush()
-    async with store._database.writing(patient=True) as connection:
+    async with store.database.writing(patient=True) as connection:
         await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
     await store.flush()
     assert (await stored(store, "c1"), store.writes.dropped) == (1, 0)
@@ -160,11 +160,11 @@ async def test_flush_waits_for_somebody_who_holds_a_row_longer_than_a_request_wo
 ) -> None:
     store = open_store(postgres_url, 0.25)
     await store.start()
-    store.record(seen())
+    store.writes.record(seen())
     await store.flush()
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.execute(select(conversations).with_for_update())
-        store.record(seen())
+        store.writes.record(seen())
         flushing = asyncio.ensure_future(store.flush())
         await asyncio.sleep(1)
     await flushing
@@ -174,16 +174,16 @@ async def test_flush_waits_for_somebody_who_holds_a_row_longer_than_a_request_wo
 async def test_heads_of_one_conversation_are_bounded(store: Store) -> None:
     """While the database is away they would grow with every request; the newest are kept."""
     for turn in range(1, 400):
-        store.record(seen(turns=turn, heads=((digest(turn), turn),)))
+        store.writes.record(seen(turns=turn, heads=((digest(turn), turn),)))
     found = await store.heads(TENANT, [digest(turn) for turn in range(1, 400)])
     assert {head.turn for head in found} == set(range(144, 400))
 
 
 async def test_row_the_database_refuses_does_not_take_others_with_it(store: Store) -> None:
     """The bad one is dropped and counted, the rest is stored."""
-    store.record(seen("c1"))
-    store.record(seen("bad", messages=None))
-    store.record(seen("c2"))
+    store.writes.record(seen("c1"))
+    store.writes.record(seen("bad", messages=None))
+    store.writes.record(seen("c2"))
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
     assert store.writes.dropped == 1
@@ -194,17 +194,17 @@ async def test_what_was_stored_one_by_one_before_the_database_went_away_is_not_c
 ) -> None:
     store = open_store(postgres_url)
     await store.start()
-    async with store._database.writing() as connection:
+    async with store.database.writing() as connection:
         await connection.exec_driver_sql(REFUSE.format("57014"))
         await connection.exec_driver_sql(
             "CREATE TRIGGER refuse BEFORE INSERT ON conversations FOR EACH ROW WHEN (NEW.id = 'c2')"
             " EXECUTE FUNCTION refuse()"
         )
     for seen_now in (seen("c1"), seen("bad", messages=None), seen("c2")):
-        store.record(seen_now)
+        store.writes.record(seen_now)
     with pytest.raises(StoreUnavailable):
         await store.flush()
-    async with store._database.writing(patient=True) as connection:
+    async with store.database.writing(patient=True) as connection:
         await connection.exec_driver_sql("DROP TRIGGER refuse ON conversations")
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "bad", "c2")] == [1, None, 1]
@@ -214,14 +214,14 @@ async def test_what_was_stored_one_by_one_before_the_database_went_away_is_not_c
 @pytest.mark.parametrize("number", [2**63, 10**30])
 async def test_number_the_driver_cannot_bind_does_not_take_others_with_it(store: Store, number: int) -> None:
     """SQLite's driver raises an error that SQLAlchemy does not know."""
-    store.record(seen("c1"))
-    store.record(seen("window", window=number))
-    store.record(seen("tokens", tokens_before=number))
-    store.record(seen("c2"))
+    store.writes.record(seen("c1"))
+    store.writes.record(seen("window", window=number))
+    store.writes.record(seen("tokens", tokens_before=number))
+    store.writes.record(seen("c2"))
     await store.flush()
     assert [await stored(store, name) for name in ("c1", "window", "tokens", "c2")] == [1, None, None, 1]
     assert store.writes.dropped == 2
-    store.record(seen("c3"))
+    store.writes.record(seen("c3"))
     page = await store.rest(read_conversations, TENANT, limit=100, after=None, order="asc")
     assert {conversation.id for conversation in page.data} == {"c1", "c2", "c3"}
 
@@ -230,7 +230,7 @@ async def test_large_backlog_is_stored_in_several_transactions(store: Store, mon
     """After an outage thousands may wait; each transaction stays short."""
     monkeypatch.setattr(write_behind, "BATCH", 3)
     for number in range(8):
-        store.record(seen(f"c{number}"))
+        store.writes.record(seen(f"c{number}"))
     await store.flush()
     page = await store.rest(read_conversations, TENANT, limit=100, after=None, order="asc")
     assert len(page.data) == 8
@@ -241,7 +241,7 @@ async def test_requests_recorded_before_the_database_is_there_are_stored_later(
 ) -> None:
     """Recording needs no connection; flushing says that there is none."""
     store = open_store(shared_url)
-    store.record(seen())
+    store.writes.record(seen())
     with pytest.raises(StoreUnavailable):
         await store.flush()
     await store.start()
@@ -259,7 +259,9 @@ async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_
     for turn in range(5):
         for store, order in zip(stores, (1, -1), strict=True):
             for number, name in list(enumerate(names))[::order]:
-                store.record(seen(name, turns=turn, heads=((digest(number), turn), (digest(1000 + number), turn))))
+                store.writes.record(
+                    seen(name, turns=turn, heads=((digest(number), turn), (digest(1000 + number), turn)))
+                )
         await asyncio.gather(*(store.flush() for store in stores))
     assert {await stored(stores[0], name) for name in names} == {10}
     assert sum(store.writes.dropped for store in stores) == 0
@@ -275,14 +277,14 @@ async def test_two_stores_that_flush_the_same_heads_at_once_do_not_deadlock(
     for turn in range(5):
         for store, name, order in zip(stores, ("a", "b"), (1, -1), strict=True):
             for number in list(range(200))[::order]:
-                store.record(seen(f"{name}{number * order}", turns=turn, heads=((digest(number), turn),)))
+                store.writes.record(seen(f"{name}{number * order}", turns=turn, heads=((digest(number), turn),)))
         await asyncio.gather(*(store.flush() for store in stores))
     assert len(await stores[0].heads(TENANT, [digest(number) for number in range(200)])) == 200
 
 
 async def test_what_is_recorded_soon_is_done_in_a_moment_unasked(store: Store) -> None:
     done: list[int] = []
-    store.soon(lambda: done.append(1))
+    store.writes.soon(lambda: done.append(1))
     assert not done
     await asyncio.sleep(10 * write_behind.SOON_SECONDS)
     assert done == [1]
@@ -293,20 +295,20 @@ async def test_so_much_to_be_recorded_soon_waits_and_no_more(store: Store) -> No
     done: list[int] = []
     for number in range(write_behind.MOST_SOON + 1):
         assert not done
-        store.soon(partial(done.append, number))
+        store.writes.soon(partial(done.append, number))
     assert done == list(range(write_behind.MOST_SOON + 1))
 
 
 async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenStore, shared_url: str) -> None:
     store = open_store(shared_url)
     await store.start()
-    store.soon(lambda: store.record(seen(heads=((digest(1), 1),))))
+    store.writes.soon(lambda: store.writes.record(seen(heads=((digest(1), 1),))))
     assert len(await store.heads(TENANT, [digest(1)])) == 1
-    store.soon(lambda: store.record(seen()))
+    store.writes.soon(lambda: store.writes.record(seen()))
     found = await store.rest(find_conversation, TENANT, "c1")
     assert found is not None
     assert found.requests == 2
-    store.soon(lambda: store.record(seen()))
+    store.writes.soon(lambda: store.writes.record(seen()))
     await store.close()
     again = open_store(shared_url)
     await again.start()
@@ -316,9 +318,9 @@ async def test_what_is_recorded_soon_is_seen_by_whoever_reads(open_store: OpenSt
 
 
 async def test_what_was_to_be_recorded_goes_with_its_conversation(store: Store) -> None:
-    store.record(seen())
+    store.writes.record(seen())
     await store.flush()
-    store.soon(lambda: store.record(seen()))
+    store.writes.soon(lambda: store.writes.record(seen()))
     await store.delete_conversation(TENANT, "c1")
     await store.flush()
     assert await store.rest(find_conversation, TENANT, "c1") is None
@@ -330,9 +332,9 @@ async def test_what_fails_to_be_recorded_takes_nothing_else_with_it(store: Store
     def failing() -> None:
         raise ValueError("a bug")
 
-    store.soon(failing)
-    store.soon(lambda: done.append(1))
+    store.writes.soon(failing)
+    store.writes.soon(lambda: done.append(1))
     with capture_logs() as logs:
-        store.catch_up()
+        store.writes.catch_up()
     assert done == [1]
     assert [entry["event"] for entry in logs] == ["nothing was recorded of a request"]

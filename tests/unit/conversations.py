@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -28,6 +28,8 @@ from app.core.view.reading import Path
 from app.core.view.view import Conversation, Costs, View
 from app.wire.chat_completions.messages import KINDS
 
+T = TypeVar("T")
+
 IDENTITY = Identity(b"a secret for the tests")
 TENANT = "tenant"
 WHY = because(Code.SUMMARISER_UPSTREAM_TIMEOUT)
@@ -47,6 +49,12 @@ SETTINGS = SummaryBrief(
     shown_tokens=10_000,
     failed_results=0,
 )
+
+
+def sure(value: T | None) -> T:
+    """This value; the test fails where there is none."""
+    assert value is not None
+    return value
 
 
 def count(text: str) -> int:
@@ -114,6 +122,22 @@ def turns(number: int, size: int = 50, first: int = 0) -> list[Message]:
         message(role, f"{role} {turn} {words(size - 2)}")
         for turn in range(first, first + number)
         for role in ("user", "assistant")
+    ]
+
+
+def steps(
+    number: int, text: str = "result", *, tokens: int | None = None, called: int | None = 10, answer: str = ""
+) -> list[Message]:
+    """So many calls `c0`, `c1`, ... of the assistant, each with its result, and with what is said of it."""
+    said = [message("assistant", answer)] if answer else []
+    return [
+        part
+        for call in (f"c{place}" for place in range(number))
+        for part in (
+            message("assistant", calls=[call], tokens=called),
+            message("tool", text, tokens=tokens, answers=call),
+            *said,
+        )
     ]
 
 

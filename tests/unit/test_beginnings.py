@@ -13,9 +13,9 @@ from app.memory.caches import Caches
 from app.wire import beginnings as beginnings_module
 from app.wire import envelopes as envelopes_module
 from app.wire.beginnings import Beginnings
-from app.wire.chat_completions.request import ChatRequest, read_request
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.members import RawObject, TooManyValues, Unreadable
-from app.wire.types import BodyBounds
+from app.wire.types import BodyBounds, WireRequest
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
 MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), min_size=1, max_size=4)
@@ -33,7 +33,7 @@ def written(before: dict[str, Any], messages: list[dict[str, Any]], after: dict[
     return json.dumps(body, separators=None if spaced else (",", ":")).encode()
 
 
-def told(request: ChatRequest) -> tuple[object, ...]:
+def told(request: WireRequest) -> tuple[object, ...]:
     """All that is known of a request, and what is written of it."""
     source = request.source
     members = {name: (source.raw(name), source.value(name), source.members[name]) for name in source.members}
@@ -56,7 +56,7 @@ def test_a_body_is_read_alike_whatever_is_known_of_it(
     for new in turns:
         messages = [*messages, *new]
         body = written(before, messages, after, spaced)
-        assert told(read_request(body, beginnings=known)) == told(read_request(body))
+        assert told(CHAT_COMPLETIONS.read(body, beginnings=known)) == told(CHAT_COMPLETIONS.read(body))
         assert known.find(body) is not None
 
 
@@ -64,7 +64,7 @@ def test_a_body_is_read_alike_whatever_is_known_of_it(
 def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int, cut: int) -> None:
     """Also where that makes them no JSON, or a key stand twice."""
     known, body = Beginnings(), b'{"model":"m","messages":[{"role":"user","content":"a"}],"user":"u"}'
-    read_request(body, beginnings=known)
+    CHAT_COMPLETIONS.read(body, beginnings=known)
     other = body[:place] + put + body[place + cut :]
     assert outcome(other, known) == outcome(other, None)
 
@@ -72,7 +72,7 @@ def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int,
 @pytest.mark.parametrize("rest", [b',"messages":[]}', b"]}", b",}", b',"model":"n"}', b""])
 def test_what_follows_a_known_beginning_is_judged_like_any_body(rest: bytes) -> None:
     known, body = Beginnings(), b'{"model":"m","messages":[{"role":"user","content":"a"}]}'
-    read_request(body, beginnings=known)
+    CHAT_COMPLETIONS.read(body, beginnings=known)
     other = body[:-1] + rest
     assert outcome(other, known) == outcome(other, None)
 
@@ -80,14 +80,14 @@ def test_what_follows_a_known_beginning_is_judged_like_any_body(rest: bytes) -> 
 @pytest.mark.parametrize("rest", [b".5", b"e5", b"5", b"0", b"a", b"{}", b'""'])
 def test_nothing_may_follow_a_known_message_but_another_one(rest: bytes) -> None:
     known = Beginnings()
-    read_request(b'{"model":"m","messages":[{"role":"user","content":"a"}]}', beginnings=known)
+    CHAT_COMPLETIONS.read(b'{"model":"m","messages":[{"role":"user","content":"a"}]}', beginnings=known)
     other = b'{"model":"m","messages":[{"role":"user","content":"a"}%b]}' % rest
     assert outcome(other, known) == outcome(other, None)
 
 
 def outcome(body: bytes, known: Beginnings | None) -> object:
     try:
-        return told(read_request(body, beginnings=known))
+        return told(CHAT_COMPLETIONS.read(body, beginnings=known))
     except Unreadable as error:
         return error.reason
 
@@ -98,11 +98,11 @@ def test_the_values_of_a_known_beginning_count() -> None:
     full = message % b",".join([b"1"] * 900)
     body = b'{"model":"m","messages":[%b]}'
     bounds = BodyBounds(values=1_000)
-    read_request(body % full, bounds, known)
+    CHAT_COMPLETIONS.read(body % full, bounds, known)
     longer = body % b",".join((full, message % b",".join([b"1"] * 200)))
     assert known.find(longer) is not None
     with pytest.raises(TooManyValues):
-        read_request(longer, bounds, known)
+        CHAT_COMPLETIONS.read(longer, bounds, known)
 
 
 def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,8 +115,10 @@ def test_what_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(RawObject, "__init__", reading)
     messages = [{"role": "user", "content": "x" * 1_000}]
-    read_request(written({}, messages, {}, spaced=False), beginnings=known)
-    read_request(written({}, [*messages, {"role": "user", "content": "new"}], {}, spaced=False), beginnings=known)
+    CHAT_COMPLETIONS.read(written({}, messages, {}, spaced=False), beginnings=known)
+    CHAT_COMPLETIONS.read(
+        written({}, [*messages, {"role": "user", "content": "new"}], {}, spaced=False), beginnings=known
+    )
     assert sizes[0] > 1_000
     assert sizes[1] < 100
 
@@ -125,14 +127,14 @@ def test_there_is_room_for_so_many_bytes() -> None:
     known = Beginnings(Caches(5_000))
     bodies = [written({}, [{"role": "user", "content": f"{n}" * 2_000}], {}, spaced=False) for n in range(4)]
     for body in bodies:
-        read_request(body, beginnings=known)
+        CHAT_COMPLETIONS.read(body, beginnings=known)
     assert [known.find(body) is not None for body in bodies] == [False, False, True, True]
 
 
 def test_a_beginning_of_many_short_messages_is_found() -> None:
     known = Beginnings()
     body = b'{"model":"m","messages":[%b]}' % b",".join([b"{}"] * 300)
-    read_request(body, beginnings=known)
+    CHAT_COMPLETIONS.read(body, beginnings=known)
     assert known.find(body) is not None
 
 
@@ -142,7 +144,7 @@ def test_a_beginning_is_found_among_hundreds_that_are_as_long() -> None:
     first = [{"role": "user", "content": f"{number:03}"} for number in range(200)]
     bodies = [written({}, [message], {}, spaced=False) for message in first]
     for body in bodies:
-        read_request(body, beginnings=known)
+        CHAT_COMPLETIONS.read(body, beginnings=known)
     longer = [written({}, [message, {"role": "user", "content": "go on"}], {}, spaced=False) for message in first]
     assert all(known.find(body) is not None for body in longer)
 
@@ -150,18 +152,18 @@ def test_a_beginning_is_found_among_hundreds_that_are_as_long() -> None:
 def test_a_body_that_is_written_otherwise_is_read_each_time() -> None:
     known = Beginnings()
     body = json.dumps({"model": "m", "messages": [{}, {}]}, indent=1).encode()
-    assert read_request(body, beginnings=known).raw_messages == (b"{}", b"{}")
+    assert CHAT_COMPLETIONS.read(body, beginnings=known).raw_messages == (b"{}", b"{}")
     assert known.find(body) is None
 
 
 def test_one_history_may_go_on_in_several_ways() -> None:
     known = Beginnings()
     messages = [{"role": "user", "content": "x" * 100}]
-    read_request(written({}, messages, {}, spaced=False), beginnings=known)
+    CHAT_COMPLETIONS.read(written({}, messages, {}, spaced=False), beginnings=known)
     for answer in ("a", "b", "c"):
         longer = written({}, [*messages, {"role": "user", "content": answer}], {}, spaced=False)
         assert known.find(longer) is not None
-        read_request(longer, beginnings=known)
+        CHAT_COMPLETIONS.read(longer, beginnings=known)
 
 
 def test_a_beginning_of_long_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +171,7 @@ def test_a_beginning_of_long_messages_is_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(beginnings_module, "LONGEST_JOINED", 50)
     known = Beginnings()
     said = [{"role": "user", "content": f"{number}" * 100} for number in range(3)]
-    read_request(written({}, said, {}, spaced=True), beginnings=known)
+    CHAT_COMPLETIONS.read(written({}, said, {}, spaced=True), beginnings=known)
     longer = written({}, [*said, {"role": "user", "content": "go on"}], {}, spaced=True)
     assert known.find(longer) is not None
     for number in range(3):
@@ -182,7 +184,7 @@ def test_of_a_history_that_grows_two_beginnings_are_kept() -> None:
     messages: list[dict[str, Any]] = []
     for number in range(5):
         messages = [*messages, {"role": "user", "content": f"{number}"}]
-        read_request(written({}, messages, {}, spaced=False), beginnings=known)
+        CHAT_COMPLETIONS.read(written({}, messages, {}, spaced=False), beginnings=known)
     assert len(known._kept) == len(known._stops) == 2
 
 
@@ -197,5 +199,5 @@ def test_a_beginning_goes_with_the_one_that_grew_out_of_it() -> None:
         for number in range(40)
     ]
     for body in (body for grows in bodies for body in grows):
-        read_request(body, beginnings=known)
+        CHAT_COMPLETIONS.read(body, beginnings=known)
     assert sum(known.find(first) is not None for first, _ in bodies) <= 10

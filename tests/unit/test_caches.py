@@ -21,8 +21,8 @@ from app.metrics.families import CACHES
 from app.settings import load
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
-from app.wire.chat_completions.request import read_request
 from app.wire.reader import MessageReader
 from tests.unit.conversations import IDENTITY
 
@@ -148,7 +148,7 @@ def test_what_histories_are_said_to_take_is_what_python_takes(characters: int, t
             said.append({"role": ("user", "assistant")[turn % 2], "content": f"{name} {turn} " + letter * characters})
             if turn % 2 == 0:
                 body = json.dumps({"model": "m", "messages": said}, ensure_ascii=False).encode()
-                history = reader.read(read_request(body, beginnings=reader.beginnings).raw_messages)
+                history = reader.read(CHAT_COMPLETIONS.read(body, beginnings=reader.beginnings).raw_messages)
                 costs = estimator.prompt("gpt-4o", history, b"", Declarations).costs
                 _ = Conversation(history, IDENTITY, "t", costs, None).chain
 

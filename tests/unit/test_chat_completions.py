@@ -21,11 +21,10 @@ from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.request import ChatRequest, read_request
 from app.wire.echoes import LONGEST_COMPARED
 from app.wire.members import RepeatedKey, TooManyValues, Unreadable
 from app.wire.reader import MESSAGE_BYTES, MessageReader
-from app.wire.types import BodyBounds, TooManyMessages
+from app.wire.types import BodyBounds, TooManyMessages, WireRequest
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (
@@ -67,20 +66,20 @@ def test_too_many_values_are_seen_before_anything_is_decoded(member: bytes, monk
     monkeypatch.setattr(members, "RawObject", decoded.append)
     monkeypatch.setattr(requests, "RawObject", decoded.append)
     with pytest.raises(TooManyValues, match=r"more than 1000 values.*limits\.values"):
-        read_request(b'{"model":"m","messages":[],%b}' % member, LIMITS)
+        CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % member, LIMITS)
     assert not decoded
 
 
 def test_text_may_hold_any_number_of_commas_and_brackets() -> None:
     text = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (rb"[1, {\"a\": 2}]," * 5_000)
-    assert len(read_request(text, LIMITS).raw_messages) == 1
+    assert len(CHAT_COMPLETIONS.read(text, LIMITS).raw_messages) == 1
 
 
 def test_a_request_has_at_most_so_many_messages() -> None:
     body = b'{"model":"m","messages":[%b]}'
-    assert len(read_request(body % b",".join([b"{}"] * 100), LIMITS).raw_messages) == 100
+    assert len(CHAT_COMPLETIONS.read(body % b",".join([b"{}"] * 100), LIMITS).raw_messages) == 100
     with pytest.raises(TooManyMessages, match=r"101 messages.*100.*limits\.messages"):
-        read_request(body % b",".join([b"{}"] * 101), LIMITS)
+        CHAT_COMPLETIONS.read(body % b",".join([b"{}"] * 101), LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +113,14 @@ def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_request_is_read_as_far_as_steno_needs_it() -> None:
-    request = read_request(BODY)
+    request = CHAT_COMPLETIONS.read(BODY)
     assert (request.model, request.stream, request.choices, request.output) == ("gpt-4o", False, 1, 7)
     assert request.raw_messages == (b'{"role":"user","content":"a"}', b'{"content":"b\\/", "role":"assistant"}')
     assert request.untouched is request.source.text == BODY
 
 
 def test_only_messages_are_replaced() -> None:
-    replaced = read_request(BODY).with_messages([b'{"role":"user"}', b"{}"])
+    replaced = CHAT_COMPLETIONS.read(BODY).with_messages([b'{"role":"user"}', b"{}"])
     assert replaced == BODY[: BODY.index(b"[ {")] + b'[{"role":"user"},{}]' + BODY[BODY.index(b', "model"') :]
 
 
@@ -129,7 +128,7 @@ def test_stenos_own_members_are_cut_out_and_the_rest_keeps_its_bytes() -> None:
     body = (
         b'{"conversation_id":"c","model":"m", "context": {"compaction": false}, "messages":[],"context_management":[]}'
     )
-    request = read_request(body)
+    request = CHAT_COMPLETIONS.read(body)
     assert request.untouched == b'{"model":"m", "messages":[]}'
     assert request.options == {"compaction": False}
     assert list(request.names) == [("conversation_id", b'"c"')]
@@ -141,7 +140,7 @@ def test_openais_compaction_threshold_and_the_summarisers_focus_are_read() -> No
         b'{"model":"m","messages":[],"context":{"instructions":" the prices "},'
         b'"context_management":[{"type":"other"},{"type":"compaction","compact_threshold":5000}]}'
     )
-    request = read_request(body)
+    request = CHAT_COMPLETIONS.read(body)
     assert (request.threshold, request.focus) == (5_000, "the prices")
     assert request.untouched == b'{"model":"m","messages":[]}'
 
@@ -159,13 +158,13 @@ def test_openais_compaction_threshold_and_the_summarisers_focus_are_read() -> No
 )
 def test_options_of_ours_that_cannot_be_obeyed_are_refused(members: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        read_request(b'{"model":"m","messages":[],%b}' % members)
+        CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members)
 
 
 @pytest.mark.parametrize("context", [b"[]", b'"off"', b"1", b"false"])
 def test_a_context_that_is_no_object_is_refused(context: bytes) -> None:
     with pytest.raises(InvalidRequest, match="context must be an object") as refused:
-        read_request(b'{"model":"m","messages":[],"context":%b}' % context)
+        CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"context":%b}' % context)
     assert refused.value.param == "context"
     assert "known: compaction, instructions, pin, preset, recall, trigger" in refused.value.message
 
@@ -176,7 +175,7 @@ def test_an_unknown_option_is_refused_with_those_that_are_known(name: str) -> No
     with pytest.raises(
         InvalidRequest, match="known: compaction, instructions, pin, preset, recall, trigger"
     ) as refused:
-        read_request(body)
+        CHAT_COMPLETIONS.read(body)
     assert refused.value.param == f"context.{name[:100]}"
     assert f"{name!r:.100}" in refused.value.message
 
@@ -185,40 +184,40 @@ def test_an_unknown_option_is_refused_with_those_that_are_known(name: str) -> No
 @pytest.mark.parametrize("value", [b'"off"', b"2", b"{}", b"[]"])
 def test_compaction_and_recall_are_on_or_off(name: bytes, value: bytes) -> None:
     with pytest.raises(InvalidRequest, match="must be true or false"):
-        read_request(b'{"model":"m","messages":[],"context":{"%b":%b}}' % (name, value))
+        CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"context":{"%b":%b}}' % (name, value))
 
 
 @pytest.mark.parametrize(
     "members", [b'"context_management":[{"type":"compaction"}]', b'"context_management":7', b'"context":null']
 )
 def test_options_that_ask_for_nothing_are_none(members: bytes) -> None:
-    request = read_request(b'{"model":"m","messages":[],%b}' % members)
+    request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members)
     assert (request.threshold, request.focus) == (None, "")
 
 
 def test_pins_are_indexes_into_the_requests_own_messages() -> None:
     body = b'{"model":"m","messages":[{},{},{}],"context":{"pin":%b}}'
-    assert read_request(body % b"[2,0,2]").pins == (0, 2)
-    assert read_request(body % b"[]").pins == read_request(body % b"null").pins == ()
+    assert CHAT_COMPLETIONS.read(body % b"[2,0,2]").pins == (0, 2)
+    assert CHAT_COMPLETIONS.read(body % b"[]").pins == CHAT_COMPLETIONS.read(body % b"null").pins == ()
     for index in (b"3", b"-1", b"1.0", b'"1"', b"true", b"null"):
         with pytest.raises(InvalidRequest, match="the request has 3 messages"):
-            read_request(body % (b"[0,%b]" % index))
+            CHAT_COMPLETIONS.read(body % (b"[0,%b]" % index))
     for pin in (b"1", b'"all"', b"{}"):
         with pytest.raises(InvalidRequest, match="must be a list"):
-            read_request(body % pin)
+            CHAT_COMPLETIONS.read(body % pin)
 
 
 @pytest.mark.parametrize("key", ["conversation_id", "session_id"])
 def test_metadata_may_name_the_conversation_and_stays(key: str) -> None:
     body = b'{"model":"m","messages":[],"metadata":{"%s":"x"}}' % key.encode()
-    request = read_request(body)
+    request = CHAT_COMPLETIONS.read(body)
     assert list(request.names) == [(f"metadata.{key}", b'"x"')]
     assert request.untouched == body
 
 
 def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> None:
     body = b'{"model":"m","messages":[],"tools":[1],"response_format":{"type":"x"},"max_completion_tokens":9}'
-    request = read_request(body)
+    request = CHAT_COMPLETIONS.read(body)
     assert request.declared == b'tools:[1],response_format:{"type":"x"},'
     assert request.declarations().tools == ()
     assert request.output == 9
@@ -226,12 +225,12 @@ def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> N
 
 @pytest.mark.parametrize("members", [b"", b',"tools":[]', b',"tools":null,"functions":[]'])
 def test_a_request_without_tools_has_none(members: bytes) -> None:
-    assert not read_request(b'{"model":"m","messages":[]%b}' % members).has_tools
+    assert not CHAT_COMPLETIONS.read(b'{"model":"m","messages":[]%b}' % members).has_tools
 
 
 @pytest.mark.parametrize("members", [b'"tools":[{"type":"function"}]', b'"functions":[{"name":"f"}]'])
 def test_functions_are_tools_too(members: bytes) -> None:
-    assert read_request(b'{"model":"m","messages":[],%b}' % members).has_tools
+    assert CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members).has_tools
 
 
 @pytest.mark.parametrize(
@@ -245,7 +244,7 @@ def test_functions_are_tools_too(members: bytes) -> None:
     ],
 )
 def test_a_request_may_forbid_to_call_its_tools(members: bytes, forbidden: bool) -> None:
-    assert read_request(b'{"model":"m","messages":[]%b}' % members).forbids_tools is forbidden
+    assert CHAT_COMPLETIONS.read(b'{"model":"m","messages":[]%b}' % members).forbids_tools is forbidden
 
 
 @pytest.mark.parametrize(
@@ -263,18 +262,18 @@ def test_a_request_may_forbid_to_call_its_tools(members: bytes, forbidden: bool)
     ],
 )
 def test_a_prompt_that_the_provider_adds_to_is_not_typical(members: bytes, typical: bool) -> None:
-    assert read_request(b'{"messages":[],%b}' % members).is_typical is typical
+    assert CHAT_COMPLETIONS.read(b'{"messages":[],%b}' % members).is_typical is typical
 
 
 def test_options_are_read_up_to_a_size() -> None:
     pins = b",".join([b"0"] * 66_000)
     with pytest.raises(InvalidRequest, match="context has 132009 bytes; at most 131072 are read"):
-        read_request(b'{"messages":[1],"model":"m","context":{"pin":[%b]}}' % pins)
+        CHAT_COMPLETIONS.read(b'{"messages":[1],"model":"m","context":{"pin":[%b]}}' % pins)
 
 
 def test_a_model_name_without_end_is_for_the_provider_to_judge() -> None:
     with pytest.raises(Unreadable):
-        read_request(b'{"messages":[],"model":"%b"}' % (b"m" * 301))
+        CHAT_COMPLETIONS.read(b'{"messages":[],"model":"%b"}' % (b"m" * 301))
 
 
 @pytest.mark.parametrize("text", ["a limit of 128000 tokens", "0128,000", "128K", "\\u0031\\u00328000"])
@@ -286,11 +285,13 @@ def test_a_number_that_the_client_wrote_is_found(text: str) -> None:
 def test_where_a_request_cannot_be_read_it_may_hold_anything() -> None:
     assert request_with("1e999").echoed_in("the limit is 128000", 128_000)
     assert request_with('"' + "x" * LONGEST_COMPARED + '"').echoed_in("the limit is 128000", 128_000)
-    assert read_request(b'{"model":"m","messages":[],"a":{"\xff":1}}').echoed_in("the limit is 128000", 128_000)
+    assert CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"a":{"\xff":1}}').echoed_in(
+        "the limit is 128000", 128_000
+    )
 
 
-def request_with(content: str) -> ChatRequest:
-    return read_request(b'{"model":"m","messages":[{"role":"user","content":%b}]}' % content.encode())
+def request_with(content: str) -> WireRequest:
+    return CHAT_COMPLETIONS.read(b'{"model":"m","messages":[{"role":"user","content":%b}]}' % content.encode())
 
 
 @pytest.mark.parametrize(
@@ -308,16 +309,16 @@ def request_with(content: str) -> ChatRequest:
     ],
 )
 def test_a_stream_is_asked_for_its_usage_beside_what_the_client_asked(given: bytes, sent: bytes) -> None:
-    request = read_request(given)
+    request = CHAT_COMPLETIONS.read(given)
     assert not request.wants_usage
     assert request.with_messages([b"2"], ask_usage=True) == sent
-    assert read_request(sent).wants_usage
+    assert CHAT_COMPLETIONS.read(sent).wants_usage
 
 
 @pytest.mark.parametrize("options", [b'{"include_usage":false,"include_usage":false}', b'{"\xff":1}'])
 def test_stream_options_that_cannot_be_read_are_left_to_the_provider(options: bytes) -> None:
     given = b'{"model":"m","messages":[1],"stream_options":%b}' % options
-    sent = read_request(given).with_messages([b"2"], ask_usage=True)
+    sent = CHAT_COMPLETIONS.read(given).with_messages([b"2"], ask_usage=True)
     assert sent == given.replace(b"[1]", b"[2]")
 
 
@@ -339,7 +340,7 @@ def test_stream_options_that_cannot_be_read_are_left_to_the_provider(options: by
 )
 def test_what_a_provider_should_judge_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
-        read_request(body)
+        CHAT_COMPLETIONS.read(body)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +348,7 @@ def test_what_a_provider_should_judge_is_unreadable(body: bytes) -> None:
 )
 def test_a_repeated_key_is_unreadable(body: bytes) -> None:
     with pytest.raises(RepeatedKey):
-        read_request(body)
+        CHAT_COMPLETIONS.read(body)
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def test_after_an_announcement_it_waits() -> None:
         world.stored = Stored()
         return Compaction((), Outcome.LEASE_LOST)
 
-    world: World = World({LookBack: Then(Lately(), COMES_BACK), Make: Then(lost, lambda effect: world.make(effect))})
+    world: World = World({LookBack: Then(Lately(), COMES_BACK), Make: Then(lost, World().make)})
     world.decide(asked(LONG), GOES_ON)
     assert world.names.count("Make") == 2
     assert "Postpone" not in world.names

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
-from app.wire.chat_completions.declarations import read_declarations
+from app.wire.chat_completions.request import read_declarations
 from app.wire.members import RawObject
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from app.core.history.messages import Media
 from app.wire import documents
-from app.wire.chat_completions.media import read_media as read_part
+from app.wire.chat_completions.messages import read_media as read_part
 from app.wire.documents import GLYPHS_UNREAD, MOST_PAGES, UNKNOWN, Document, read_document
-from app.wire.messages.media import media_in
-from app.wire.responses.media import read_media as read_item_part
+from app.wire.messages.content import media_in
+from app.wire.responses.items import read_media as read_item_part
 
 PACK = b" /Filter /FlateDecode"
 

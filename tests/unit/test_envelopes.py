@@ -14,9 +14,9 @@ from app.errors import InvalidRequest
 from app.memory.caches import Caches
 from app.wire import envelopes
 from app.wire.beginnings import Beginnings
-from app.wire.chat_completions.request import ChatRequest, read_request
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.members import ResizedObject, TooManyValues, Unreadable
-from app.wire.types import BodyBounds, TooManyMessages
+from app.wire.types import BodyBounds, TooManyMessages, WireRequest
 
 TEXTS = st.text(st.sampled_from('ab,[{"\\é'), max_size=8)
 MESSAGES = st.lists(st.builds(lambda text: {"role": "user", "content": text}, TEXTS), max_size=4)
@@ -33,7 +33,7 @@ def written(before: dict[str, Any], messages: list[dict[str, Any]], after: dict[
     return json.dumps(body, separators=None if spaced else (",", ":")).encode()
 
 
-def told(request: ChatRequest) -> tuple[object, ...]:
+def told(request: WireRequest) -> tuple[object, ...]:
     """All that is known of a request, and what is written of it."""
     source = request.source
     return (
@@ -49,13 +49,13 @@ def told(request: ChatRequest) -> tuple[object, ...]:
 
 def outcome(body: bytes, known: Beginnings | None = None) -> object:
     try:
-        return told(read_request(body, beginnings=known))
+        return told(CHAT_COMPLETIONS.read(body, beginnings=known))
     except (Unreadable, InvalidRequest) as error:
         return type(error)
 
 
 def is_known(body: bytes, known: Beginnings) -> bool:
-    return isinstance(read_request(body, beginnings=known).source, ResizedObject)
+    return isinstance(CHAT_COMPLETIONS.read(body, beginnings=known).source, ResizedObject)
 
 
 @given(MEMBERS, st.lists(MESSAGES, min_size=2, max_size=4), MEMBERS, st.booleans())
@@ -71,7 +71,7 @@ def test_a_body_is_read_alike_whatever_is_known_of_it(
 @given(st.binary(max_size=12), st.integers(0, len(BODY)), st.integers(0, 12))
 def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int, cut: int) -> None:
     known = Beginnings()
-    read_request(BODY, beginnings=known)
+    CHAT_COMPLETIONS.read(BODY, beginnings=known)
     other = BODY[:place] + put + BODY[place + cut :]
     assert outcome(other, known) == outcome(other)
 
@@ -83,7 +83,7 @@ def test_bytes_that_differ_anywhere_are_read_as_they_are(put: bytes, place: int,
 def test_nothing_between_passes_for_an_array_that_is_none(array: bytes) -> None:
     """Such as one that ends early, so that further members stand behind it."""
     known = Beginnings()
-    read_request(BODY, beginnings=known)
+    CHAT_COMPLETIONS.read(BODY, beginnings=known)
     body = b'{"model":"m","messages":%b,"n":1}' % array
     assert outcome(body, known) == outcome(body)
 
@@ -100,12 +100,12 @@ def test_the_same_envelope_is_read_once() -> None:
 def test_bounds_hold_for_what_is_known_as_well() -> None:
     known = Beginnings()
     many = b'{"model":"m","messages":[%b],"n":1}' % b",".join([b'{"role":"user","content":"a"}'] * 20)
-    read_request(BODY, beginnings=known)
+    CHAT_COMPLETIONS.read(BODY, beginnings=known)
     assert is_known(many, known)
     with pytest.raises(TooManyMessages):
-        read_request(many, BodyBounds(messages=19), known)
+        CHAT_COMPLETIONS.read(many, BodyBounds(messages=19), known)
     with pytest.raises(TooManyValues):
-        read_request(many, BodyBounds(values=10), known)
+        CHAT_COMPLETIONS.read(many, BodyBounds(values=10), known)
 
 
 def test_pins_are_read_each_time() -> None:
@@ -115,7 +115,7 @@ def test_pins_are_read_each_time() -> None:
     assert not is_known(pinned, known)
     assert not is_known(pinned, known)
     with pytest.raises(InvalidRequest):
-        read_request(pinned.replace(b'{"role":"user","content":"Hello."}', b""), beginnings=known)
+        CHAT_COMPLETIONS.read(pinned.replace(b'{"role":"user","content":"Hello."}', b""), beginnings=known)
 
 
 def test_a_name_that_stands_in_another_member_is_not_taken_for_the_array() -> None:
@@ -136,7 +136,7 @@ def test_of_envelopes_that_begin_alike_the_latest_are_known() -> None:
     known = Beginnings()
     bodies = [BODY.replace(b'"n":1', b'"n":%d' % n) for n in range(envelopes.MOST_ALIKE + 1)]
     for body in bodies:
-        read_request(body, beginnings=known)
+        CHAT_COMPLETIONS.read(body, beginnings=known)
     assert [is_known(body, known) for body in reversed(bodies)] == [True] * envelopes.MOST_ALIKE + [False]
 
 
@@ -144,15 +144,15 @@ def test_there_is_room_for_so_many_bytes() -> None:
     known = Beginnings(Caches(10_000))
     bodies = [BODY.replace(b'"m"', b'"%d"' % n) for n in range(4)]
     for body in bodies:
-        read_request(body, beginnings=known)
+        CHAT_COMPLETIONS.read(body, beginnings=known)
     assert [known.envelopes.find(body, "messages", 100) is not None for body in bodies] == [False, False, True, True]
 
 
 def test_requests_that_say_the_same_beside_their_messages_know_it() -> None:
     known = Beginnings()
-    first = read_request(BODY, beginnings=known)
-    again = read_request(BODY.replace(b"Hello.", b"And now?"), beginnings=known)
-    other = read_request(BODY.replace(b'"n":1', b'"n":2'), beginnings=known)
+    first = CHAT_COMPLETIONS.read(BODY, beginnings=known)
+    again = CHAT_COMPLETIONS.read(BODY.replace(b"Hello.", b"And now?"), beginnings=known)
+    other = CHAT_COMPLETIONS.read(BODY.replace(b'"n":1', b'"n":2'), beginnings=known)
     assert again.alike is first.alike is not None
     assert other.alike is not first.alike
     assert first.asking(threshold=9).alike is None
@@ -160,8 +160,8 @@ def test_requests_that_say_the_same_beside_their_messages_know_it() -> None:
 
 def test_what_is_kept_of_a_request_holds_none_of_its_messages() -> None:
     known = Beginnings()
-    read_request(BODY, beginnings=known)
+    CHAT_COMPLETIONS.read(BODY, beginnings=known)
     [(_, [envelope])] = known.envelopes._kept.items()
     assert (envelope.request.raw_messages, envelope.request.source) == ((), envelope.rest)
     assert b"Hello" not in envelope.rest.text
-    assert read_request(BODY).alike is not read_request(BODY).alike
+    assert CHAT_COMPLETIONS.read(BODY).alike is not CHAT_COMPLETIONS.read(BODY).alike

@@ -17,9 +17,7 @@ from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
 from app.providers.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.wire import sse
-from app.wire.chat_completions.early import ChunkHead
-from app.wire.chat_completions.editor import CompletionEditor
-from app.wire.chat_completions.streamed import MOST_CHOICES
+from app.wire.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.dialect import read_answer
 from app.wire.provider_errors import error_body

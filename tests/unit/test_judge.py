@@ -48,53 +48,58 @@ def body(messages: Sequence[Any]) -> bytes:
     return json.dumps({"model": "gpt-4o", "messages": messages}).encode()
 
 
+SEQUENCE = count(1)
+"""Of the requests that a provider got."""
+
+
+def record(kind: Any, messages: Sequence[Any], status: int | None, text: str) -> Record:
+    path = "/v1/chat/completions"
+    return Record(next(SEQUENCE), 0.0, "POST", path, (), body(messages), kind, status=status, text=text)
+
+
+def asked(sections: Sequence[str], text: str, status: int = 200) -> Record:
+    content = "\n".join((*sections, "<ab12 end>", "", "End of the transcript. Yes, write the notes."))
+    return record("summary", [{"role": "system", "content": "Rules."}, {"content": content}], status, text)
+
+
+def call(quoted: Sequence[dict[str, Any]], text: str, **changes: Any) -> Record:
+    """A summary call that was shown these messages, in Steno's form."""
+    sections = [f"<ab12 {number} {heading(message)}>\n{shown(message)}" for number, message in enumerate(quoted, 1)]
+    return asked(sections, text, **changes)
+
+
+def update(before: str, quoted: Sequence[dict[str, Any]], text: str) -> Record:
+    """A call that brings a summary up to date with these messages."""
+    sections = [f"<ab12 notes on messages 1>\n{before}\n<ab12 end>"]
+    return asked([*sections, *(f"<ab12 {heading(message)}>\n{shown(message)}" for message in quoted)], text)
+
+
+def prefix_call(messages: Sequence[dict[str, Any]], text: str) -> Record:
+    """A call that was shown the conversation itself."""
+    return record("summary", [*messages, {"role": "user", "content": "Now write the notes."}], 200, text)
+
+
+def fold(texts: Sequence[str], text: str) -> Record:
+    return asked([f"<ab12 notes on messages {number}>\n{shown}" for number, shown in enumerate(texts, 1)], text)
+
+
 class Conversation:
     """Requests and the log that grows with them."""
 
     def __init__(self, calls: SummaryCalls | None = None) -> None:
         self._judge = Judge("one", calls or SummaryCalls(), SentMessages())
-        self._requests, self._sequence = count(1), count(1)
+        self._requests = count(1)
 
     def request(
         self,
         history: Sequence[Any],
-        payload: Sequence[Any],
+        payload: Sequence[Any] | None,
         *made: Record,
         status: int = 200,
         report: Report = Report(),  # noqa: B008 - a frozen value
     ) -> Verdict:
-        chat = self.record("chat", payload, status, "fine")
-        return self._judge.judge(next(self._requests), body(history), [*made, chat], report)
-
-    def without_payload(self, history: Sequence[Any]) -> Verdict:
-        return self._judge.judge(next(self._requests), body(history), [])
-
-    def call(self, quoted: Sequence[dict[str, Any]], text: str, **changes: Any) -> Record:
-        """A summary call that was shown these messages, in Steno's form."""
-        sections = [f"<ab12 {number} {heading(message)}>\n{shown(message)}" for number, message in enumerate(quoted, 1)]
-        return self._asked(sections, text, **changes)
-
-    def update(self, before: str, quoted: Sequence[dict[str, Any]], text: str) -> Record:
-        """A call that brings a summary up to date with these messages."""
-        sections = [f"<ab12 notes on messages 1>\n{before}\n<ab12 end>"]
-        sections += [f"<ab12 {heading(message)}>\n{shown(message)}" for message in quoted]
-        return self._asked(sections, text)
-
-    def prefix_call(self, messages: Sequence[dict[str, Any]], text: str) -> Record:
-        """A call that was shown the conversation itself."""
-        return self.record("summary", [*messages, {"role": "user", "content": "Now write the notes."}], 200, text)
-
-    def fold(self, texts: Sequence[str], text: str) -> Record:
-        sections = [f"<ab12 notes on messages {number}>\n{shown}" for number, shown in enumerate(texts, 1)]
-        return self._asked(sections, text)
-
-    def record(self, kind: Any, messages: Sequence[Any], status: int | None, text: str) -> Record:
-        sequence = next(self._sequence)
-        return Record(sequence, 0.0, "POST", "/v1/chat/completions", (), body(messages), kind, status=status, text=text)
-
-    def _asked(self, sections: Sequence[str], text: str, status: int = 200) -> Record:
-        content = "\n".join((*sections, "<ab12 end>", "", "End of the transcript. Yes, write the notes."))
-        return self.record("summary", [{"role": "system", "content": "Rules."}, {"content": content}], status, text)
+        sent = [] if payload is None else [record("chat", payload, status, "fine")]
+        return self._judge.judge(next(self._requests), body(history), [*made, *sent], report)
 
 
 def heading(message: dict[str, Any]) -> str:
@@ -109,12 +114,7 @@ def shown(message: dict[str, Any]) -> str:
 
 
 RESULT = "".join(f"{place}. stop, " for place in range(600))
-LONG: Messages = [
-    TURNS[0],
-    TURNS[1],
-    {"role": "tool", "tool_call_id": "call_1", "content": RESULT},
-    *TURNS[3:],
-]
+LONG: Messages = [TURNS[0], TURNS[1], {"role": "tool", "tool_call_id": "call_1", "content": RESULT}, *TURNS[3:]]
 LONG_HISTORY = [SYSTEM, *LONG]
 CUT = f"{RESULT[:200]}\n[... {len(RESULT)} characters in all, shortened ...]\n{RESULT[-90:]}"
 
@@ -150,41 +150,88 @@ def conversation() -> Conversation:
 # What is right
 
 
-def test_untouched_history_is_right(conversation: Conversation) -> None:
-    verdict = conversation.request(HISTORY, HISTORY)
+RULE = {"role": "developer", "content": "Be brief."}
+RULED = [SYSTEM, *TURNS[:4], RULE, *TURNS[4:]]
+FIRST, SECOND = call(TURNS[:4], NOTES), call(TURNS[4:6], MORE_NOTES)
+STAYS, SUMMARISED = call(TURNS[:2], NOTES), [SYSTEM, summary(NOTES), *TURNS[4:]]
+ADDED = f"{NOTES}\n\nTool calls that failed:\n- find: no such order"
+RIGHT: dict[str, tuple[Messages, list[Record], Messages, int]] = {
+    "an untouched history": (HISTORY, [], HISTORY, 0),
+    "a summary of the first turn": (HISTORY, [FIRST], [SYSTEM, summary(NOTES), *TURNS[4:]], 4),
+    "a cut inside a turn, its user message behind the summary": (
+        HISTORY,
+        [call(TURNS[:3], NOTES)],
+        [SYSTEM, summary(NOTES), TURNS[0], *TURNS[3:]],
+        2,
+    ),
+    "an instruction in the middle, behind the summary": (
+        RULED,
+        [call([*TURNS[:4], RULE], NOTES)],
+        [SYSTEM, summary(NOTES), RULE, *TURNS[4:]],
+        4,
+    ),
+    "a fold whose summaries were right": (
+        HISTORY,
+        [FIRST, SECOND, fold([NOTES, MORE_NOTES], FOLDED)],
+        [SYSTEM, summary(FOLDED), *TURNS[6:]],
+        6,
+    ),
+    "a summary brought up to date stands for what both were made from": (
+        HISTORY,
+        [FIRST, update(NOTES, TURNS[4:6], MORE_NOTES)],
+        [SYSTEM, summary(MORE_NOTES), *TURNS[6:]],
+        6,
+    ),
+    "a summary made anew from the whole may be shown the last one": (
+        HISTORY,
+        [FIRST, update(NOTES, TURNS[:6], MORE_NOTES)],
+        [SYSTEM, summary(MORE_NOTES), *TURNS[6:]],
+        6,
+    ),
+    "a summary with lines added behind it is known when it is brought up to date": (
+        HISTORY,
+        [FIRST, update(ADDED, TURNS[4:6], MORE_NOTES)],
+        [SYSTEM, summary(MORE_NOTES), *TURNS[6:]],
+        6,
+    ),
+    "a call that was shown the conversation itself": (
+        HISTORY,
+        [prefix_call([SYSTEM, *TURNS[:4]], NOTES)],
+        [SYSTEM, summary(NOTES), *TURNS[4:]],
+        4,
+    ),
+    "a turn split between summaries needs no message beside them": (
+        HISTORY,
+        [call(TURNS[:2], NOTES), call(TURNS[2:4], MORE_NOTES)],
+        [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]],
+        4,
+    ),
+    "nor beside a fold of them": (
+        HISTORY,
+        [call(TURNS[:2], NOTES), call(TURNS[2:4], MORE_NOTES), fold([NOTES, MORE_NOTES], FOLDED)],
+        [SYSTEM, summary(FOLDED), *TURNS[4:]],
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("history", "made", "payload", "summarised"), RIGHT.values(), ids=RIGHT)
+def test_right_is(
+    conversation: Conversation, history: Messages, made: list[Record], payload: Messages, summarised: int
+) -> None:
+    verdict = conversation.request(history, payload, *made)
     assert not verdict.violations
-    assert (verdict.verbatim, verdict.summarised, verdict.compaction, verdict.broke) == (10, 0, False, False)
-    assert verdict.kept_bytes == verdict.previous_bytes > 0
-
-
-def test_summary_of_the_first_turn_is_right(conversation: Conversation) -> None:
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], conversation.call(TURNS[:4], NOTES))
-    assert not verdict.violations
-    assert (verdict.verbatim, verdict.summarised, verdict.compaction, verdict.broke) == (6, 4, True, True)
-
-
-def test_cut_inside_a_turn_is_right_with_its_user_message_behind_the_summary(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary(NOTES), TURNS[0], *TURNS[3:]]
-    assert not conversation.request(HISTORY, payload, conversation.call(TURNS[:3], NOTES)).violations
-
-
-def test_instruction_in_the_middle_is_right_behind_the_summary(conversation: Conversation) -> None:
-    rule = {"role": "developer", "content": "Be brief."}
-    history = [SYSTEM, *TURNS[:4], rule, *TURNS[4:]]
-    payload = [SYSTEM, summary(NOTES), rule, *TURNS[4:]]
-    assert not conversation.request(history, payload, conversation.call([*TURNS[:4], rule], NOTES)).violations
-
-
-def test_fold_is_right_if_its_summaries_were(conversation: Conversation) -> None:
-    made = conversation.call(TURNS[:4], NOTES), conversation.call(TURNS[4:6], MORE_NOTES)
-    fold = conversation.fold([NOTES, MORE_NOTES], FOLDED)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(FOLDED), *TURNS[6:]], *made, fold)
-    assert not verdict.violations
-    assert (verdict.summary_calls, verdict.folds, verdict.summarised) == (3, 1, 6)
+    assert (verdict.summarised, verdict.verbatim) == (summarised, len(history) - summarised)
+    assert verdict.compaction == verdict.broke == bool(made)
+    assert (verdict.summary_calls, verdict.folds) == (
+        len(made),
+        sum("notes on messages 2" in str(m.body) for m in made),
+    )
+    assert (verdict.kept_bytes == verdict.previous_bytes > 0) is (not made)
 
 
 def test_of_two_summaries_with_the_same_text_the_one_that_fits_counts(conversation: Conversation) -> None:
-    short, long = conversation.call(TURNS[:4], NOTES), conversation.call(TURNS[:6], NOTES)
+    short, long = call(TURNS[:4], NOTES), call(TURNS[:6], NOTES)
     assert not conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[6:]], short, long).violations
     assert kinds(conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]])) == {"prefix"}
 
@@ -192,7 +239,7 @@ def test_of_two_summaries_with_the_same_text_the_one_that_fits_counts(conversati
 def test_stored_summary_of_another_conversation_may_be_taken_up_once() -> None:
     calls = SummaryCalls()
     earlier = Conversation(calls)
-    earlier.request(HISTORY[:8], [SYSTEM, summary(NOTES), *TURNS[4:7]], earlier.call(TURNS[:4], NOTES))
+    earlier.request(HISTORY[:8], [SYSTEM, summary(NOTES), *TURNS[4:7]], call(TURNS[:4], NOTES))
     later = Conversation(calls)
     assert not later.request(HISTORY[:8], HISTORY[:8]).violations
     verdict = later.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]])
@@ -201,52 +248,25 @@ def test_stored_summary_of_another_conversation_may_be_taken_up_once() -> None:
     assert kinds(later.request(HISTORY, HISTORY)) == {"prefix"}
 
 
-def test_summary_brought_up_to_date_stands_for_what_both_were_made_from(conversation: Conversation) -> None:
-    first, second = conversation.call(TURNS[:4], NOTES), conversation.update(NOTES, TURNS[4:6], MORE_NOTES)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], first, second)
-    assert not verdict.violations
-    assert (verdict.summarised, verdict.folds) == (6, 0)
-
-
-def test_summary_made_anew_from_the_whole_may_be_shown_the_last_one(conversation: Conversation) -> None:
-    first, second = conversation.call(TURNS[:4], NOTES), conversation.update(NOTES, TURNS[:6], MORE_NOTES)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], first, second)
-    assert not verdict.violations
-    assert verdict.summarised == 6
-
-
-def test_summary_with_lines_added_behind_it_is_known_when_it_is_brought_up_to_date(conversation: Conversation) -> None:
-    added = f"{NOTES}\n\nTool calls that failed:\n- find: no such order"
-    made = conversation.call(TURNS[:4], NOTES), conversation.update(added, TURNS[4:6], MORE_NOTES)
-    assert not conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], *made).violations
-
-
-def test_call_that_was_shown_the_conversation_itself_is_right(conversation: Conversation) -> None:
-    call = conversation.prefix_call([SYSTEM, *TURNS[:4]], NOTES)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], call)
-    assert not verdict.violations
-    assert verdict.summarised == 4
-
-
 def test_call_that_was_shown_the_last_payload_is_right(conversation: Conversation) -> None:
     cut_inside = [SYSTEM, summary(NOTES), TURNS[0], *TURNS[3:]]
-    conversation.request(HISTORY[:8], cut_inside[:-2], conversation.call(TURNS[:3], NOTES))
-    call = conversation.prefix_call(cut_inside[:-3], MORE_NOTES)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], call)
+    conversation.request(HISTORY[:8], cut_inside[:-2], call(TURNS[:3], NOTES))
+    made = prefix_call(cut_inside[:-3], MORE_NOTES)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]], made)
     assert not verdict.violations
     assert verdict.summarised == 6
 
 
 def test_payload_after_one_that_was_refused_for_its_size_is_the_one_that_counts(conversation: Conversation) -> None:
-    refused = conversation.record("chat", HISTORY, 400, "")
-    call = conversation.call(TURNS[:4], NOTES)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], refused, call)
+    refused = record("chat", HISTORY, 400, "")
+    made = call(TURNS[:4], NOTES)
+    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], refused, made)
     assert not verdict.violations
     assert (verdict.resent, verdict.accepted) == (1, True)
 
 
 def test_summary_made_earlier_and_first_used_now_is_taken_up(conversation: Conversation) -> None:
-    made = conversation.call(TURNS[:4], NOTES), conversation.call(TURNS[:6], MORE_NOTES)
+    made = call(TURNS[:4], NOTES), call(TURNS[:6], MORE_NOTES)
     conversation.request(HISTORY[:8], [SYSTEM, summary(NOTES), *TURNS[4:7]], *made)
     verdict = conversation.request(HISTORY, [SYSTEM, summary(MORE_NOTES), *TURNS[6:]])
     assert not verdict.violations
@@ -341,8 +361,8 @@ def test_arguments_that_were_cut_are_still_an_object(arguments: str, right: bool
 def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask(characters: int, right: bool) -> None:
     conversation = Conversation()
     cut = f"{RESULT[:characters]}\n[{len(RESULT)}]\n{RESULT[-90:]}"
-    call = conversation.call(changed(LONG, 2, content=cut)[:4], NOTES)
-    verdict = conversation.request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], call)
+    made = call(changed(LONG, 2, content=cut)[:4], NOTES)
+    verdict = conversation.request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], made)
     assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
 
 
@@ -378,14 +398,10 @@ def test_message_named_as_pruned_and_yet_there_is_misnamed(conversation: Convers
 
 @pytest.mark.parametrize("status", ["full", "trimmed", "summarized"])
 def test_the_status_has_to_be_that_of_the_payload(status: str) -> None:
-    payloads = {
-        "full": HISTORY,
-        "trimmed": [SYSTEM, *TURNS[4:]],
-        "summarized": [SYSTEM, summary(NOTES), *TURNS[4:]],
-    }
+    payloads = {"full": HISTORY, "trimmed": [SYSTEM, *TURNS[4:]], "summarized": [SYSTEM, summary(NOTES), *TURNS[4:]]}
     for right, payload in payloads.items():
         conversation = Conversation()
-        calls = [conversation.call(TURNS[:4], NOTES)] if right == "summarized" else []
+        calls = [call(TURNS[:4], NOTES)] if right == "summarized" else []
         left_out = [("pruned", 0, 3)] if right == "trimmed" else []
         verdict = conversation.request(HISTORY, payload, *calls, report=called(status, *left_out))
         assert kinds(verdict) == (set() if status == right else {"status"})
@@ -402,7 +418,7 @@ def test_stub_may_stand_where_messages_are_left_out(conversation: Conversation) 
 def test_pinned_messages_stand_behind_the_summary_as_a_copy(conversation: Conversation) -> None:
     payload = [SYSTEM, summary(NOTES), TURNS[3], *TURNS[4:]]
     report = told(("summarized", 0, 3), ("pinned", 3, 3))
-    verdict = conversation.request(HISTORY, payload, conversation.call(TURNS[:4], NOTES), report=report)
+    verdict = conversation.request(HISTORY, payload, call(TURNS[:4], NOTES), report=report)
     assert not verdict.violations
     assert (verdict.summarised, verdict.verbatim) == (4, 6)
     assert 4 in verdict.places
@@ -422,141 +438,99 @@ def test_call_that_nothing_answers_may_be_repaired_away() -> None:
 # What is wrong
 
 
-def test_message_left_out_is_lost(conversation: Conversation) -> None:
-    verdict = conversation.request(HISTORY, [*HISTORY[:4], *HISTORY[5:]])
-    assert kinds(verdict) == {"lost", "prefix"}
-    assert verdict.violations[0].sentence.startswith("Message 5 (assistant) is not in the payload")
+OTHERS: Messages = [{"role": "user", "content": "Where is order ORD-9?"}, *TURNS[1:4]]
+WRONG: dict[str, tuple[list[Record], Messages, set[str]]] = {
+    "a message left out": ([], [*HISTORY[:4], *HISTORY[5:]], {"lost", "prefix"}),
+    "a message left out between summary and tail": ([FIRST], [SYSTEM, summary(NOTES), *TURNS[5:]], {"lost"}),
+    "a message that the summary call was not shown": (
+        [call([*TURNS[:2], TURNS[3]], NOTES)],
+        SUMMARISED,
+        {"foreign_summary", "lost"},
+    ),
+    "a summary of another branch": ([call(OTHERS, NOTES)], SUMMARISED, {"foreign_summary", "lost"}),
+    "a message quoted under the wrong role": (
+        [call([*TURNS[:3], {**TURNS[3], "role": "user"}], NOTES)],
+        SUMMARISED,
+        {"foreign_summary", "lost"},
+    ),
+    "a fold of a summary of another branch": (
+        [FIRST, call([{"role": "user", "content": "No"}, TURNS[5]], MORE_NOTES), fold([NOTES, MORE_NOTES], FOLDED)],
+        [SYSTEM, summary(FOLDED), *TURNS[6:]],
+        {"foreign_summary", "lost"},
+    ),
+    "a summary that no call wrote": ([], [SYSTEM, summary("Invented."), *TURNS[4:]], {"changed", "lost", "prefix"}),
+    "a summary of a refused call": ([call(TURNS[:4], NOTES, status=500)], SUMMARISED, {"changed", "lost"}),
+    "one byte of a message": ([], changed(HISTORY, 4, content="It is in Turku!"), {"changed", "lost", "prefix"}),
+    "other bytes for the same value": (
+        [],
+        [*HISTORY[:4], dict(reversed(HISTORY[4].items())), *HISTORY[5:]],
+        {"changed", "lost", "prefix"},
+    ),
+    "a changed instruction": (
+        [],
+        [{"role": "system", "content": "You answer questions."}, *TURNS],
+        {"instructions", "lost", "prefix"},
+    ),
+    "a missing instruction": ([], TURNS, {"instructions", "lost", "prefix"}),
+    "the last user message in a summary": ([call(TURNS, NOTES)], [SYSTEM, summary(NOTES)], {"last_user"}),
+    "a call without its result": ([], [*HISTORY[:3], *HISTORY[4:]], {"lost", "prefix", "split_pair"}),
+    "a result without its call": (
+        [call(TURNS[:2], NOTES)],
+        [SYSTEM, summary(NOTES), TURNS[0], *TURNS[2:]],
+        {"split_pair"},
+    ),
+    "a message both in the summary and verbatim": ([FIRST], [SYSTEM, summary(NOTES), *TURNS[3:]], {"twice"}),
+    "a message sent twice": ([], [*HISTORY[:5], HISTORY[4], *HISTORY[5:]], {"prefix", "twice"}),
+    "summaries that overlap": (
+        [FIRST, call(TURNS[3:6], MORE_NOTES)],
+        [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[6:]],
+        {"foreign_summary", "lost"},
+    ),
+    "the user message of a split turn without its copy": (
+        [call(TURNS[:3], NOTES)],
+        [SYSTEM, summary(NOTES), *TURNS[3:]],
+        {"lost"},
+    ),
+    "messages out of order": (
+        [],
+        [SYSTEM, *TURNS[:3], TURNS[5], TURNS[4], TURNS[3], *TURNS[6:]],
+        {"lost", "prefix", "twice"},
+    ),
+    "a compaction that nobody sees": ([FIRST], HISTORY, {"idle"}),
+    "a message that a call was told stays": (
+        [
+            replace(STAYS, body=STAYS.body.replace(b"1 user, shown", b"1 user, stays, shown")),
+            call(TURNS[2:4], MORE_NOTES),
+        ],
+        [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]],
+        {"lost"},
+    ),
+}
 
 
-def test_message_between_summary_and_tail_is_lost(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary(NOTES), *TURNS[5:]]
-    assert kinds(conversation.request(HISTORY, payload, conversation.call(TURNS[:4], NOTES))) == {"lost"}
+@pytest.mark.parametrize(("made", "payload", "found"), WRONG.values(), ids=WRONG)
+def test_wrong_is(conversation: Conversation, made: list[Record], payload: Messages, found: set[str]) -> None:
+    assert kinds(conversation.request(HISTORY, payload, *made)) == found
 
 
-def test_message_that_the_summary_call_was_not_shown_is_lost(conversation: Conversation) -> None:
-    call = conversation.call([*TURNS[:2], TURNS[3]], NOTES)
-    assert kinds(conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], call)) == {
-        "foreign_summary",
-        "lost",
-    }
-
-
-def test_summary_of_another_branch_is_foreign(conversation: Conversation) -> None:
-    edited = [{"role": "user", "content": "Where is order ORD-9?"}, *TURNS[1:4]]
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], conversation.call(edited, NOTES))
-    assert kinds(verdict) == {"foreign_summary", "lost"}
-    assert "Message 2 (user) is not in the input of its call" in verdict.violations[0].sentence
-
-
-def test_quoted_under_the_wrong_role_is_foreign(conversation: Conversation) -> None:
-    swapped = [*TURNS[:3], {**TURNS[3], "role": "user"}]
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], conversation.call(swapped, NOTES))
-    assert "foreign_summary" in kinds(verdict)
-
-
-def test_fold_of_a_summary_of_another_branch_is_foreign(conversation: Conversation) -> None:
-    other = [{"role": "user", "content": "No"}, TURNS[5]]
-    made = conversation.call(TURNS[:4], NOTES), conversation.call(other, MORE_NOTES)
-    fold = conversation.fold([NOTES, MORE_NOTES], FOLDED)
-    assert "foreign_summary" in kinds(conversation.request(HISTORY, [SYSTEM, summary(FOLDED), *TURNS[6:]], *made, fold))
-
-
-def test_summary_that_no_call_wrote_is_a_changed_message(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary("Invented."), *TURNS[4:]]
-    assert kinds(conversation.request(HISTORY, payload)) == {"changed", "lost", "prefix"}
-
-
-def test_summary_of_a_refused_call_is_a_changed_message(conversation: Conversation) -> None:
-    call = conversation.call(TURNS[:4], NOTES, status=500)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], call)
-    assert kinds(verdict) == {"changed", "lost"}
-
-
-def test_one_byte_of_a_message_is_a_change(conversation: Conversation) -> None:
-    changed = {**TURNS[3], "content": "It is in Turku!"}
-    assert {"changed", "lost"} <= kinds(conversation.request(HISTORY, [SYSTEM, *TURNS[:3], changed, *TURNS[4:]]))
-
-
-def test_other_bytes_for_the_same_value_are_a_change(conversation: Conversation) -> None:
-    reordered = dict(reversed(TURNS[3].items()))
-    assert {"changed", "lost"} <= kinds(conversation.request(HISTORY, [SYSTEM, *TURNS[:3], reordered, *TURNS[4:]]))
-
-
-def test_changed_instruction_is_found(conversation: Conversation) -> None:
-    payload = [{"role": "system", "content": "You answer questions."}, *TURNS]
-    assert "instructions" in kinds(conversation.request(HISTORY, payload))
-
-
-def test_missing_instruction_is_found(conversation: Conversation) -> None:
-    assert "instructions" in kinds(conversation.request(HISTORY, TURNS))
-
-
-def test_last_user_message_in_a_summary_is_found(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary(NOTES)]
-    verdict = conversation.request(HISTORY, payload, conversation.call(TURNS, NOTES))
-    assert kinds(verdict) == {"last_user"}
-
-
-def test_call_without_its_result_is_split(conversation: Conversation) -> None:
-    assert "split_pair" in kinds(conversation.request(HISTORY, [*HISTORY[:3], *HISTORY[4:]]))
-
-
-def test_result_without_its_call_is_split(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary(NOTES), TURNS[0], *TURNS[2:]]
-    verdict = conversation.request(HISTORY, payload, conversation.call(TURNS[:2], NOTES))
-    assert kinds(verdict) == {"split_pair"}
-
-
-def test_message_both_in_the_summary_and_verbatim_is_covered_twice(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary(NOTES), *TURNS[3:]]
-    verdict = conversation.request(HISTORY, payload, conversation.call(TURNS[:4], NOTES))
-    assert kinds(verdict) == {"twice"}
-
-
-def test_message_sent_twice_is_covered_twice(conversation: Conversation) -> None:
-    assert "twice" in kinds(conversation.request(HISTORY, [*HISTORY[:5], HISTORY[4], *HISTORY[5:]]))
-
-
-def test_summaries_that_overlap_are_found(conversation: Conversation) -> None:
-    made = conversation.call(TURNS[:4], NOTES), conversation.call(TURNS[3:6], MORE_NOTES)
-    payload = [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[6:]]
-    assert "foreign_summary" in kinds(conversation.request(HISTORY, payload, *made))
-
-
-def test_user_message_of_a_split_turn_is_lost_without_its_copy(conversation: Conversation) -> None:
-    payload = [SYSTEM, summary(NOTES), *TURNS[3:]]
-    verdict = conversation.request(HISTORY, payload, conversation.call(TURNS[:3], NOTES))
-    assert kinds(verdict) == {"lost"}
-    assert verdict.violations[0].sentence.startswith("Message 2 (user)")
-
-
-def test_messages_out_of_order_are_found(conversation: Conversation) -> None:
-    payload = [SYSTEM, *TURNS[:3], TURNS[5], TURNS[4], TURNS[3], *TURNS[6:]]
-    assert {"lost", "twice"} & kinds(conversation.request(HISTORY, payload))
+def test_violation_names_conversation_request_and_message(conversation: Conversation) -> None:
+    [violation] = conversation.request(HISTORY, HISTORY, status=400).violations
+    assert (violation.kind, violation.conversation, violation.request) == ("refused", "one", 2)
+    lost, _ = conversation.request(HISTORY, [*HISTORY[:4], *HISTORY[5:]]).violations
+    assert lost.sentence.startswith("Message 5 (assistant) is not in the payload")
+    foreign, *_ = Conversation().request(HISTORY, SUMMARISED, call(OTHERS, NOTES)).violations
+    assert "Message 2 (user) is not in the input of its call" in foreign.sentence
 
 
 def test_prefix_broken_without_a_compaction_is_found(conversation: Conversation) -> None:
-    conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], conversation.call(TURNS[:4], NOTES))
+    conversation.request(HISTORY, [SYSTEM, summary(NOTES), *TURNS[4:]], call(TURNS[:4], NOTES))
     verdict = conversation.request(HISTORY, HISTORY)
     assert kinds(verdict) == {"prefix"}
     assert (verdict.broke, verdict.compaction) == (True, False)
 
 
-def test_compaction_that_nobody_sees_is_idle(conversation: Conversation) -> None:
-    assert kinds(conversation.request(HISTORY, HISTORY, conversation.call(TURNS[:4], NOTES))) == {"idle"}
-
-
-def test_refused_payload_is_found(conversation: Conversation) -> None:
-    assert kinds(conversation.request(HISTORY, HISTORY, status=400)) == {"refused"}
-
-
 def test_request_that_never_arrived_is_found(conversation: Conversation) -> None:
-    assert kinds(conversation.without_payload(HISTORY)) == {"not_sent"}
-
-
-def test_violation_names_conversation_and_request(conversation: Conversation) -> None:
-    [violation] = conversation.request(HISTORY, HISTORY, status=400).violations
-    assert (violation.conversation, violation.request) == ("one", 2)
+    assert kinds(conversation.request(HISTORY, None)) == {"not_sent"}
 
 
 # Recalled passages
@@ -578,7 +552,7 @@ def with_note(
     """The first turn is summarised, and something of it recalled."""
     history = [SYSTEM, *of]
     payload = [SYSTEM, summary(NOTES), *of[4:-1], recalling(*quoted), of[-1]]
-    return conversation.request(history, payload, conversation.call(of[:4], NOTES), report=report)
+    return conversation.request(history, payload, call(of[:4], NOTES), report=report)
 
 
 def test_passages_of_summarised_messages_are_right(conversation: Conversation) -> None:
@@ -636,7 +610,7 @@ def test_passages_that_the_answer_does_not_name_are_wrong(conversation: Conversa
 
 def test_passages_that_are_named_and_not_there_are_wrong(conversation: Conversation) -> None:
     payload = [SYSTEM, summary(NOTES), *TURNS[4:]]
-    made = conversation.call(TURNS[:4], NOTES)
+    made = call(TURNS[:4], NOTES)
     assert kinds(conversation.request(HISTORY, payload, made, report=RECALLED)) == {"recalled"}
 
 
@@ -645,7 +619,7 @@ def test_note_is_no_shortened_message(conversation: Conversation) -> None:
     note = recalling((3, "tool find", '{"place": "Turku"}'), (1, "user", "Where is order"))
     note["content"] = note["content"].replace("[Quoted.]", "Really? 7")
     payload = [SYSTEM, summary(NOTES), *turns[4:-1], note, turns[-1]]
-    made = conversation.call(turns[:4], NOTES)
+    made = call(turns[:4], NOTES)
     assert not conversation.request([SYSTEM, *turns], payload, made, report=RECALLED).violations
 
 
@@ -672,7 +646,7 @@ def test_compaction_of_what_stands_before_recalled_passages_is_not_idle(conversa
     with_note(conversation, PLACE)
     later = [*TURNS, {"role": "assistant", "content": "On its way."}, {"role": "user", "content": "Thanks."}]
     payload = [SYSTEM, summary(NOTES), *TURNS[4:-1], summary(MORE_NOTES), later[-1]]
-    made = conversation.call(later[8:10], MORE_NOTES)
+    made = call(later[8:10], MORE_NOTES)
     assert not conversation.request([SYSTEM, *later], payload, made).violations
 
 
@@ -683,27 +657,3 @@ def test_what_stands_before_recalled_passages_has_to_stay(conversation: Conversa
 
 
 # Turns that several summaries split
-
-
-def test_turn_that_is_split_between_summaries_needs_no_message_beside_them(conversation: Conversation) -> None:
-    made = conversation.call(TURNS[:2], NOTES), conversation.call(TURNS[2:4], MORE_NOTES)
-    payload = [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]]
-    verdict = conversation.request(HISTORY, payload, *made)
-    assert not verdict.violations
-    assert verdict.summarised == 4
-
-
-def test_fold_of_summaries_that_split_a_turn_needs_no_message_beside_it(conversation: Conversation) -> None:
-    made = conversation.call(TURNS[:2], NOTES), conversation.call(TURNS[2:4], MORE_NOTES)
-    fold = conversation.fold([NOTES, MORE_NOTES], FOLDED)
-    verdict = conversation.request(HISTORY, [SYSTEM, summary(FOLDED), *TURNS[4:]], *made, fold)
-    assert not verdict.violations
-    assert verdict.summarised == 4
-
-
-def test_message_that_a_call_was_told_stays_has_to_stay(conversation: Conversation) -> None:
-    told = replace(
-        (made := conversation.call(TURNS[:2], NOTES)), body=made.body.replace(b"1 user, shown", b"1 user, stays, shown")
-    )
-    payload = [SYSTEM, summary(NOTES), summary(MORE_NOTES), *TURNS[4:]]
-    assert kinds(conversation.request(HISTORY, payload, told, conversation.call(TURNS[2:4], MORE_NOTES))) == {"lost"}

@@ -27,12 +27,11 @@ from app.core.view.view import (
 from app.errors import BodyTooLarge, InvalidRequest, UpstreamUnreadable
 from app.wire.beginnings import Beginnings
 from app.wire.members import Unreadable
-from app.wire.messages.early import PING
+from app.wire.messages.answers import PING
 from app.wire.messages.format import MESSAGES
 from app.wire.messages.payload import OPENER
-from app.wire.messages.request import MessagesRequest, read_request
 from app.wire.reader import MessageReader
-from app.wire.types import ContextMembers
+from app.wire.types import ContextMembers, WireRequest
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
 from tests.unit.conversations import IDENTITY, chunk, count
 
@@ -71,8 +70,8 @@ def body(*messages: Any, **members: Any) -> bytes:
     return json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages, **members}).encode()
 
 
-def request(*messages: Any, **members: Any) -> MessagesRequest:
-    return read_request(body(*(messages or (user("q"),)), **members))
+def request(*messages: Any, **members: Any) -> WireRequest:
+    return MESSAGES.read(body(*(messages or (user("q"),)), **members))
 
 
 def read(*messages: Any, **members: Any) -> tuple[Message, ...]:
@@ -190,7 +189,7 @@ def test_declarations_are_read_tolerantly() -> None:
     assert read_.response_format is not None
     assert read_.response_format.schema == {"a": 1}
     assert request(tool_choice=7).declarations().others == ()
-    assert read_request(body()[:-1] + b', "tools": 1e999}').declarations().others == ("1e999",)
+    assert MESSAGES.read(body()[:-1] + b', "tools": 1e999}').declarations().others == ("1e999",)
     assert request(tools=[own], tool_choice={"type": "none"}).forbids_tools
 
 
@@ -201,8 +200,8 @@ def test_a_beta_asks_for_a_window() -> None:
 
 def test_a_request_that_begins_like_the_one_before_is_read_on_from_there() -> None:
     beginnings, long = Beginnings(), user("q" * 40_000)
-    read_request(body(long), beginnings=beginnings)
-    again = read_request(body(long, assistant("a"), user("b")), beginnings=beginnings)
+    MESSAGES.read(body(long), beginnings=beginnings)
+    again = MESSAGES.read(body(long, assistant("a"), user("b")), beginnings=beginnings)
     assert [json.loads(raw) for raw in again.raw_messages] == [long, assistant("a"), user("b")]
 
 
@@ -377,8 +376,8 @@ def test_a_message_whose_keys_stand_twice_is_written_as_it_was_read() -> None:
 
 def edited(*frames: bytes, shape: str = "off") -> list[bytes]:
     asked = request(stream=True)
-    early = MESSAGES.early(asked, shape, "cmp_1") if shape != "off" else None  # type: ignore[arg-type]
-    editor = MESSAGES.editor(TOLD, asked, early)
+    early = MESSAGES.answers.early(asked, shape, "cmp_1") if shape != "off" else None  # type: ignore[arg-type]
+    editor = MESSAGES.answers.editor(TOLD, asked, early)
     return [left for each in frames if (left := editor.edit(each))]
 
 
@@ -389,7 +388,7 @@ def told(frame_: bytes) -> dict[str, Any]:
 
 def test_a_beginning_of_ours_takes_the_place_of_the_providers() -> None:
     asked = request(stream=True)
-    early = MESSAGES.early(asked, "start", "cmp_1")
+    early = MESSAGES.answers.early(asked, "start", "cmp_1")
     begun = told(early.started({}))
     assert begun["message"]["model"] == "claude-sonnet-4-5"
     assert begun["compaction"]["type"] == "compaction_started"
@@ -415,11 +414,11 @@ def test_what_the_provider_says_of_the_prompt_at_its_end_is_left_as_it_is(usage:
 
 def test_early_frames_say_nothing_that_a_client_could_take_for_another_event() -> None:
     asked = request(stream=True)
-    early = MESSAGES.early(asked, "chunk", "cmp_1")
+    early = MESSAGES.answers.early(asked, "chunk", "cmp_1")
     for each in (early.started({}), early.completed({}, TOLD.status), early.failed({})):
         assert each.startswith(b"event: ping\n")
         assert told(each)["type"] == "ping"
-    named = MESSAGES.early(asked, "named", "cmp_1")
+    named = MESSAGES.answers.early(asked, "named", "cmp_1")
     assert named.started({}).startswith(b"event: context_compaction_started\n")
     assert named.keep_alive().startswith(b":")
 
@@ -431,7 +430,7 @@ def test_only_the_first_end_is_told_and_an_interim_one_is_none() -> None:
 
 
 def test_a_stream_that_begins_with_a_ping_has_not_begun() -> None:
-    editor = MESSAGES.editor(TOLD)
+    editor = MESSAGES.answers.editor(TOLD)
     editor.edit(PING)
     assert not editor.begun
     editor.edit(frame("error", error={"type": "overloaded_error", "message": "Overloaded"}))
@@ -439,7 +438,7 @@ def test_a_stream_that_begins_with_a_ping_has_not_begun() -> None:
 
 
 def test_nothing_is_learnt_from_the_sum_of_several_prompts() -> None:
-    editor = MESSAGES.editor(TOLD)
+    editor = MESSAGES.answers.editor(TOLD)
     iterations = [{"type": "compaction", "input_tokens": 55_000}, {"type": "message", "input_tokens": 220}]
     editor.whole(WHOLE.replace(b'"usage":{', b'"usage":{"iterations":%b,' % json.dumps(iterations).encode()))
     assert editor.usage is not None
@@ -453,7 +452,7 @@ async def _chunks(*pieces: bytes) -> Any:
 
 
 async def _streamed(whole: bytes) -> list[dict[str, Any]]:
-    stream = MESSAGES.as_stream(request(stream=True), _chunks(whole), is_stream=False, headers=())
+    stream = MESSAGES.answers.as_stream(request(stream=True), _chunks(whole), is_stream=False, headers=())
     together = b"".join([piece async for piece in stream])
     return [told(each) for each in together.split(b"\n\n")[:-1]]
 
@@ -501,7 +500,7 @@ async def test_an_error_with_status_200_becomes_an_error_frame() -> None:
 
 
 def test_a_refusal_of_ours_has_the_formats_types() -> None:
-    held = json.loads(MESSAGES.error(BodyTooLarge("Too large.", "messages")))
+    held = json.loads(MESSAGES.answers.error(BodyTooLarge("Too large.", "messages")))
     assert held == {
         "type": "error",
         "error": {
@@ -511,15 +510,15 @@ def test_a_refusal_of_ours_has_the_formats_types() -> None:
             "param": "messages",
         },
     }
-    assert MESSAGES.error_frame(BodyTooLarge("Too large.")).startswith(b"event: error\n")
+    assert MESSAGES.answers.error_frame(BodyTooLarge("Too large.")).startswith(b"event: error\n")
 
 
 def test_a_providers_refusal_keeps_its_type_and_the_wording_that_clients_recover_by() -> None:
     said = {"type": "invalid_request_error", "message": "prompt is too long: 274468 tokens > 200000 maximum"}
-    held = told(MESSAGES.refusal_frame(400, (), json.dumps({"type": "error", "error": said}).encode(), 0.0))
+    held = told(MESSAGES.answers.refusal_frame(400, (), json.dumps({"type": "error", "error": said}).encode(), 0.0))
     assert {name: held["error"][name] for name in said} == said
-    assert told(MESSAGES.refusal_frame(529, (), b"<p>", 0.0))["error"]["type"] == "api_error"
-    assert told(MESSAGES.refusal_frame(418, (), b"<p>", 0.0))["error"]["type"] == "invalid_request_error"
+    assert told(MESSAGES.answers.refusal_frame(529, (), b"<p>", 0.0))["error"]["type"] == "api_error"
+    assert told(MESSAGES.answers.refusal_frame(418, (), b"<p>", 0.0))["error"]["type"] == "invalid_request_error"
 
 
 # Summary calls

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from app.core.tokens.declarations import Declarations
 from app.core.view.view import Conversation
 from app.settings.presets import PRESET_NAMES, PresetName
+from app.wire.messages.format import MESSAGES
 from app.wire.messages.messages import read_message
 from app.wire.messages.payload import render
-from app.wire.messages.request import read_request
 from app.wire.reader import MessageReader
 from tests.unit.strict_messages import marks_of, refusals
 from tests.unit.test_policies_properties import ESTIMATOR, IDENTITY, Asked, Steno, words
@@ -157,7 +157,7 @@ def _markable(body: dict[str, Any]) -> Iterator[Block]:
 
 
 def asked(raw: bytes, pins: Sequence[int] = ()) -> Asked:
-    slices = read_request(raw).raw_messages
+    slices = MESSAGES.read(raw).raw_messages
     read = READER.read(slices)
     prompt = ESTIMATOR.prompt("gpt-4o", read, b"", Declarations)
     talk = Conversation(read, IDENTITY, "t", prompt.costs, None)
@@ -169,7 +169,7 @@ def sent(request: Asked, steno: Steno, raw: bytes, *, alternate: bool) -> dict[s
     decision = steno.decided(request)
     if decision.view is None:
         return None
-    payload = read_request(raw).with_messages(render(request.talk, decision.view, alternate))
+    payload = MESSAGES.read(raw).with_messages(render(request.talk, decision.view, alternate))
     told: dict[str, Any] = json.loads(payload)
     return told
 

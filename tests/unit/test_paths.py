@@ -69,7 +69,7 @@ def test_each_path_is_listed_once_and_found_with_slashes_and_query() -> None:
 def test_a_key_stands_where_the_upstream_wants_it(
     speaks: set[str], target: bytes, expected: list[tuple[bytes, bytes]]
 ) -> None:
-    assert key_headers(b"sk", frozenset(speaks), target) == expected  # type: ignore[arg-type]
+    assert key_headers(b"sk", frozenset(speaks), target) == expected
 
 
 @pytest.mark.parametrize(

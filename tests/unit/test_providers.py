@@ -37,7 +37,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(**sections: Any) -> Providers:
-    return open_providers(load(**sections), Store.open("memory"), new_instance())
+    return open_providers(load(**sections), Store("memory"), new_instance())
 
 
 def refusal(**sections: Any) -> str:
@@ -288,7 +288,7 @@ def test_a_key_is_shown_by_nothing_that_holds_it() -> None:
     settings = load(
         upstream={"api_key_env": "PROVIDER_KEY"}, upstreams={"near": {**HERE, "api_key_env": "PROVIDER_KEY"}}
     )
-    providers = open_providers(settings, Store.open("memory"), new_instance())
+    providers = open_providers(settings, Store("memory"), new_instance())
     key = settings.upstream.api_key
     assert key is not None
     assert key.get_secret_value() == KEY

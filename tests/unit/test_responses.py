@@ -354,20 +354,20 @@ def request(**members: Any) -> Any:
 
 
 def test_the_outcome_of_a_compaction_stands_on_the_providers_first_frame() -> None:
-    early = RESPONSES.early(request(), "chunk", "cmp_1")
+    early = RESPONSES.answers.early(request(), "chunk", "cmp_1")
     assert early.started({}).startswith(b": compaction_started ")
     early.completed({"status": "full"}, STATUS)
-    told = edited(RESPONSES.editor(TOLD, request(), early), *STREAM)
+    told = edited(RESPONSES.answers.editor(TOLD, request(), early), *STREAM)
     assert told[0]["compaction"] == {"type": "compaction_completed", "id": "cmp_1", "status": "full"}
     assert [("compaction" in each, "context" in each) for each in told[1:]] == [(False, False)] * 5 + [(False, True)]
 
 
 def test_a_stream_that_we_begin_has_one_id_and_no_gaps_and_is_not_begun_where_answers_are_kept() -> None:
-    stored = RESPONSES.early(request(), "start", "cmp_1")
+    stored = RESPONSES.answers.early(request(), "start", "cmp_1")
     assert stored.started({}).startswith(b": ")
-    early = RESPONSES.early(request(store=False), "start", "cmp_1")
+    early = RESPONSES.answers.early(request(store=False), "start", "cmp_1")
     own = [early.started({}), early.failed({}, STATUS)]
-    editor = RESPONSES.editor(TOLD, request(), early)
+    editor = RESPONSES.answers.editor(TOLD, request(), early)
     frames = [*own, *(each for sent in STREAM if (each := editor.edit(sent)))]
     SAMPLES.check_stream(frames)
     assert editor.quiet(b"".join(STREAM), 0) == 0
@@ -375,14 +375,14 @@ def test_a_stream_that_we_begin_has_one_id_and_no_gaps_and_is_not_begun_where_an
 
 @pytest.mark.parametrize("seen", [2, 4, 6])
 def test_an_error_of_ours_goes_on_with_the_providers_numbers_and_id(seen: int) -> None:
-    editor = RESPONSES.editor(TOLD)
+    editor = RESPONSES.answers.editor(TOLD)
     frames = [editor.edit(each) for each in STREAM[:seen]]
     quiet = b"".join(STREAM[seen:6])
     if seen == 4:
         assert editor.quiet(quiet, 0) == len(quiet)
         frames += frames_in(quiet)
-    frames += [editor.edit(each) for each in frames_in(RESPONSES.error_frame(ERROR))]
-    told = edited(RESPONSES.editor(), *frames)
+    frames += [editor.edit(each) for each in frames_in(RESPONSES.answers.error_frame(ERROR))]
+    told = edited(RESPONSES.answers.editor(), *frames)
     assert [each["sequence_number"] for each in told] == list(range(len(told)))
     assert [each["type"] for each in told[-2:]] == ["error", "response.failed"]
     assert told[-1]["response"]["id"] == "resp_theirs"
@@ -398,13 +398,13 @@ def test_an_error_of_ours_goes_on_with_the_providers_numbers_and_id(seen: int) -
     ],
 )
 def test_an_error_before_the_first_item_is_a_refusal(error: bytes) -> None:
-    editor = RESPONSES.editor()
+    editor = RESPONSES.answers.editor()
     edited(editor, *BEGINNING[:3], error)
     assert not editor.begun
     assert b"context_length_exceeded" in editor.refusal
     assert editor.failed
     assert editor.complete
-    later = RESPONSES.editor()
+    later = RESPONSES.answers.editor()
     edited(later, *BEGINNING, error)
     assert later.failed
     assert not later.refusal
@@ -422,10 +422,10 @@ async def test_a_response_with_items_of_all_kinds_becomes_a_stream() -> None:
     async def pieces() -> Any:
         yield whole_
 
-    stream = RESPONSES.as_stream(request(), pieces(), is_stream=False, headers=())
+    stream = RESPONSES.answers.as_stream(request(), pieces(), is_stream=False, headers=())
     frames = frames_in(b"".join([each async for each in stream]))
     SAMPLES.check_stream(frames)
-    told = edited(RESPONSES.editor(), *frames)
+    told = edited(RESPONSES.answers.editor(), *frames)
     assert told[-1]["type"] == "response.incomplete"
     assert [each["item"] for each in told if each["type"] == "response.output_item.done"] == output
     assert [each["delta"] for each in told if "delta" in each] == ["No.", "run"]

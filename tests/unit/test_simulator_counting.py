@@ -10,8 +10,8 @@ import pytest
 
 from app.core.history.identity import Identity
 from app.tokens.estimator import Estimator
-from app.wire.chat_completions.declarations import read_declarations
 from app.wire.chat_completions.messages import read_message
+from app.wire.chat_completions.request import read_declarations
 from app.wire.members import RawObject
 from app.wire.reader import MessageReader
 from lab.simulator.chat_completions.counting import ChatCounting, ChatWords

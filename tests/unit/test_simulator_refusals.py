@@ -61,324 +61,180 @@ def with_name(name: str) -> dict[str, Any]:
     return with_call(function={"name": name, "arguments": "{}"})
 
 
-BAD_ARGUMENTS: Mapping[str, tuple[Any, str, str | None, str | None]] = {
-    "not JSON": (b'{"model": ', "We could not parse the JSON body of your request.", None, None),
-    "not UTF-8": (
-        b'{"model": "m", "messages": [{"role": "user", "content": "\xff"}]}',
-        "We could not parse the JSON body of your request.",
-        None,
-        None,
-    ),
-    "too deep": (
-        b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}",
-        "We could not parse the JSON body of your request.",
-        None,
-        None,
-    ),
-    "lone surrogate": (
-        rb'{"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}',
-        "We could not parse the JSON body of your request.",
-        None,
-        None,
-    ),
-    "not an object": ([1], "We could not parse the JSON body of your request.", None, None),
-    "no model": (request(model=UNSET), "you must provide a model parameter", None, None),
-    "model type": (
-        request(model=1),
-        "Invalid type for 'model': expected a string, but got an integer instead.",
-        "model",
-        "invalid_type",
-    ),
-    "model": (request(model="x"), "The model `x` does not exist", None, "model_not_found"),
-    "stranger": (request(context={}), "Unrecognized request argument supplied: context", None, None),
-    "strangers": (request(context={}, x=1), "Unrecognized request arguments supplied: context, x", None, None),
-    "no messages": (
-        request(UNSET),
-        "Missing required parameter: 'messages'.",
-        "messages",
-        "missing_required_parameter",
-    ),
-    "messages type": (
-        request("hi"),
-        "Invalid type for 'messages': expected an array of objects, but got a string instead.",
-        "messages",
-        "invalid_type",
-    ),
-    "empty messages": (
-        request([]),
-        "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-        "messages",
-        "empty_array",
-    ),
+Said = tuple[str, str | None, str | None]
+"""Message, parameter and code of a refusal."""
+NOT_JSON: Said = ("We could not parse the JSON body of your request.", None, None)
+
+
+def missing(param: str) -> Said:
+    return f"Missing required parameter: '{param}'.", param, "missing_required_parameter"
+
+
+def wrong_type(param: str, expected: str, given: str) -> Said:
+    return f"Invalid type for '{param}': expected {expected}, but got {given} instead.", param, "invalid_type"
+
+
+def wrong_value(param: str, given: str, supported: str) -> Said:
+    return f"Invalid value: '{given}'. Supported values are: {supported}.", param, "invalid_value"
+
+
+def unknown(param: str) -> Said:
+    return f"Unknown parameter: '{param}'.", param, "unknown_parameter"
+
+
+def bad(param: str, problem: str, expected: str, code: str) -> Said:
+    return f"Invalid '{param}': {problem}. Expected {expected}", param, code
+
+
+def empty(param: str) -> Said:
+    return bad(param, "empty array", "an array with minimum length 1, but got an empty array instead.", "empty_array")
+
+
+def too_small(param: str) -> Said:
+    expected = "a value >= 1, but got 0 instead."
+    return bad(param, "integer below minimum value", expected, "integer_below_min_value")
+
+
+def pattern(param: str, matched: str) -> Said:
+    expected = f"a string that matches the pattern '{matched}'."
+    return bad(param, "string does not match pattern", expected, "invalid_value")
+
+
+def only_with(param: str, condition: str) -> Said:
+    return f"The '{param}' parameter is only allowed when {condition}.", param, None
+
+
+NO_TEXT: Said = ("Invalid value for 'content': expected a string, got null.", "messages.[1].content", None)
+AT, CALLED = "messages[1]", "messages[1].tool_calls[0]"
+WITHOUT_TOOLS = "Invalid value for '{0}': '{0}' is only allowed when 'tools' are specified."
+BAD: Mapping[str, tuple[Any, Said]] = {
+    "not JSON": (b'{"model": ', NOT_JSON),
+    "not UTF-8": (b'{"model": "m", "messages": [{"role": "user", "content": "\xff"}]}', NOT_JSON),
+    "too deep": (b'{"model": "m", "messages": [' + b"[" * 5_000 + b"]" * 5_000 + b"]}", NOT_JSON),
+    "lone surrogate": (rb'{"model": "m", "messages": [{"role": "user", "content": "\ud800"}]}', NOT_JSON),
+    "not an object": ([1], NOT_JSON),
+    "no model": (request(model=UNSET), ("you must provide a model parameter", None, None)),
+    "model type": (request(model=1), wrong_type("model", "a string", "an integer")),
+    "model": (request(model="x"), ("The model `x` does not exist", None, "model_not_found")),
+    "stranger": (request(context={}), ("Unrecognized request argument supplied: context", None, None)),
+    "strangers": (request(context={}, x=1), ("Unrecognized request arguments supplied: context, x", None, None)),
+    "no messages": (request(UNSET), missing("messages")),
+    "messages type": (request("hi"), wrong_type("messages", "an array of objects", "a string")),
+    "empty messages": (request([]), empty("messages")),
     "many messages": (
         request([USER] * 2_049),
-        (
-            "Invalid 'messages': array too long. Expected an array with maximum length 2048, "
-            "but got an array with length 2049 instead."
+        bad(
+            "messages",
+            "array too long",
+            "an array with maximum length 2048, but got an array with length 2049 instead.",
+            "array_above_max_length",
         ),
-        "messages",
-        "array_above_max_length",
     ),
-    "empty tools": (
-        request(tools=[]),
-        "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-        "tools",
-        "empty_array",
-    ),
-    "tool without name": (
-        request(tools=[{"type": "function", "function": {}}]),
-        "Missing required parameter: 'tools[0].function.name'.",
-        "tools[0].function.name",
-        "missing_required_parameter",
-    ),
-    "tool type": (
-        request(tools=[{"type": "magic"}]),
-        "Invalid value: 'magic'. Supported values are: 'function' and 'custom'.",
-        "tools[0].type",
-        "invalid_value",
-    ),
-    "choice without tools": (
-        request(tool_choice="auto"),
-        "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
-        "tool_choice",
-        None,
-    ),
+    "empty tools": (request(tools=[]), empty("tools")),
+    "tool without name": (request(tools=[{"type": "function", "function": {}}]), missing("tools[0].function.name")),
+    "tool type": (request(tools=[{"type": "magic"}]), wrong_value("tools[0].type", "magic", "'function' and 'custom'")),
+    "choice without tools": (request(tool_choice="auto"), (WITHOUT_TOOLS.format("tool_choice"), "tool_choice", None)),
     "parallel without tools": (
         request(parallel_tool_calls=True),
-        "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified.",
-        "parallel_tool_calls",
-        None,
+        (WITHOUT_TOOLS.format("parallel_tool_calls"), "parallel_tool_calls", None),
     ),
     "choice of no tool": (
         request(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "fly"}}),
-        "Tool choice 'fly' not found in 'tools' parameter.",
-        "tool_choice",
-        None,
+        ("Tool choice 'fly' not found in 'tools' parameter.", "tool_choice", None),
     ),
-    "zero tokens": (
-        request(max_tokens=0),
-        "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got 0 instead.",
-        "max_tokens",
-        "integer_below_min_value",
-    ),
+    "zero tokens": (request(max_tokens=0), too_small("max_tokens")),
     "text for tokens": (
         request(max_completion_tokens="9"),
-        "Invalid type for 'max_completion_tokens': expected an integer, but got a string instead.",
-        "max_completion_tokens",
-        "invalid_type",
+        wrong_type("max_completion_tokens", "an integer", "a string"),
     ),
     "both limits": (
         request(max_tokens=1, max_completion_tokens=1),
-        "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
-        "max_tokens",
-        "invalid_parameter_combination",
+        (
+            "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+            "max_tokens",
+            "invalid_parameter_combination",
+        ),
     ),
     "limit unsupported": (
         request(model="o", max_tokens=1),
-        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
-        "max_tokens",
-        "unsupported_parameter",
+        (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' ",
+            "max_tokens",
+            "unsupported_parameter",
+        ),
     ),
-    "no choices": (
-        request(n=0),
-        "Invalid 'n': integer below minimum value. Expected a value >= 1, but got 0 instead.",
-        "n",
-        "integer_below_min_value",
-    ),
-    "stream type": (
-        request(stream="yes"),
-        "Invalid type for 'stream': expected a boolean, but got a string instead.",
-        "stream",
-        "invalid_type",
-    ),
+    "no choices": (request(n=0), too_small("n")),
+    "stream type": (request(stream="yes"), wrong_type("stream", "a boolean", "a string")),
     "stream options alone": (
         request(stream_options={"include_usage": True}),
-        "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
-        "stream_options",
-        None,
+        only_with("stream_options", "'stream' is enabled"),
     ),
-    "stream option": (
-        request(stream=True, stream_options={"x": True}),
-        "Unknown parameter: 'stream_options.x'.",
-        "stream_options.x",
-        "unknown_parameter",
-    ),
+    "stream option": (request(stream=True, stream_options={"x": True}), unknown("stream_options.x")),
     "temperature": (
         request(temperature=3),
-        "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead.",
-        "temperature",
-        "decimal_above_max_value",
+        bad(
+            "temperature", "decimal above maximum value", "a value <= 2, but got 3 instead.", "decimal_above_max_value"
+        ),
     ),
-    "metadata unstored": (
-        request(metadata={"conversation_id": "a"}),
-        "The 'metadata' parameter is only allowed when 'store' is enabled.",
-        "metadata",
-        None,
-    ),
+    "metadata unstored": (request(metadata={"conversation_id": "a"}), only_with("metadata", "'store' is enabled")),
     "JSON unmentioned": (
         request(response_format={"type": "json_object"}),
-        "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
-        "messages",
-        None,
+        (
+            "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+            "messages",
+            None,
+        ),
     ),
-}
-
-BAD_MESSAGES: Mapping[str, tuple[Any, str, str | None, str | None]] = {
-    "type": (
-        request([USER, "hi"]),
-        "Invalid type for 'messages[1]': expected an object, but got a string instead.",
-        "messages[1]",
-        "invalid_type",
-    ),
-    "no role": (
-        with_message(content="hi"),
-        "Missing required parameter: 'messages[1].role'.",
-        "messages[1].role",
-        "missing_required_parameter",
-    ),
+    "message type": (request([USER, "hi"]), wrong_type(AT, "an object", "a string")),
+    "no role": (with_message(content="hi"), missing(f"{AT}.role")),
     "role": (
         with_message(role="robot", content="hi"),
-        (
-            "Invalid value: 'robot'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "
-            "'developer'."
-        ),
-        "messages[1].role",
-        "invalid_value",
+        wrong_value(f"{AT}.role", "robot", "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"),
     ),
-    "key": (
-        with_message(role="user", content="hi", reasoning_content="x"),
-        "Unknown parameter: 'messages[1].reasoning_content'.",
-        "messages[1].reasoning_content",
-        "unknown_parameter",
-    ),
-    "no content": (
-        with_message(role="user"),
-        "Missing required parameter: 'messages[1].content'.",
-        "messages[1].content",
-        "missing_required_parameter",
-    ),
-    "null content": (
-        with_message(role="system", content=None),
-        "Invalid value for 'content': expected a string, got null.",
-        "messages.[1].content",
-        None,
-    ),
-    "assistant says nothing": (
-        with_message(role="assistant", content=None),
-        "Invalid value for 'content': expected a string, got null.",
-        "messages.[1].content",
-        None,
-    ),
+    "key": (with_message(role="user", content="hi", reasoning_content="x"), unknown(f"{AT}.reasoning_content")),
+    "no content": (with_message(role="user"), missing(f"{AT}.content")),
+    "null content": (with_message(role="system", content=None), NO_TEXT),
+    "assistant says nothing": (with_message(role="assistant", content=None), NO_TEXT),
     "content type": (
         with_message(role="user", content=7),
-        (
-            "Invalid type for 'messages[1].content': expected one of a string or array of objects, but got an integer "
-            "instead."
-        ),
-        "messages[1].content",
-        "invalid_type",
+        wrong_type(f"{AT}.content", "one of a string or array of objects", "an integer"),
     ),
-    "empty parts": (
-        with_message(role="user", content=[]),
-        (
-            "Invalid 'messages[1].content': empty array. "
-            "Expected an array with minimum length 1, but got an empty array instead."
-        ),
-        "messages[1].content",
-        "empty_array",
-    ),
+    "empty parts": (with_message(role="user", content=[]), empty(f"{AT}.content")),
     "part of another role": (
         with_message(role="system", content=[{"type": "image_url", "image_url": {"url": "data:"}}]),
-        "Invalid value: 'image_url'. Supported values are: 'text'.",
-        "messages[1].content[0].type",
-        "invalid_value",
+        wrong_value(f"{AT}.content[0].type", "image_url", "'text'"),
     ),
-    "part without text": (
-        with_message(role="user", content=[{"type": "text"}]),
-        "Missing required parameter: 'messages[1].content[0].text'.",
-        "messages[1].content[0].text",
-        "missing_required_parameter",
-    ),
+    "part without text": (with_message(role="user", content=[{"type": "text"}]), missing(f"{AT}.content[0].text")),
     "key of another provider": (
         with_message(role="user", content=[{"type": "text", "text": "hi", "cache_control": {}}]),
-        "Unknown parameter: 'messages[1].content[0].cache_control'.",
-        "messages[1].content[0].cache_control",
-        "unknown_parameter",
+        unknown(f"{AT}.content[0].cache_control"),
     ),
     "image without url": (
         with_message(role="user", content=[{"type": "image_url", "image_url": {}}]),
-        "Missing required parameter: 'messages[1].content[0].image_url.url'.",
-        "messages[1].content[0].image_url.url",
-        "missing_required_parameter",
+        missing(f"{AT}.content[0].image_url.url"),
     ),
-    "speaker": (
-        with_message(role="user", content="hi", name="Jo Ann"),
-        (
-            r"Invalid 'messages[1].name': string does not match pattern. Expected a string that matches the pattern "
-            r"'^[^\s<|\\/>]+$'."
-        ),
-        "messages[1].name",
-        "invalid_value",
-    ),
-    "no calls": (
-        with_message(role="assistant", content="hi", tool_calls=[]),
-        (
-            "Invalid 'messages[1].tool_calls': empty array. Expected an array with minimum length 1, but got an empty "
-            "array instead."
-        ),
-        "messages[1].tool_calls",
-        "empty_array",
-    ),
-    "call without id": (
-        with_call(id=None),
-        "Missing required parameter: 'messages[1].tool_calls[0].id'.",
-        "messages[1].tool_calls[0].id",
-        "missing_required_parameter",
-    ),
-    "call type": (
-        with_call(type="magic"),
-        "Invalid value: 'magic'. Supported values are: 'function' and 'custom'.",
-        "messages[1].tool_calls[0].type",
-        "invalid_value",
-    ),
-    "function name": (
-        with_name("look up"),
-        (
-            "Invalid 'messages[1].tool_calls[0].function.name': string does not match pattern. Expected a string that "
-            "matches the pattern '^[a-zA-Z0-9_-]+$'."
-        ),
-        "messages[1].tool_calls[0].function.name",
-        "invalid_value",
-    ),
+    "speaker": (with_message(role="user", content="hi", name="Jo Ann"), pattern(f"{AT}.name", r"^[^\s<|\\/>]+$")),
+    "no calls": (with_message(role="assistant", content="hi", tool_calls=[]), empty(f"{AT}.tool_calls")),
+    "call without id": (with_call(id=None), missing(f"{CALLED}.id")),
+    "call type": (with_call(type="magic"), wrong_value(f"{CALLED}.type", "magic", "'function' and 'custom'")),
+    "function name": (with_name("look up"), pattern(f"{CALLED}.function.name", "^[a-zA-Z0-9_-]+$")),
     "long function name": (
         with_name("x" * 65),
-        (
-            "Invalid 'messages[1].tool_calls[0].function.name': string too long. "
-            "Expected a string with maximum length 64, but got a string with length 65 instead."
+        bad(
+            f"{CALLED}.function.name",
+            "string too long",
+            "a string with maximum length 64, but got a string with length 65 instead.",
+            "string_above_max_length",
         ),
-        "messages[1].tool_calls[0].function.name",
-        "string_above_max_length",
     ),
     "parsed arguments": (
         with_call(function={"name": "look_up", "arguments": {}}),
-        (
-            "Invalid type for 'messages[1].tool_calls[0].function.arguments': expected a string, but got an object "
-            "instead."
-        ),
-        "messages[1].tool_calls[0].function.arguments",
-        "invalid_type",
+        wrong_type(f"{CALLED}.function.arguments", "a string", "an object"),
     ),
-    "result without id": (
-        with_message(role="tool", content="found"),
-        "Missing required parameter: 'messages[1].tool_call_id'.",
-        "messages[1].tool_call_id",
-        "missing_required_parameter",
-    ),
+    "result without id": (with_message(role="tool", content="found"), missing(f"{AT}.tool_call_id")),
     "nameless function": (
         with_message(role="function", content="found"),
-        "Missing parameter 'name': messages with role 'function' must have a 'name'.",
-        "messages.[1].name",
-        None,
+        ("Missing parameter 'name': messages with role 'function' must have a 'name'.", "messages.[1].name", None),
     ),
 }
 
@@ -405,74 +261,66 @@ BAD_PAIRS: Mapping[str, tuple[list[Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", [*BAD_ARGUMENTS.values(), *BAD_MESSAGES.values()], ids=[*BAD_ARGUMENTS, *BAD_MESSAGES])
-def test_bad_payload_is_refused_in_the_providers_words(case: tuple[Any, str, str | None, str | None]) -> None:
-    payload, message, param, code = case
+@pytest.mark.parametrize(("payload", "said"), BAD.values(), ids=BAD)
+def test_bad_payload_is_refused_in_the_providers_words(payload: Any, said: Said) -> None:
     refused = refusal(payload)
+    message, *rest = said
     assert refused.message.startswith(message)
-    assert (refused.param, refused.code) == (param, code)
+    assert [refused.param, refused.code] == rest
     assert refused.type == "invalid_request_error"
-    assert refused.status == (404 if code == "model_not_found" else 400)
+    assert refused.status == (404 if refused.code == "model_not_found" else 400)
+
+
+LACKS, TYPE, LONG = "missing_required_parameter", "invalid_type", "string_above_max_length"
+FUNCTION, FILE = {"type": "function"}, f"{AT}.content[0].file"
+
+
+def with_part(part: Any) -> dict[str, Any]:
+    return with_message(role="user", content=[part])
+
+
+def spoken(**message: Any) -> dict[str, Any]:
+    return with_message(**{"role": "assistant", "content": None, **message})
 
 
 @pytest.mark.parametrize(
     ("payload", "param", "code"),
     [
-        (request(stream=True, stream_options=1), "stream_options", "invalid_type"),
-        (request(stream=True, stream_options={"include_usage": 1}), "stream_options.include_usage", "invalid_type"),
-        (request(tools={}), "tools", "invalid_type"),
-        (request(tools=[1]), "tools[0]", "invalid_type"),
-        (request(tools=[{}]), "tools[0].type", "missing_required_parameter"),
-        (request(tools=[{"type": "function"}]), "tools[0].function", "missing_required_parameter"),
-        (request(tools=[{"type": "function", "function": 1}]), "tools[0].function", "invalid_type"),
+        (request(stream=True, stream_options=1), "stream_options", TYPE),
+        (request(stream=True, stream_options={"include_usage": 1}), "stream_options.include_usage", TYPE),
+        (request(tools={}), "tools", TYPE),
+        (request(tools=[1]), "tools[0]", TYPE),
+        (request(tools=[{}]), "tools[0].type", LACKS),
+        (request(tools=[FUNCTION]), "tools[0].function", LACKS),
+        (request(tools=[{**FUNCTION, "function": 1}]), "tools[0].function", TYPE),
         (request(tools=[TOOL] * 129), "tools", "array_above_max_length"),
         (request(tools=[TOOL], tool_choice="always"), "tool_choice", "invalid_value"),
-        (
-            request(tools=[TOOL], tool_choice={"type": "function"}),
-            "tool_choice.function",
-            "missing_required_parameter",
-        ),
-        (
-            request(functions=[{"name": "f", "parameters": []}]),
-            "functions[0].parameters",
-            "invalid_type",
-        ),
+        (request(tools=[TOOL], tool_choice=FUNCTION), "tool_choice.function", LACKS),
+        (request(functions=[{"name": "f", "parameters": []}]), "functions[0].parameters", TYPE),
         (request(function_call="auto"), "function_call", None),
-        (request(metadata=[]), "metadata", "invalid_type"),
-        (request(metadata={"a": 1}, store=True), "metadata.a", "invalid_type"),
-        (request(response_format="json"), "response_format", "invalid_type"),
-        (request(response_format={}), "response_format.type", "missing_required_parameter"),
+        (request(metadata=[]), "metadata", TYPE),
+        (request(metadata={"a": 1}, store=True), "metadata.a", TYPE),
+        (request(response_format="json"), "response_format", TYPE),
+        (request(response_format={}), "response_format.type", LACKS),
         (request(response_format={"type": "xml"}), "response_format.type", "invalid_value"),
-        (request(response_format={"type": "json_schema"}), "response_format.json_schema", "missing_required_parameter"),
-        (with_message(role=1, content="hi"), "messages[1].role", "invalid_type"),
-        (with_message(role="user", content="hi", name="x" * 65), "messages[1].name", "string_above_max_length"),
-        (with_message(role="user", content=["hi"]), "messages[1].content[0]", "invalid_type"),
+        (request(response_format={"type": "json_schema"}), "response_format.json_schema", LACKS),
+        (with_message(role=1, content="hi"), f"{AT}.role", TYPE),
+        (with_message(role="user", content="hi", name="x" * 65), f"{AT}.name", LONG),
+        (with_part("hi"), f"{AT}.content[0]", TYPE),
+        (with_part({"type": "file"}), FILE, LACKS),
+        (with_part({"type": "file", "file": 1}), FILE, TYPE),
         (
-            with_message(role="user", content=[{"type": "file"}]),
-            "messages[1].content[0].file",
-            "missing_required_parameter",
+            with_part({"type": "input_audio", "input_audio": {"data": "x"}}),
+            f"{AT}.content[0].input_audio.format",
+            LACKS,
         ),
-        (
-            with_message(role="user", content=[{"type": "file", "file": 1}]),
-            "messages[1].content[0].file",
-            "invalid_type",
-        ),
-        (
-            with_message(role="user", content=[{"type": "input_audio", "input_audio": {"data": "x"}}]),
-            "messages[1].content[0].input_audio.format",
-            "missing_required_parameter",
-        ),
-        (with_message(role="user", content="x" * 10_485_761), "messages[1].content", "string_above_max_length"),
-        (with_message(role="assistant", content="hi", tool_calls=1), "messages[1].tool_calls", "invalid_type"),
-        (with_message(role="assistant", content="hi", tool_calls=[1]), "messages[1].tool_calls[0]", "invalid_type"),
-        (with_message(role="assistant", content=None, refusal=1), "messages[1].refusal", "invalid_type"),
-        (
-            with_message(role="assistant", content=None, function_call={"name": "f"}),
-            "messages[1].function_call.arguments",
-            "missing_required_parameter",
-        ),
-        (with_call(function=None), "messages[1].tool_calls[0].function", "missing_required_parameter"),
-        (with_call(function=1), "messages[1].tool_calls[0].function", "invalid_type"),
+        (with_message(role="user", content="x" * 10_485_761), f"{AT}.content", LONG),
+        (spoken(content="hi", tool_calls=1), f"{AT}.tool_calls", TYPE),
+        (spoken(content="hi", tool_calls=[1]), CALLED, TYPE),
+        (spoken(refusal=1), f"{AT}.refusal", TYPE),
+        (spoken(function_call={"name": "f"}), f"{AT}.function_call.arguments", LACKS),
+        (with_call(function=None), f"{CALLED}.function", LACKS),
+        (with_call(function=1), f"{CALLED}.function", TYPE),
     ],
 )
 def test_malformed_member_is_named(payload: Any, param: str, code: str | None) -> None:

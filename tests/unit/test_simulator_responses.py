@@ -42,121 +42,109 @@ def refusal(asked: Any, **known: Any) -> Refusal:
     return found
 
 
-REFUSED: Mapping[str, tuple[Any, str, str | None, str | None]] = {
-    "unknown parameter": (request(context={}), "Unknown parameter: 'context'.", "context", "unknown_parameter"),
-    "unknown member of an item": (
-        request({**USER, "x": 1}),
-        "Unknown parameter: 'input[0].x'.",
-        "input[0].x",
-        "unknown_parameter",
-    ),
-    "no model": ({"input": "x"}, "Missing required parameter: 'model'.", "model", "missing_required_parameter"),
+def missing(param: str) -> Refusal:
+    return Refusal(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def unknown(param: str) -> Refusal:
+    return Refusal(f"Unknown parameter: '{param}'.", param, "unknown_parameter")
+
+
+def invalid(message: str, param: str) -> Refusal:
+    return Refusal(message, param, "invalid_value")
+
+
+def unmatched(message: str) -> Refusal:
+    """An item without another that belongs to it."""
+    return Refusal(message, "input", None)
+
+
+def undecipherable(sealed: str) -> Refusal:
+    return Refusal(
+        f"The encrypted content gAAA...{sealed[-4:]} could not be verified. "
+        "Reason: Encrypted content could not be decrypted or parsed.",
+        None,
+        "invalid_encrypted_content",
+    )
+
+
+ALONE = unmatched(f"Item '{REASONING['id']}' of type 'reasoning' was provided without its required following item.")
+REFUSED: Mapping[str, tuple[Any, Refusal]] = {
+    "unknown parameter": (request(context={}), unknown("context")),
+    "unknown member of an item": (request({**USER, "x": 1}), unknown("input[0].x")),
+    "no model": ({"input": "x"}, missing("model")),
     "no call_id": (
         request(USER, {"type": "function_call", "name": "f", "arguments": "{}"}),
-        "Missing required parameter: 'input[1].call_id'.",
-        "input[1].call_id",
-        "missing_required_parameter",
+        missing("input[1].call_id"),
     ),
-    "no summary": (
-        request({"type": "reasoning", "encrypted_content": "x"}),
-        "Missing required parameter: 'input[0].summary'.",
-        "input[0].summary",
-        "missing_required_parameter",
-    ),
+    "no summary": (request({"type": "reasoning", "encrypted_content": "x"}), missing("input[0].summary")),
     "too few tokens": (
         request(max_output_tokens=5),
-        "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 5 instead.",
-        "max_output_tokens",
-        "integer_below_min_value",
+        Refusal(
+            "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 5 instead.",
+            "max_output_tokens",
+            "integer_below_min_value",
+        ),
     ),
     "wrong role": (
         request({"role": "tool", "content": "x"}),
-        "Invalid value: 'tool'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
-        "input[0].role",
-        "invalid_value",
+        invalid(
+            "Invalid value: 'tool'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
+            "input[0].role",
+        ),
     ),
     "wrong part for a role": (
         request(USER, {"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}),
-        "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.",
-        "input[1].content[0]",
-        "invalid_value",
+        invalid(
+            "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'.", "input[1].content[0]"
+        ),
     ),
     "id of another type": (
         request({**CALL, "id": "x"}, OUTPUT),
-        "Invalid 'input[0].id': 'x'. Expected an ID that begins with 'fc'.",
-        "input[0].id",
-        "invalid_value",
+        invalid("Invalid 'input[0].id': 'x'. Expected an ID that begins with 'fc'.", "input[0].id"),
     ),
     "duplicate": (
         request(REASONING, SAID, REASONING, SAID),
-        f"Duplicate item found with id {REASONING['id']}. Remove duplicate items from your input and try again.",
-        "input",
-        None,
+        unmatched(
+            f"Duplicate item found with id {REASONING['id']}. Remove duplicate items from your input and try again."
+        ),
     ),
-    "call without output": (request(CALL), "No tool output found for function call call_1.", "input", None),
+    "call without output": (request(CALL), unmatched("No tool output found for function call call_1.")),
     "output before its call": (
         request(OUTPUT, CALL),
-        "No tool call found for function call output with call_id call_1.",
-        "input",
-        None,
+        unmatched("No tool call found for function call output with call_id call_1."),
     ),
     "output of another family": (
         request(CALL, {**OUTPUT, "type": "custom_tool_call_output"}),
-        "No tool call found for custom tool call output with call_id call_1.",
-        "input",
-        None,
+        unmatched("No tool call found for custom tool call output with call_id call_1."),
     ),
-    "reasoning alone": (
-        request(USER, REASONING),
-        f"Item '{REASONING['id']}' of type 'reasoning' was provided without its required following item.",
-        "input",
-        None,
-    ),
-    "reasoning before a user": (
-        request(REASONING, USER),
-        f"Item '{REASONING['id']}' of type 'reasoning' was provided without its required following item.",
-        "input",
-        None,
-    ),
+    "reasoning alone": (request(USER, REASONING), ALONE),
+    "reasoning before a user": (request(REASONING, USER), ALONE),
     "message without its reasoning": (
         request(USER, SAID),
-        (
+        unmatched(
             f"Item '{SAID['id']}' of type 'message' was provided without its required 'reasoning' item: "
             f"'{REASONING['id']}'."
         ),
-        "input",
-        None,
     ),
     "altered reasoning": (
         request({**REASONING, "encrypted_content": REASONING["encrypted_content"][:-4] + "AAA="}, SAID),
-        (
-            "The encrypted content gAAA...AAA= could not be verified. "
-            "Reason: Encrypted content could not be decrypted or parsed."
-        ),
-        None,
-        "invalid_encrypted_content",
+        undecipherable("AAA="),
     ),
     "reasoning's content in a compaction": (
         request({**COMPACTION, "encrypted_content": REASONING["encrypted_content"]}),
-        (
-            f"The encrypted content gAAA...{REASONING['encrypted_content'][-4:]} could not be verified. "
-            "Reason: Encrypted content could not be decrypted or parsed."
-        ),
-        None,
-        "invalid_encrypted_content",
+        undecipherable(REASONING["encrypted_content"]),
     ),
     "trigger in the middle": (
         request(TRIGGER, USER),
-        "A 'compaction_trigger' item must be the last item in 'input'.",
-        "input[0]",
-        "invalid_value",
+        invalid("A 'compaction_trigger' item must be the last item in 'input'.", "input[0]"),
     ),
 }
 
 
-@pytest.mark.parametrize(("asked", "message", "param", "code"), REFUSED.values(), ids=REFUSED)
-def test_request_is_refused_in_openais_words(asked: Any, message: str, param: str | None, code: str | None) -> None:
-    assert refusal(asked) == Refusal(message, param, code)
+@pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
+def test_request_is_refused_in_openais_words(asked: Any, expected: Refusal) -> None:
+    assert refusal(asked) == expected
 
 
 @pytest.mark.parametrize("item", [LOST, {"type": "item_reference", "id": REASONING["id"]}, {"id": REASONING["id"]}])

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.wire.chat_completions.early import ChunkHead, CompactionEvents
-from app.wire.chat_completions.editor import CompletionEditor
+from app.wire.chat_completions.answers import ChunkHead, CompactionEvents, CompletionEditor
 from app.wire.sse import LONGEST_FRAME, FrameSplitter, data_of, event, first_end, frames_in, last_end
 from app.wire.usage import LONGEST_USAGE, usage_of
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.core.tokens.usage import Tokens
-from app.wire.chat_completions.editor import window_was_full
+from app.wire.chat_completions.answers import window_was_full
 from app.wire.usage import prompt_tokens, read_usage, says_window_full, usage_of
 
 

@@ -50,7 +50,7 @@ def upstream(network: respx.MockRouter) -> MockedUpstream:  # noqa: ARG001 - whi
 async def build(upstream: MockedUpstream, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Build]:
     """Makes the service before a database that never started; it is stopped at the end."""
     running.forget_environment(monkeypatch)
-    store, built = Store.open("memory"), list[Windows]()
+    store, built = Store("memory"), list[Windows]()
 
     def build_one(**sections: Any) -> Windows:
         settings: Settings = load(**sections)

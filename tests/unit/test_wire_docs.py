@@ -12,7 +12,7 @@ from app.core.reasons import Code
 from app.core.stages.ladder import Status
 from app.rest import wire_schema
 from app.wire.early import EVENT_SHAPES
-from app.wire.options import OPTIONS
+from app.wire.requests import OPTIONS
 from scripts.write_examples import shown
 from tests.unit.test_docs import PAGES, REST, every_error
 

@@ -26,26 +26,25 @@ class IdentitySettings(Section):
     """Names of conversations: [how one is recognised](rest.md#names-of-conversations)."""
 
     ignore: tuple[str, ...] = ()
-    """Regular expressions of volatile text, such as an injected date, left out of digests.
+    """Regular expressions of volatile text, such as an injected date, that is left out of digests.
 
-    Messages that differ only there count as the same. After a change, summaries of conversations that hold such text
+    Messages that differ only in such text count as the same. After a change, summaries of conversations that contain it
     are not found any more.
     """
     session_headers: tuple[str, ...] = SESSION_HEADERS
     """Request headers that name the conversation, first found, after `x-context-conversation-id`.
 
-    An id only names a conversation; which summaries apply is decided by the messages alone. A value that cannot be an
-    id counts as none.
+    A name never decides which summaries apply. A value that cannot be an id is ignored.
     """
     use_prompt_cache_key: bool = False
-    """Take the body's `prompt_cache_key` as the conversation id where nothing else names it.
+    """Take the body's `prompt_cache_key` as the conversation id if nothing else names it.
 
     Many applications send the same key for all conversations.
     """
     use_user: bool = False
-    """Take the body's `user` as the conversation id where nothing else names it.
+    """Take the body's `user` as the conversation id if nothing else names it.
 
-    Right only where each user has one conversation.
+    Right only if each user has one conversation.
     """
 
     @field_validator("session_headers")
@@ -65,20 +64,20 @@ class IdentitySettings(Section):
 
 
 class EventSettings(Section):
-    """Marks of Steno in its answers."""
+    """Additions to answers."""
 
     stream: EventShape = "chunk"
     """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs.
 
-    `chunk`: what every client of the format takes, with a `compaction` member (Chat Completions an ordinary chunk,
-    Messages a `ping`, Responses a comment). `start`: in what begins the answer, where more clients show it. `named`:
-    `event: compaction_started`, for readers of raw server-sent events; the usual loop over `chunk.choices[0]` crashes
-    on it. With `off` the client waits in silence. A client chooses with `x-context-events`.
+    `chunk`: a frame that every client of the format takes, with a `compaction` member. `start`: the frame that begins
+    the answer, where more clients show it. `named`: `event: compaction_started`, for readers of raw server-sent events;
+    the usual loop over `chunk.choices[0]` crashes on it. With `off` the client waits in silence. A client chooses with
+    `x-context-events`; [shapes](rest.md#shapes) has the frames.
     """
     keep_alive_seconds: float = Field(10.0, ge=1, le=60)
     """Seconds between keep-alives while a summary is made; less for a client that announces a short timeout.
 
-    Keep it below the idle timeout of every proxy on the way.
+    Stay below the idle timeout of every proxy on the way.
     """
     body: bool = True
     """Add `context_status` and `context` to answers; the headers are always there."""

@@ -33,15 +33,15 @@ class TailSettings(Section):
     """The latest messages, which stay verbatim."""
 
     turns: int = Field(_SHARES.tail_turns, ge=0, le=100)
-    """Whole turns before the current one that stay verbatim with it; fewer where they do not fit.
+    """Whole turns before the current one that stay verbatim with it; fewer if they do not fit.
 
     A turn is a user message and everything until the next one. The last user message always stays.
     """
     fill_ratio: float = Field(_SHARES.tail_fill, ge=0, le=1)
     """Share of the limit up to which more turns stay, and at most 16,384 tokens; 0 for none.
 
-    So what is sent after a compaction is in proportion to the window. A large share means more compactions: each frees
-    less. A long turn is cut between its steps where whole turns would leave most of this unused.
+    So the prompt after a compaction is in proportion to the window. A large share means more compactions, because each
+    frees less. A long turn is cut between its steps if whole turns would leave most of this unused.
     """
     max_ratio: Ratio = _SHARES.tail
     """Share of the limit that the verbatim tail may take."""
@@ -53,29 +53,30 @@ class MaskSettings(Section):
     enabled: bool = True
     """Mask tool results that the assistant has answered, before anything is summarised.
 
-    They become head and tail, with their size noted, and stay so with the same bytes. Where that alone brings the
-    prompt under the target, no summary is made; the summariser reads the originals. `context.actions` says `masked`.
+    They are reduced to head and tail, with their size noted, and keep the same bytes from then on. If that alone brings
+    the prompt under the target, no summary is made; the summariser reads the originals. `context.actions` says
+    `masked`.
     """
     allow: tuple[str, ...] = ()
     """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
     deny: tuple[str, ...] = ()
-    """Tools whose results are never masked or pruned; stronger than `allow`."""
+    """Tools whose results are never masked or pruned; wins over `allow`."""
 
 
 class WindowSettings(Section):
     """Bounds of strategy `window`; without that strategy both are refused."""
 
     turns: int | None = Field(None, ge=0, le=100_000)
-    """Whole turns before the current one that are sent with it; with strategy window.
+    """Whole turns before the current one that are sent with it; only with strategy `window`.
 
     Older ones are left out of every request, however small it is, and nothing stands for them. Instructions and pinned
     messages stay.
     """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens that the messages that are sent may take, instructions included; with strategy window.
+    """Tokens that the messages sent may take, instructions included; only with strategy `window`.
 
-    The latest are sent, and a call stays with its results. Tokens are counted by Steno's own estimate, uncalibrated.
-    Beside preset `sliding-window` its 20 turns hold too; `turns: null` lifts them.
+    The latest are sent, and a call stays with its results. Tokens are Steno's own estimate, uncalibrated. With preset
+    `sliding-window` its 20 turns hold too; `turns: null` lifts them.
     """
 
 
@@ -87,7 +88,7 @@ class SessionPruningSettings(Section):
 
     `adaptive` and `aggressive` are OpenClaw's session pruning, `position` is LibreChat's context pruning, with their
     numbers ([policies](policies.md#the-presets)). Nothing is stored, and bytes change that the provider has cached.
-    `context.actions` says `trimmed` and `cleared`. `compaction.mask.allow` and `.deny` hold for the first two.
+    `context.actions` says `trimmed` and `cleared`. `compaction.mask.allow` and `.deny` apply to the first two.
     """
 
 
@@ -95,7 +96,7 @@ class PruneSettings(Section):
     """The last resort."""
 
     enabled: bool = _POLICY.prune
-    """Leave out the oldest messages where nothing else makes the prompt fit; the answer says which.
+    """Leave out the oldest messages if nothing else makes the prompt fit; the answer says which.
 
     A call goes with its results. Instructions, the last user message, pinned messages and the last unit stay. Off, a
     prompt that is still too large goes to the provider as the client sent it, and is refused there.
@@ -106,16 +107,17 @@ class CostGateSettings(Section):
     """[The cost gate](costs.md)."""
 
     enabled: bool = True
-    """Put off a compaction or a mask that would cost more than it saves, where prices are known and there is room.
+    """Put off a compaction or a mask that would cost more than it saves, if prices are known and there is room.
 
-    There is room up to 0.90 of the limit. `context.reason` says `put_off_for_cost`. Without effect for triggers by
-    turns or messages, and for requests with a `compact_threshold` of their own.
+    There is room up to 0.90 of the limit. `context.reason` says `put_off_for_cost`. No effect on triggers by turns or
+    messages, and on requests with a `compact_threshold` of their own.
     """
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
-    """Requests that a conversation is expected to go on for at least, this one too, whatever it was like so far.
+    """Least number of requests, this one included, that a conversation is expected to go on for.
 
-    Within them a compaction has to save what it costs. With more, it is made earlier, and pays only if the conversation
-    goes on for as long. Steno expects [more](costs.md#how-many-requests) where it has grown accordingly.
+    A compaction must save within them what it costs. A higher number makes compactions earlier; they pay only if the
+    conversation really goes on for as long. Steno expects [more](costs.md#how-many-requests) of a conversation that has
+    grown accordingly.
     """
 
 
@@ -125,12 +127,12 @@ class BackgroundSettings(Section):
     enabled: bool = True
     """Make summaries after an answer, for the requests to come, so that these need not wait.
 
-    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened, most of all
-    tool results that were answered, or waits. Off, the request that fires the trigger waits for its summary. A preset
-    that a request, a model or an upstream chooses keeps what is set here, but for those that are off.
+    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened, answered tool
+    results first, or waits. Off, the request that fires the trigger waits for its summary. This also holds for a preset
+    that a request, a model or an upstream chooses, unless the preset switches it off.
     """
     tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
-    """Prompt tokens in an hour, at the pace of its latest requests, that make a conversation worth preparing for.
+    """Prompt tokens an hour, at the pace of its latest requests, that make a conversation worth preparing for.
 
     Only conversations count of which this process saw three answered requests within a day.
     """
@@ -140,66 +142,66 @@ class RecallSettings(Section):
     """Recall: passages that are quoted again."""
 
     enabled: bool = True
-    """Quote what the last user message is about, where it stands in messages that are left out or shortened.
+    """Quote passages about the last user message from messages that are left out or shortened.
 
-    Letter by letter, in a message of Steno's own before it. Only the words of a message are compared. A client switches
-    it off for one request with `x-context-recall: off` or `"context": {"recall": false}`.
+    They are quoted letter by letter, in a message before it. Only words are compared. A client switches it off for one
+    request with `x-context-recall: off` or `"context": {"recall": false}`.
     """
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
 
-    It comes on top of what the compaction left, up to the limit. Quotations for earlier messages may take twice as much
-    together, and exact values half as much.
+    It is added to what the compaction left, up to the limit. Quotations for earlier messages together may take twice as
+    much, and exact values half as much.
     """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
     """Most tokens of the quotations for one message, whatever the window.
 
-    This and the share follow the [calibration](calibration.md) in steps of a quarter: a note may take an eighth more.
+    Both bounds follow the [calibration](calibration.md) in steps of a quarter: a note may take an eighth more.
     """
 
 
 class CompactionSettings(Section):
     """Compaction of a history, and how much of it stays as it is.
 
-    The defaults come first, then the preset, then the file, the environment and the flags: what is set anywhere wins
-    over the preset, value by value, and a trigger as a whole.
+    Defaults come first, then the preset, then the file, the environment and the flags: what is set anywhere wins over
+    the preset, value by value, and a trigger as a whole.
     """
 
     enabled: bool = True
-    """Compact at all. Off, everything passes through; the headers still carry the estimate.
+    """Compact at all. Off, everything passes through, and the headers still carry the estimate.
 
     A client switches it off for one request with `x-context-compaction: off`.
     """
     preset: Preset = "default"
     """Bundle of settings to begin with; settings next to it win. In YAML, put "off" into quotes.
 
-    [Policies](policies.md) describes the presets. A file that sets everything leaves nothing for the preset to set:
-    take out what it is to decide. A request may choose another preset (`context.preset`, `x-context-preset`), else its
-    model, else its upstream. Such a preset comes as it is: of this section it keeps only `enabled`, `background`,
-    `client_instructions`, `pinned_text`, `wait_seconds` and `overflow_retries`, and of `summary` only `model`,
-    `upstream`, `fallbacks`, `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`. With `off`
-    here no request can choose another one.
+    [Policies](policies.md) describes the presets. In a file that sets everything the preset has no effect: take out
+    what it is to decide. A request may choose another preset (`context.preset`, `x-context-preset`), else its model,
+    else its upstream. Such a preset keeps of this section only `enabled`, `background`, `client_instructions`,
+    `pinned_text`, `wait_seconds` and `overflow_retries`, and of `summary` only `model`, `upstream`, `fallbacks`,
+    `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`. With `off` here no request can choose
+    another one.
     """
     strategy: Strategy = _POLICY.strategy
-    """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for none at all.
+    """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for no summaries.
 
     `additive`: one for each range of messages, folded when they take too much. `full`: one over everything before the
     tail, made from all originals each time. `rolling`: one over everything, made from the last one and what came after
-    it. `checkpoint`: the same, and recent messages get more detail. `window`: only the latest turns or tokens are sent.
+    it. `checkpoint`: the same, with more detail on recent messages. `window`: only the latest turns or tokens are sent.
     `none`: single messages are shortened, or the oldest left out.
 
-    A request reads the summaries of its own strategy only. With `rolling` and `checkpoint` details fade. Beside preset
-    `sliding-window` another strategy needs `window: {turns: null}`.
+    A request reads the summaries of its own strategy only. With `rolling` and `checkpoint` details fade. With preset
+    `sliding-window`, another strategy needs `window: {turns: null}`.
     """
     trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
-    """Tokens below which nothing is compacted, or 0.85 of the limit where that is less.
+    """Tokens below which nothing is compacted, or 0.85 of the limit if that is less.
 
-    It holds beside every condition of the trigger: short conversations with a trigger by turns or messages need it at
-    0.
+    It holds for every condition of the trigger: set it to 0 for short conversations with a trigger by turns or
+    messages.
     """
     target_ratio: Ratio = _SHARES.target
-    """Share of the limit to which a compaction brings the prompt at most; the tail shrinks until it does.
+    """Largest share of the limit that the prompt takes after a compaction; the tail shrinks until it does.
 
     It must lie below every `token_ratio` of the trigger. Close below it, compactions come often, and each one costs a
     summary and the provider's prompt cache.
@@ -211,37 +213,37 @@ class CompactionSettings(Section):
     prune: PruneSettings = PruneSettings()
     cost_gate: CostGateSettings = CostGateSettings()
     client_instructions: tuple[ClientMark, ...] = Field((), max_length=50)
-    """Marks of what clients put into user messages for good, beside those that Steno knows, as `beginning*end`.
+    """Marks of instructions that clients put into user messages, besides those Steno knows, as `beginning*end`.
 
     At most 50; a beginning has at least 3 characters. [Those of known
     clients](what-is-kept.md#what-the-client-put-there-for-good) need none. A mark counts at the beginning of a user
-    message, or behind other such blocks, and of each the newest block is kept. For example:
+    message or behind other such blocks; the newest block of each is kept. For example:
 
         ["<team_rules>*</team_rules>"]
     """
     pinned_text: str = Field("", max_length=20_000)
     """Text that stands after the [pinned messages](pins.md) wherever summaries stand for messages.
 
-    Rules that must not get lost in a long conversation, whatever the preset. At most 20,000 characters. An entry of
-    `summary.prompts` may have another one for a model or a tenant.
+    For rules that must not get lost in a long conversation, whatever the preset. At most 20,000 characters. An entry of
+    `summary.prompts` may set another text for a model or a tenant.
     """
     default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
-    """Context window of a model that nobody knows: neither `models`, nor the provider, a refusal or Steno's own table.
+    """Context window of a model whose window neither `models`, the provider, a refusal nor Steno's own table tells.
 
-    Too large, and the provider refuses before Steno acts: name the window of your model under `models`.
+    If it is too large, the provider refuses before Steno acts: name the window of your model under `models`.
     """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     wait_seconds: Seconds = 60.0
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
 
-    A plain answer cannot be kept alive meanwhile: keep it below the idle timeout of proxies on the way. A client that
+    A plain answer cannot be kept alive meanwhile: stay below the idle timeout of proxies on the way. A client that
     announces its patience (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
     """
     overflow_retries: int = Field(1, ge=0, le=2)
-    """Times that a request which the provider refused for its size is made smaller and sent again.
+    """Times that a request is made smaller and sent again after the provider refused it for its size.
 
-    Where that does not help the client gets the provider's own first error.
+    If that does not help, the client gets the provider's first error.
     """
 
     @model_validator(mode="after")

@@ -22,11 +22,11 @@ class ModelSettings(Section):
     context_window: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the model accepts, prompt and completion together."""
     max_input_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens that the prompt may have, where that is less than the window."""
+    """Tokens that the prompt may have, if that is less than the window."""
     max_output_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that an answer may have."""
     base_model: str | None = Field(None, min_length=1)
-    """Model it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
+    """Model that it is counted and sized as, such as gpt-4o for an Azure deployment called chat-prod."""
     preset: Preset | None = None
     """Preset of requests for the model; null means that of the upstream."""
     trigger: TriggerSettings | None = None
@@ -68,9 +68,9 @@ class PriceSettings(Section):
     completion: Rate
     """Price of a million completion tokens."""
     cached: Rate | None = None
-    """Price of a million prompt tokens from the provider's cache; without it they cost what others do."""
+    """Price of a million prompt tokens read from the provider's cache; null: that of other prompt tokens."""
     written: Rate | None = None
-    """Price of a million prompt tokens that are written to that cache; without it they cost what others do."""
+    """Price of a million prompt tokens written to that cache; null: that of other prompt tokens."""
 
     @property
     def price(self) -> Price:
@@ -81,26 +81,26 @@ class PriceSettings(Section):
 
 
 class CalibrationSettings(Section):
-    """[Calibration](calibration.md): what providers really count."""
+    """[Calibration](calibration.md) of estimates by what providers report."""
 
     enabled: bool = True
-    """Learn from what providers report how many tokens they charge for each that Steno estimates."""
+    """Learn from the usage that providers report how their tokens differ from Steno's estimate."""
     ask_usage: bool = True
-    """Ask for the usage of streams whose messages are replaced, if they report none; it is not passed on."""
+    """Ask for the usage of streams with replaced messages if the client did not; it is not passed on."""
 
 
 class TokenizerSettings(Section):
-    """The tables that tokens are counted by."""
+    """Tables that tokens are counted with."""
 
     directory: Path | None = None
-    """Folder with the tokenizer tables; null means `tables` in Steno's folder. Then the usual places are searched.
+    """Folder with the tokenizer tables; null means `tables` in Steno's folder. The usual places are searched next.
 
-    `steno tables` puts them there; `TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, `.tables` beside the code and two Python
-    packages are the usual places. Each is checked by its hash, and serving downloads nothing. Without tables tokens are
-    estimated by bytes, trigger and target fall by 15 %, and the start says so.
+    `steno tables` puts them there; the usual places are `TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, `.tables` beside
+    the code and two Python packages. Each table is checked by its hash, and serving downloads nothing. Without tables
+    tokens are estimated by bytes, trigger and target fall by 15 %, and the start says so.
     """
     required: bool = False
-    """Refuse to start without the tables instead of estimating by bytes."""
+    """Refuse to start without the tables, instead of estimating by bytes."""
 
     @property
     def folder(self) -> Path:

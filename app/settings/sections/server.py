@@ -28,28 +28,27 @@ class ServerSettings(Section):
     workers: int = Field(1, ge=1, le=64)
     """Processes that serve at the same address, about one for each core; from 1 to 64.
 
-    They share the database as replicas do, and [one supervisor](workers.md) replaces those that die. Some limits are
-    divided among them, [others hold for each](workers.md#what-is-per-process-and-what-is-not). Each takes up to 15
-    connections of PostgreSQL.
+    [One supervisor](workers.md) replaces those that die. Some limits are divided among them, [others hold for
+    each](workers.md#what-is-per-process-and-what-is-not). Each takes up to 15 connections of PostgreSQL.
     """
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
     """Callers served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody.
 
     They share one tenant: each can read the summaries of all others. A request that came through a proxy is not from
     this machine, unless `server.trusted_proxies` names the proxy. A proxy on this machine that adds no header, which is
-    nginx as it comes, makes every caller look local: behind one set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second
+    nginx by default, makes every caller look local: behind one set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second
     name.
     """
     allowed_hosts: tuple[str, ...] = ()
     """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any.
 
     A request for another host is a 421 with the code `host_not_allowed`. Always allowed are the name in `server.host`,
-    names without a dot, and what ends in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test` or `.svc`. List the
-    name that a proxy passes on, and in Kubernetes `steno.my-namespace`. `*` lets any page on the web read a Steno that
-    needs no key (DNS rebinding).
+    names without a dot, and those that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test` or `.svc`.
+    List the name that a proxy passes on, and in Kubernetes `steno.my-namespace`. `*` lets any page on the web read a
+    Steno that needs no key (DNS rebinding).
     """
     allowed_origins: tuple[str, ...] = ()
-    """Pages in browsers that may call Steno and read what it keeps, as `https://chat.example.com`; `*` for all.
+    """Origins of web pages that may call Steno and read what it keeps, such as `https://chat.example.com`; `*` for all.
 
     Steno's own pages may do everything. Pages of this machine and programs with a scheme of their own (`app:`,
     `capacitor:`, `file:`, `tauri:`, `vscode-file:`, `vscode-webview:`) may call `/v1` only. Any other page is a 403
@@ -59,9 +58,9 @@ class ServerSettings(Section):
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from.
 
-    That decides who is on this machine (`server.allow_unauthenticated`) and whose guesses the
-    [inspector](inspector.md#security) counts together. Such a proxy has to set the header itself: one that passes on
-    what it gets lets every caller write it. `FORWARDED_ALLOW_IPS` is not looked at.
+    They decide who is on this machine (`server.allow_unauthenticated`) and whose wrong keys the
+    [inspector](inspector.md#security) counts together. The proxy must set the header itself: one that passes on what it
+    gets lets every caller write it. `FORWARDED_ALLOW_IPS` is not used.
     """
     drain_seconds: Seconds = 25.0
     """Seconds that a stopping server waits for open answers and for summaries that are being made.
@@ -93,38 +92,38 @@ class ServerSettings(Section):
 
 
 class LimitSettings(Section):
-    """Bounds of what one request, one tenant and one process may take."""
+    """Bounds for one request, one tenant and one process."""
 
     body_bytes: int | None = Field(None, ge=1_000)
-    """Largest chat request body; null means what the vendor of its API takes: 32 MiB for Messages, else 50 MiB.
+    """Largest chat request body; null means the API vendor's own bound: 32 MiB for Messages, else 50 MiB.
 
-    A larger one gets 413. A compressed body counts as large as it is when it is decompressed.
+    A larger one gets 413. A compressed body counts by its decompressed size.
     """
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
-    """Largest sum of the chat request bodies that are being served; beyond it requests get 503 with `retry-after`.
+    """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`.
 
-    The memory that Steno needs is some multiple of it. Several workers share it equally, with room for one body each.
+    Steno needs some multiple of it as memory. Workers share it equally, with room for one body each.
     """
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
     """Memory for what is remembered of conversations; what was used longest ago goes first.
 
-    A conversation takes about three times its bytes; more memory saves CPU where many long ones are active at once
-    ([sizing](operations.md#sizing)). Several workers share it equally. [Metrics](metrics.md) show it by cache.
+    A conversation takes about three times its bytes; more memory saves CPU if many long ones are active at once
+    ([sizing](operations.md#sizing)). Workers share it equally. [Metrics](metrics.md) show it by cache.
     """
     upload_bytes: int = Field(1_000_000_000, ge=1_000)
-    """Largest body of any other request; more gets 413. It is passed on as it comes and takes no memory."""
+    """Largest body of any other request, which passes through and takes no memory; a larger one gets 413."""
     connections: int = Field(1_000, ge=1)
     """Most open connections of clients.
 
-    Where there is one more, the one that has had no request for longest is closed; where all have one, the new one gets
-    503. Each request needs a second connection, to the provider: the start raises its limit of open files accordingly,
-    and logs a warning where it may not. Several workers share them equally.
+    For one more, the connection that has been idle for longest is closed; if none is idle, the new one gets 503. Each
+    request needs a second connection, to the provider: the start raises its limit of open files accordingly, and logs a
+    warning if it may not. Workers share the number equally.
     """
     values: int = Field(200_000, ge=1_000)
     """Most JSON values in a chat request body that is read; one with more is forwarded as it is (`too_many_values`).
 
-    A value takes up to 300 bytes while a body is read, and a few microseconds of everybody's time. They are counted
-    before anything is read, from two bytes a value on. Steno's own routes answer 400.
+    Reading a value takes up to 300 bytes and a few microseconds. They are counted before anything is read, from two
+    bytes a value on. Steno's own routes answer 400.
     """
     messages: int = Field(10_000, ge=100)
     """Most messages of a chat request that is read; one with more is forwarded as it is (`too_many_messages`).
@@ -132,10 +131,10 @@ class LimitSettings(Section):
     Steno's own routes answer 400.
     """
     receive_seconds: Seconds = 60.0
-    """Seconds for a client to send headers, a chat request's body, or the next piece of another; or to take a piece.
+    """Seconds for a client to send headers, a chat request's body, or the next piece of another body, or to take a
+    piece.
 
-    A chat request whose body is late gets 408. A client that sends or takes nothing else for as long is given up, and
-    the call to the provider with it.
+    A chat request whose body is late gets 408. Any other connection is closed, and the call to the provider with it.
     """
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, in each process; null for any number.
@@ -145,8 +144,8 @@ class LimitSettings(Section):
     background_compactions: int = Field(16, ge=0)
     """Compactions under way in the background at once, in each process; 0 for none.
 
-    One tenant may have half of the usual 16, and they count for `limits.compactions_per_tenant`, too. Beyond it the
-    conversation's next answer asks again, and its requests go on without one until they have to wait.
+    One tenant may have half of the usual 16; they count for `limits.compactions_per_tenant`, too. Beyond it the
+    conversation's next answer asks again, and its requests go on without until they have to wait.
     """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """Requests of one tenant to `POST .../compact` in a minute, in each process; null for any number.
@@ -157,8 +156,7 @@ class LimitSettings(Section):
     summary_tokens_per_hour: int | None = Field(None, ge=1)
     """Tokens that the summary calls of one tenant may take in an hour, in each process; null for any number.
 
-    Prompts and answers count. Once they are spent requests go on without new summaries, with the reason
-    `summary_tokens_spent`.
+    Prompts and answers count. Beyond it requests go on without new summaries, with the reason `summary_tokens_spent`.
     """
 
     def body_of(self, format_: str | None = None) -> int:
@@ -186,12 +184,12 @@ class InspectorSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """Traces."""
+    """[Traces](traces.md)."""
 
     traces: Literal["off", "otlp"] = "off"
-    """Export of spans of chat requests and summary calls by OpenTelemetry; OTEL_* variables say where to.
+    """Export spans of chat requests and summary calls by OpenTelemetry; OTEL_* variables say where to.
 
-    `otlp` needs the extra `steno[otel]`. [Traces](traces.md) describes them.
+    `otlp` needs the extra `steno[otel]`.
     """
 
 

@@ -37,13 +37,13 @@ class PromptSettings(Section):
     prompt: str = Field(min_length=1)
     """Instructions in place of `summary.prompt`."""
     update_prompt: str | None = Field(None, min_length=1)
-    """Instructions for updating an earlier summary; null means the same."""
+    """Instructions for updating an earlier summary; null means the same as `prompt`."""
     model: str | None = Field(None, min_length=1)
-    """Model of the conversations it is for, a name or a glob; null means all."""
+    """Model of the conversations that it is for, a name or a glob; null means all."""
     tenant: str | None = Field(None, min_length=1)
-    """Tenant it is for, by the id that GET /context/tenant shows; null means all."""
+    """Tenant that it is for, by the id that GET /context/tenant shows; null means all."""
     pinned_text: str | None = Field(None, max_length=20_000)
-    """Text in place of `compaction.pinned_text`; null means the same, an empty one none."""
+    """Text in place of `compaction.pinned_text`; null means that text, an empty one none."""
 
     def is_for(self, model: str, tenant: str) -> bool:
         """True where it holds for the conversations of that tenant with that model."""
@@ -56,14 +56,13 @@ class RuleSettings(Section):
     enabled: bool = True
     """Keep sentences in which the user sets a rule for what follows, word for word beside the summaries.
 
-    Found by code ("never push to main"), and kept by every fold. Off, none are looked for; those that summaries hold
-    stay.
+    They are found by code ("never push to main") and kept by every fold. Off, no new ones are looked for.
     """
     patterns: tuple[str, ...] = Field((), max_length=MOST_PATTERNS)
-    """Regular expressions that make a sentence of the user such a rule, in any case, in addition to Steno's own.
+    """Regular expressions that make a sentence of the user such a rule, in any case, besides Steno's own.
 
-    At most 50 of 300 characters. One that may take very long is refused at the start: at most three repetitions, none
-    inside another. Only what users write themselves is searched, in sentences of at most 500 characters.
+    At most 50 of 300 characters, each with at most three repetitions, none inside another: one that may take very long
+    is refused at the start. Only what users write themselves is searched, in sentences of at most 500 characters.
     """
 
     @field_validator("patterns")
@@ -75,21 +74,21 @@ class RuleSettings(Section):
 
 
 class SummarySettings(Section):
-    """Writers of summaries, and how they are asked for."""
+    """Models that write summaries, and what they are asked."""
 
     model: str | None = None
     """Model that writes the summaries; null means the conversation's own.
 
-    It is called with the caller's key, which must be allowed to use it, unless its upstream has one of its own.
+    It is called with the caller's key, which must be allowed to use it, unless its upstream has a key of its own.
     """
     upstream: str | None = None
-    """Upstream that is asked for them; null means the conversation's own, `default` the one under `upstream`.
+    """Upstream that is asked for summaries; null means the conversation's own, `default` the one under `upstream`.
 
     Conversations then go to that provider too. Without `api_key_env` it gets the caller's key, which another provider
-    does not know and should not see. Name a `summary.model` that it serves.
+    does not know and should not see. Set a `summary.model` that it serves.
     """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
-    """Other models, or the same at other upstreams, that are asked in turn where the first gives no answer.
+    """Other models, or the same at other upstreams, that are asked in turn if the first gives no answer.
 
     At most 5; each names a model, an upstream or both. A model that keeps failing is passed over for a while. All calls
     for one summary together take at most twice `summary.timeout_seconds`. For example:
@@ -98,57 +97,57 @@ class SummarySettings(Section):
         - {model: "llama-3.3-70b", upstream: "local"}
     """
     max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
-    """Tokens of the largest summary; small windows use less (0.06 of the limit, at least 256)."""
+    """Tokens of the largest summary; less in small windows (0.06 of the limit, at least 256)."""
     source_tokens: int | None = Field(16_384, ge=1_024, le=MOST_TOKENS)
-    """Most tokens that one summary stands for: a larger range becomes several, made side by side; null: any.
+    """Most tokens that one summary stands for; a larger range becomes several, made side by side. Null: any number.
 
-    The more it stands for, the less of it is in there. Strategies with one summary of everything do not keep to it, nor
-    does a summariser that is shown the conversation itself (`summary.style: prefix`).
+    The more it stands for, the less detail it holds. It does not apply to strategies with one summary of everything,
+    and to `summary.style: prefix`.
     """
     timeout_seconds: Seconds = 120.0
     """Seconds for one summary call.
 
-    Longer than `compaction.wait_seconds` is useful: the request goes on, the summary serves the next one.
+    A value above `compaction.wait_seconds` is useful: the request goes on, and the summary serves the next one.
     """
     style: Literal["transcript", "prefix"] = "transcript"
     """Text that the summariser reads: transcript, or prefix, which its provider may have in its cache.
 
     `transcript`: the messages as quoted text, without tools and the client's instructions. `prefix`: the conversation
-    itself with its tools, and the task as the last user message. There the client's own instructions speak to the
-    summariser, too, and another `summary.model` costs more than a transcript. Where an answer calls a tool, the
-    conversation is too large, or system messages stand in its middle, a transcript takes its place.
+    itself with its tools, and the task as the last user message. With `prefix` the client's instructions speak to the
+    summariser, too, and another `summary.model` costs more than with a transcript. A transcript is used after all if an
+    answer calls a tool, the conversation is too large, or system messages stand in its middle.
     """
     prompt: str = SUMMARY_PROMPT
-    """Instructions for the summariser. The transcript follows as quoted data, then these rules again.
+    """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    They hold for summaries made from now on; stored ones stay as they are.
+    They apply to summaries made from now on; stored ones stay as they are.
     """
     update_prompt: str | None = None
-    """Instructions for updating an earlier summary (full, checkpoint, rolling); null means the same.
+    """Instructions for updating an earlier summary (full, checkpoint, rolling); null means the same as `prompt`.
 
-    Beside preset `librechat` a `summary.prompt` of your own leaves the preset's own for updates: set both.
+    With preset `librechat`, which has its own, set both this and `summary.prompt`.
     """
     prompts: tuple[PromptSettings, ...] = ()
-    """Prompts for certain models or tenants; the first that fits counts, in place of both prompts above.
+    """Prompts for certain models or tenants, in place of both prompts above; the first entry that fits counts.
 
-    An entry without `model` and `tenant` hides all after it. One that is there for its `pinned_text` still needs a
-    prompt. With another secret the ids of tenants change. For example:
+    An entry without `model` and `tenant` hides all after it. Every entry needs a prompt, even if only its `pinned_text`
+    matters. Tenants' ids change with the secret. For example:
 
         - {model: "code-*", prompt: "Keep file names, commands and their errors."}
         - {tenant: "f5b1c0de9a7e4d3c2b1a0f9e8d7c6b5a", prompt: "Keep case numbers.", pinned_text: "Answer in German."}
     """
     values: float = Field(0.2, ge=0, le=0.5)
-    """Share of a summary that [exact values](exact-values.md) may take, which code copies after it; 0 for none."""
+    """Share of a summary that [exact values](exact-values.md), which code copies after it, may take; 0 for none."""
     rules: RuleSettings = RuleSettings()
     reasoning_allowance: int = Field(8_192, ge=0)
     """Tokens that a reasoning model may think before it writes a summary, on top of the summary's own.
 
-    Too few, and the summary comes back empty and is refused.
+    With too few, the summary comes back empty and is refused.
     """
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
-    """Further members of each summary call, such as `temperature`; what a provider refuses it is asked without.
+    """Further members of each summary call, such as `temperature`; one that a provider refuses is left out.
 
-    At most 20. What Steno decides itself, such as `model` and `max_tokens`, is refused. For example:
+    At most 20. What Steno decides itself, such as `model` and `max_tokens`, cannot be set. For example:
 
         {temperature: 0, seed: 7}
     """

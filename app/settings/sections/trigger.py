@@ -19,32 +19,32 @@ class ConditionSettings(Section):
     token_ratio: Ratio | None = None
     """Share of the limit that the estimate of the prompt exceeds.
 
-    The limit is the window less the output that the request reserves (5 % of the window, at most 8,192 tokens, where it
-    does not say). Estimates are wrong by some percent; above 0.9 the provider may refuse before Steno acts.
+    The limit is the window less the output that the request reserves (5 % of the window, at most 8,192 tokens, if it
+    does not say). Estimates are off by some percent; above 0.9 the provider may refuse before Steno acts.
     """
     since_checkpoint_ratio: Ratio | None = None
     """Share that the messages after the last summary exceed, the current one included.
 
-    It says nothing of the whole: give it the alternative `overflow: true`.
+    It does not bound the prompt as a whole: add the alternative `overflow: true`.
     """
     of: Literal["limit", "window"] = "limit"
-    """Base of the ratios beside it: the limit, which is the window less the output, or the window.
+    """Base of the ratios beside it: `limit`, which is the window less the reserved output, or `window`.
 
     A request that reserves much output has a limit far below its window.
     """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the estimate of the prompt exceeds."""
     remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
-    """Tokens of the window that are left at most, the output not taken off."""
+    """Tokens of the window that are left at most; reserved output is not subtracted."""
     overflow: bool = False
-    """True for a trigger that fires where the estimate exceeds the limit, and not before it must."""
+    """Fire when the estimate exceeds the limit, and not earlier."""
     turns: int | None = Field(None, ge=0, le=100_000)
-    """Whole turns before the current one that have no summary: the trigger fires where there are more.
+    """Number that the whole turns before the current one without a summary exceed.
 
     Keep it well above `compaction.tail.turns`, or nearly every turn is compacted.
     """
     messages: int | None = Field(None, ge=1, le=100_000)
-    """Messages before the verbatim tail that have no summary: the trigger fires where there are as many."""
+    """Least number of messages before the verbatim tail without a summary."""
 
     @property
     def conditions(self) -> set[str]:
@@ -72,20 +72,20 @@ def _named(trigger: Mapping[str, Any]) -> bool:
 
 
 class TriggerSettings(ConditionSettings):
-    """Conditions under which a compaction is due, joined by "and", or the alternatives in `any`, joined by "or".
+    """Conditions under which a compaction is due, joined by "and", or alternatives in `any`, joined by "or".
 
-    Each other condition that is named drops the default token_ratio; who wants both names both. A trigger is one thing,
-    and one that is set beside a preset replaces the preset's. One of an upstream (`trigger` under `upstreams`) stands
-    in place of this one, one of a model in place of the upstream's, and one of a request, `context.trigger` with the
-    same members, in place of all. Where a request names a preset, triggers of its model and upstream do not count.
+    Naming any other condition drops the default token_ratio; name both to have both. A trigger is replaced as a whole:
+    one set here replaces the preset's, one of an upstream (`trigger` under `upstreams`) replaces this one, one of a
+    model the upstream's, and one of a request (`context.trigger`, with the same members) all others. If a request names
+    a preset, triggers of its model and upstream do not count.
     """
 
     token_ratio: Ratio | None = _DEFAULT.token_ratio
     any: tuple[AlternativeSettings, ...] = Field((), max_length=10)
-    """Alternatives, in place of the conditions above: each a set of them that all must hold, one is enough.
+    """Alternatives, in place of the conditions above: each is a set of conditions that must all hold; one set is
+    enough.
 
-    At most 10, without a default. Take the token_ratio above out then: a condition beside `any` is refused. For
-    example:
+    At most 10. Take the token_ratio above out then: a condition beside `any` is refused. For example:
 
         - {token_ratio: 0.6, turns: 20}
         - {overflow: true}

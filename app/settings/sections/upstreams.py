@@ -35,42 +35,42 @@ class UpstreamSettings(Section):
     base_url: str = "https://api.openai.com/v1"
     """Address of the provider; its path takes the place of the client's `/v1`.
 
-    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. Where there is no API at
-    the address, the start and `steno doctor` name the right one if they find it. Keys do not belong here; clients send
+    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. If there is no API at the
+    address, the start and `steno doctor` name the right one if they find it. Keys do not belong here; clients send
     their own.
     """
     first_byte_seconds: Seconds = 600.0
     """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""
     between_bytes_seconds: Seconds = 120.0
-    """Seconds between two pieces of an answer; any byte restarts it, a comment too."""
+    """Seconds between two pieces of an answer; any byte restarts the wait, even a comment's."""
     discover_windows: bool = True
     """Ask the provider for its models and their windows, at the start and every hour.
 
-    By `/models`, and where that shows one of them by the own paths of LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp
-    and Ollama, whose windows depend on how a model was loaded. A model that Ollama has not loaded is taken for the
-    4,096 tokens that it begins with: with `OLLAMA_CONTEXT_LENGTH` name the window under `models`. No request fails over
-    it.
+    LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are recognised by their list of models and asked on paths
+    of their own, because their windows depend on how a model was loaded. A model that Ollama has not loaded counts as
+    having 4,096 tokens, its default: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`. No request fails
+    if this does.
     """
     alternating_roles: bool = False
     """Merge summaries into the next user message, because the provider refuses two user messages in a row."""
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
-    """Wire formats that it speaks: chat_completions, messages, responses. Null: all, or what its host is known for.
+    """Wire formats that it speaks: chat_completions, messages, responses; null: all, or those its host is known for.
 
-    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. An upstream without `formats` is
-    believed to speak everything until it answers that it has no such path. With `upstream` at api.openai.com and nobody
-    in the settings for Messages, there is one upstream more, `anthropic`.
+    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. Any other upstream is asked in
+    every format until it answers that it has no such path. If `upstream` is api.openai.com and no upstream is set that
+    speaks Messages, Steno adds one called `anthropic`.
     """
     native_compaction: bool | None = None
-    """Let it compact histories itself where clients ask for that, else Steno does; null means until it refuses.
+    """Leave compactions that clients ask for to the provider, not to Steno; null means until the provider refuses one.
 
-    [Native compaction](native-compaction.md). A server that takes `context_management` without a word and does nothing
-    teaches nothing: set `false` for it.
+    See [native compaction](native-compaction.md). Set `false` for a server that accepts `context_management` and
+    ignores it, which Steno cannot notice.
     """
     api_key_env: str | None = None
-    """Environment variable with the provider's key; it goes there in place of whatever the client sends as its own.
+    """Environment variable with the provider's key, which is sent in place of the client's own.
 
-    In capitals, set when Steno starts, and not beginning with `STENO_`. Whoever can reach Steno then spends this key:
-    Steno takes any credential of the client's for a name and checks none.
+    In capitals, set when Steno starts, and not beginning with `STENO_`. Everyone who can reach Steno then spends this
+    key: Steno uses a client's credential only to tell tenants apart, and does not check it.
     """
 
     @property
@@ -133,7 +133,7 @@ class NamedUpstreamSettings(UpstreamSettings):
     """A further provider."""
 
     models: tuple[str, ...] = ()
-    """Models that are sent there, as names or globs such as `llama-*`; without any only a base URL chooses it."""
+    """Models that are sent there, as names or globs such as `llama-*`; if empty, only a base URL chooses it."""
     preset: Preset | None = None
     """Preset of requests that go there; null means compaction.preset."""
     trigger: TriggerSettings | None = None

@@ -12,9 +12,12 @@ from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
-from app.wire.chat_completions.media import read_media
+from app.wire.documents import file_of
+from app.wire.media import pixels
+from app.wire.media import seconds as seconds_of
 from app.wire.members import Unreadable
 from app.wire.objects import decoded_object, meant_by, without, written_alike
+from app.wire.requests import text_at
 from app.wire.types import Draft
 
 Json = Mapping[str, Any]
@@ -176,3 +179,25 @@ def _call(call: Json) -> ToolCall:
     return ToolCall(
         str(call.get("id") or ""), str(function.get("name") or ""), arguments if isinstance(arguments, str) else ""
     )
+
+
+MEDIA = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
+
+
+def read_media(part: Mapping[str, Any]) -> Media:
+    """A content part that is no text, whatever it holds."""
+    type_ = text_at(part, "type")
+    kind = MEDIA.get(type_, type_)
+    held = part.get("image_url" if kind == "image" else type_)
+    members = held if isinstance(held, dict) else {"url": held, "detail": part.get("detail")}
+    size = sum(len(value) for value in members.values() if isinstance(value, str))
+    width = height = 0
+    seconds = 0.0
+    match kind, members:
+        case "image", {"url": str(url)} if url.startswith("data:"):
+            width, height = pixels(url)
+        case "file", {"file_data": str(data)} if data:
+            return file_of(data, size)
+        case "audio", {"data": str(data)}:
+            seconds = seconds_of(data, text_at(members, "format"))
+    return Media(kind, size, text_at(members, "detail"), width, height, seconds)

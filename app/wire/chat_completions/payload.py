@@ -10,7 +10,7 @@ import msgspec
 from app.core.view.view import Conversation, View
 from app.wire.chat_completions.messages import is_text
 from app.wire.objects import decoded_object, spliced
-from app.wire.rendering import joined, placed
+from app.wire.rendering import contents_joined, joined, placed
 
 Json = Mapping[str, Any]
 
@@ -22,25 +22,14 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     with the user message beside it, whose text stays whole.
     """
     payload = placed(conversation, view, _note, lambda raw, part: _altered(raw, part.texts, part.calls))
-    return joined(payload, _is_user, _joined) if alternate else [each.raw for each in payload]
+    return joined(payload, _joined) if alternate else [each.raw for each in payload]
 
 
 def _note(text: str) -> bytes:
     return msgspec.json.encode({"role": "user", "content": text})
 
 
-def _joined(one: bytes, other: bytes, keeps_first: bool) -> bytes:
-    content = msgspec.json.encode([*_parts(one), *_parts(other)])
-    return spliced(one if keeps_first else other, {"content": content})
-
-
-def _is_user(raw: bytes) -> bool:
-    return decoded_object(raw).get("role") == "user"
-
-
-def _parts(raw: bytes) -> list[Any]:
-    content = decoded_object(raw).get("content")
-    return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+_joined = contents_joined("text")
 
 
 def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:

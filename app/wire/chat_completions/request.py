@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.core.limits.budget import MOST_TOKENS
-from app.core.tokens.declarations import Declarations
+from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.errors import InvalidRequest
-from app.wire.beginnings import Beginnings
-from app.wire.bodies import (
-    check_number,
-    declared_in,
+from app.wire.members import RawObject, Unreadable
+from app.wire.requests import (
+    Body,
+    elements_of,
     has_known_tools,
     is_function,
-    is_given,
-    model_of,
-    output_in,
-    source_of,
+    object_of,
+    request_of,
+    response_format_of,
+    text_at,
+    tool_of,
+    unread,
 )
-from app.wire.chat_completions.declarations import MEMBERS, read_declarations
-from app.wire.members import RawObject, Unreadable
-from app.wire.options import read_focus, read_names, read_options, read_pins
-from app.wire.types import BOUNDS, BodyBounds, WireRequest
+from app.wire.types import WireRequest
 
 Json = Mapping[str, Any]
 
@@ -38,6 +36,9 @@ class ChatRequest(WireRequest, frozen=True):
     """A chat request as far as Steno reads it. The whole history comes with each, and nobody else compacts it."""
 
     OWN_MEMBERS = ("context", "context_management", "conversation_id")
+    OUTPUT_MEMBERS = ("max_completion_tokens", "max_tokens")
+    DECLARING_MEMBERS = ("tools", "functions", "tool_choice", "function_call", "response_format")
+    TOOL_MEMBERS = ("tools", "functions")
     CACHED_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 
     @property
@@ -54,9 +55,9 @@ class ChatRequest(WireRequest, frozen=True):
         return read_declarations(self.source)
 
     def with_messages(self, raw_messages: Iterable[bytes], ask_usage: bool = False) -> bytes:
-        replaced = {"messages": b"[" + b",".join(raw_messages) + b"]"}
         if not ask_usage:
-            return self.source.spliced(replaced, self.OWN_MEMBERS)
+            return super().with_messages(raw_messages)
+        replaced = {"messages": b"[%b]" % b",".join(raw_messages)}
         options = self.source.raw("stream_options") or b"null"
         try:
             given = RawObject(options if options.startswith(b"{") else b"{}")
@@ -68,56 +69,20 @@ class ChatRequest(WireRequest, frozen=True):
         return self.source.spliced(replaced, self.OWN_MEMBERS, b'"stream_options":' + asking)
 
 
-_beside = attrgetter(*ChatRequest.__struct_fields__[2:])
-"""A function to all members of a request beside its messages. `replace` takes ten times as long."""
-
-
-def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> ChatRequest:
-    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
-
-    What may be large is looked at here, so that it is done beside the event loop where the body is.
-    """
-    if beginnings is not None and (found := beginnings.envelopes.find(body, "messages", bounds.values)) is not None:
-        like, source, elements = found
-        return ChatRequest(source, _bounded(elements, bounds), *_beside(like))
-    source, known = source_of(body, bounds, beginnings)
-    if "messages" not in source:
-        raise Unreadable("The request has no messages.")
-    model = model_of(source)
-    options = read_options(source)
-    raw_messages = _bounded(source.elements("messages"), bounds)
-    if beginnings is not None:
-        beginnings.keep(source, "messages", raw_messages, known)
-    output = source.value("max_completion_tokens") or source.value("max_tokens")
-    choices = source.value("n")
-    stream_options = source.value("stream_options")
-    request = ChatRequest(
-        source=source,
-        model=model,
-        stream=source.value("stream") is True,
+def chat_request(body: Body) -> ChatRequest:
+    """The request in a body."""
+    source = body.source
+    choices, stream_options = source.value("n"), source.value("stream_options")
+    return request_of(
+        ChatRequest,
+        body,
         choices=choices if isinstance(choices, int) else 1,
-        output=output_in(output),
-        raw_messages=raw_messages,
-        declared=declared_in(source, MEMBERS),
-        options=options,
         threshold=_threshold(source.value("context_management")),
-        focus=read_focus(options.get("instructions")),
-        pins=read_pins(options.get("pin"), len(raw_messages)),
-        names=tuple(read_names(source)),
         wants_usage=isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
         says_whether_usage=source.raw("stream_options") not in (None, b"null", b"{}"),
-        has_tools=any(is_given(source, name) for name in ("tools", "functions")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
         alike=object(),
     )
-    if beginnings is not None and not request.pins:  # Those count the messages.
-        beginnings.envelopes.keep(source, "messages", lambda rest: ChatRequest(rest, (), *_beside(request)))
-    return request
-
-
-def _bounded(elements: Sequence[bytes], bounds: BodyBounds) -> tuple[bytes, ...]:
-    check_number(len(elements), bounds)
-    return tuple(elements)
 
 
 def _threshold(management: object) -> int | None:
@@ -129,3 +94,36 @@ def _threshold(management: object) -> int | None:
                 raise InvalidRequest(f"compact_threshold must be {expected}.", "context_management")
             return min(value, MOST_TOKENS)  # However large, it is over every window.
     return None
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    functions = elements_of(source, "functions")
+    choice = source.value("tool_choice") or source.value("function_call")
+    wrapped = [tool["function"] for tool, _ in tools if "function" in tool]
+    return Declarations(
+        tools=tuple(tool_of(object_of(function)) for function in (*wrapped, *(function for function, _ in functions))),
+        legacy=bool(functions),
+        choice=choice if isinstance(choice, str) else "",
+        forced=_forced(choice),
+        response_format=_response_format(source.value("response_format")),
+        others=(
+            *(text for tool, text in tools if "function" not in tool),
+            *unread(source, ChatRequest.DECLARING_MEMBERS),
+        ),
+    )
+
+
+def _forced(choice: object) -> str:
+    """The function's name from `tool_choice` or, without its wrapping, from `function_call`."""
+    named = object_of(choice)
+    return text_at(object_of(named.get("function", named)), "name")
+
+
+def _response_format(value: object) -> ResponseFormat | None:
+    match value:
+        case {"type": "json_schema", "json_schema": dict(held)}:
+            return response_format_of(held)
+        case _:
+            return None

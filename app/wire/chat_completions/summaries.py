@@ -81,7 +81,6 @@ class ChatSummaries(SummaryDialect):
     )
     optional = ("reasoning_effort", "stream_options", "stream")
     caps = ("max_tokens", "max_completion_tokens")
-    reasoning = re.compile(r"(^|/)(o\d|gpt-5)")
     restrained: ClassVar[Json] = {"reasoning_effort": "low"}
     said = STREAMED
     collected = _Message

@@ -16,7 +16,6 @@ from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
-from app.wire.declared import text_at
 from app.wire.members import Unreadable
 from app.wire.messages.content import (
     SEALED,
@@ -27,10 +26,11 @@ from app.wire.messages.content import (
     is_compaction,
     is_result,
     is_server_result,
+    media_in,
     texts_in,
 )
-from app.wire.messages.media import media_in
 from app.wire.objects import written_alike
+from app.wire.requests import text_at
 from app.wire.types import Draft
 
 Json = Mapping[str, Any]

@@ -17,7 +17,7 @@ from app.wire.messages.content import blocks_of, decoded_message, is_reference, 
 from app.wire.messages.messages import SYSTEM, is_beside
 from app.wire.messages.request import BETAS, is_compaction_edit
 from app.wire.native import MadeCompaction, says_unknown
-from app.wire.options import repinned
+from app.wire.requests import repinned
 from app.wire.sse import data_of, event
 from app.wire.types import Headers, WireRequest
 from app.wire.usage import CACHE_PARTS

@@ -12,8 +12,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from app.core.history.messages import Kind
 from app.core.view.view import Altered, Conversation, Pinned, Summary, Verbatim, View
@@ -29,16 +27,9 @@ from app.wire.messages.content import (
 )
 from app.wire.messages.marks import in_order, last_mark
 from app.wire.messages.messages import is_beside, written
-from app.wire.rendering import placed
+from app.wire.rendering import Placed, joined, placed
 
 OPENER = "[Earlier messages of this conversation are left out here.]"
-
-
-class _Entry(Struct, frozen=True):
-    raw: bytes
-    role: str
-    index: int | None = None
-    """Place in the history; None for what Steno says itself."""
 
 
 def render(conversation: Conversation, view: View, alternate: bool = False) -> list[bytes]:
@@ -56,16 +47,16 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     if not begun and messages and messages[0].kind is not Kind.ASSISTANT:
         entries = _opened(entries)
     entries = _settled(entries, begun)
-    joined = _alternating(entries) if alternate else entries
-    return [*instructions, *in_order([entry.raw for entry in joined])]
+    payload = joined(entries, _joined) if alternate else [entry.raw for entry in entries]
+    return [*instructions, *in_order(payload)]
 
 
-def _entries(conversation: Conversation, view: View) -> Iterator[_Entry]:
-    messages, skipped = conversation.transcript.messages, len(conversation.instructions)
+def _entries(conversation: Conversation, view: View) -> Iterator[Placed]:
+    skipped = len(conversation.instructions)
     for each in placed(conversation, view, _note, _altered, _without_thinking)[skipped:]:
         mark = None if each.summary is None else _mark_of(conversation, view, each.summary)
         raw = each.raw if mark is None else edited(each.raw, partial(_marked, mark=mark))
-        yield _Entry(raw, "user" if each.place is None else messages[each.place].role, each.place)
+        yield each._replace(raw=raw, role=each.role or "user")
 
 
 def _marked(block: dict[str, Any], mark: object) -> dict[str, Any]:
@@ -129,15 +120,15 @@ def _holds_text(block: object) -> bool:
     return not (isinstance(block, dict) and block.get("type") == "text" and block.get("text") == "")
 
 
-def _opened(entries: list[_Entry]) -> list[_Entry]:
+def _opened(entries: list[Placed]) -> list[Placed]:
     first = next((entry.role for entry in entries if entry.role != "system"), "")
-    return [_Entry(_note(OPENER), "user"), *entries] if first == "assistant" else entries
+    return [Placed(_note(OPENER), role="user", own=True), *entries] if first == "assistant" else entries
 
 
-def _settled(entries: Sequence[_Entry], begun: str) -> list[_Entry]:
+def _settled(entries: Sequence[Placed], begun: str) -> list[Placed]:
     """Instructions stay where they may stand, and else go on to where they may. `begun`: whose turn is before all."""
-    placed: list[_Entry] = []
-    waiting: list[_Entry] = []
+    placed: list[Placed] = []
+    waiting: list[Placed] = []
     turn = begun
     for place, entry in enumerate(entries):
         if entry.role == "system":
@@ -158,26 +149,12 @@ def _settled(entries: Sequence[_Entry], begun: str) -> list[_Entry]:
     return [*placed, *waiting]
 
 
-def _may_stand(placed: Sequence[_Entry], place: int) -> bool:
+def _may_stand(placed: Sequence[Placed], place: int) -> bool:
     return placed[place - 1].role == "user" and placed[place].role == "assistant"
 
 
-def _alternating(entries: Sequence[_Entry]) -> list[_Entry]:
-    joined: list[_Entry] = []
-    last: _Entry | None = None
-    for entry in entries:
-        were_neighbours = last is not None and last.index is not None and entry.index == last.index + 1
-        if joined and joined[-1].role == entry.role == "user" and not were_neighbours:
-            joined[-1] = _joined(joined[-1], entry)
-        else:
-            joined.append(entry)
-        last = entry
-    return joined
-
-
-def _joined(first: _Entry, second: _Entry) -> _Entry:
+def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
     """Merge a note into a client message, keeping the client's other members."""
-    blocks = [*raw_blocks(first.raw), *raw_blocks(second.raw)]
+    blocks = [*raw_blocks(first), *raw_blocks(second)]
     blocks.sort(key=lambda block: not is_raw_result(block))
-    kept = first if second.index is None else second
-    return replace(kept, raw=with_content(kept.raw, b"[%b]" % b",".join(blocks)))
+    return with_content(first if keeps_first else second, b"[%b]" % b",".join(blocks))

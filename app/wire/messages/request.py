@@ -9,17 +9,7 @@ from typing import Any
 import msgspec
 
 from app.core.reasons import Code, Reason
-from app.core.tokens.declarations import Declarations
-from app.wire.beginnings import Beginnings
-from app.wire.bodies import (
-    check_number,
-    declared_in,
-    has_known_tools,
-    is_given,
-    model_of,
-    output_in,
-    source_of,
-)
+from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.wire.members import RawObject, Unreadable
 from app.wire.messages.content import (
     blocks_of,
@@ -29,11 +19,21 @@ from app.wire.messages.content import (
     reference_in,
     texts_in,
 )
-from app.wire.messages.declarations import MEMBERS, is_own, read_declarations
 from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
-from app.wire.options import LONGEST_FOCUS, read_focus, read_options, read_pins
+from app.wire.requests import (
+    LONGEST_FOCUS,
+    Body,
+    elements_of,
+    has_known_tools,
+    is_given,
+    object_of,
+    request_of,
+    text_at,
+    tool_of,
+    unread,
+)
 from app.wire.surrogates import decoded
-from app.wire.types import BOUNDS, BodyBounds, CompactionAsk, Headers, Named, Place, Referred, WireRequest
+from app.wire.types import CompactionAsk, Headers, Named, Place, Referred, WireRequest
 
 Json = Mapping[str, Any]
 
@@ -64,7 +64,12 @@ class MessagesRequest(WireRequest, frozen=True):
     Its raw messages are the value of `system` first, where there is one, and what the provider compacted as one.
     """
 
-    CACHED_MEMBERS = ("tools",)
+    DECLARING_MEMBERS = ("tools", "tool_choice", "mcp_servers", "output_config", "output_format")
+    TOOL_MEMBERS = ("tools", "mcp_servers")
+
+    @staticmethod
+    def names_in(source: RawObject) -> Iterator[Named]:
+        return _names(source)
 
     @property
     def cache_key(self) -> None:
@@ -100,38 +105,20 @@ class MessagesRequest(WireRequest, frozen=True):
         return self.source.spliced(replaced, self.OWN_MEMBERS)
 
 
-def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> MessagesRequest:
-    """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.
-
-    What may be large is looked at here, so that it is done beside the event loop where the body is.
-    """
-    source, known = source_of(body, bounds, beginnings)
-    if "messages" not in source:
-        raise Unreadable("The request has no messages.")
-    model = model_of(source)
-    options = read_options(source)
-    elements, beside = tuple(source.elements("messages")), _beside(source)
-    check_number(len(beside) + len(elements), bounds)
-    if beginnings is not None:
-        beginnings.keep(source, "messages", elements, known)
+def messages_request(body: Body) -> MessagesRequest:
+    """The request in a body."""
+    source, beside, elements = body.source, body.beside, body.elements
     raw_messages = (*beside, *_behind_compaction(source, elements))
     moved = len(raw_messages) - len(elements)
-    output, choice = source.value("max_tokens"), source.value("tool_choice")
-    return MessagesRequest(
-        source=source,
-        model=model,
-        stream=source.value("stream") is True,
-        hands_off=(hands_off := _hands_off(source, elements)),
+    hands_off, choice = _hands_off(source, elements), source.value("tool_choice")
+    return request_of(
+        MessagesRequest,
+        body,
+        raw_messages,
+        lambda place: max(len(beside), place + moved),
+        hands_off=hands_off,
         asks=_ask(source) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
         referred=_referred(elements),
-        output=output_in(output),
-        raw_messages=raw_messages,
-        declared=declared_in(source, MEMBERS),
-        options=options,
-        focus=read_focus(options.get("instructions")),
-        pins=tuple(sorted({max(len(beside), pin + moved) for pin in read_pins(options.get("pin"), len(elements))})),
-        names=tuple(_names(source)),
-        has_tools=any(is_given(source, name) for name in ("tools", "mcp_servers")),
         forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
     )
 
@@ -147,9 +134,10 @@ def window_asked(headers: Headers) -> int | None:
     return int(found[1]) * 1_000_000 if found else None
 
 
-def _beside(source: RawObject) -> list[bytes]:
+def system_of(source: RawObject) -> tuple[bytes, ...]:
+    """The value of `system`, where it holds any."""
     system = source.raw(SYSTEM)
-    return [system] if system is not None and is_beside(system) else []
+    return (system,) if system is not None and is_beside(system) else ()
 
 
 def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence[bytes]:
@@ -278,3 +266,32 @@ def _session_of(user: bytes) -> str:
         return ""
     session = held.get("session_id")
     return session if isinstance(session, str) else ""
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    choice = object_of(source.value("tool_choice"))
+    return Declarations(
+        tools=tuple(tool_of(tool, "input_schema") for tool, _ in tools if is_own(tool)),
+        choice=text_at(choice, "type"),
+        forced=text_at(choice, "name"),
+        must_call=text_at(choice, "type") not in ("", "auto", "none"),
+        response_format=_response_format(source),
+        others=(
+            *(text for tool, text in tools if not is_own(tool)),
+            *unread(source, MessagesRequest.DECLARING_MEMBERS),
+        ),
+    )
+
+
+def is_own(tool: Mapping[str, Any]) -> bool:
+    """Whether a tool is declared by the client, and none that the provider knows by its type."""
+    return tool.get("type") in (None, "custom")
+
+
+def _response_format(source: RawObject) -> ResponseFormat | None:
+    given = object_of(object_of(source.value("output_config")).get("format") or source.value("output_format"))
+    if given.get("type") != "json_schema":
+        return None
+    return ResponseFormat("", "", object_of(given.get("schema")))

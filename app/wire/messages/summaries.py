@@ -87,7 +87,6 @@ class MessagesSummaries(SummaryDialect):
     caps = (CAP, CAP)
     reasoning = re.compile(r"(^|[/.])(o\d|gpt-5)|claude-[a-z]+-([5-9]|\d\d)(?!\d)")
     restrained: ClassVar[Json] = {"thinking": {"type": "disabled"}}
-    said: ClassVar[Json] = {"stream": True}
     collected = _Answer
 
     def quoting(self, request: SummaryRequest, model: str, options: Json) -> bytes:

@@ -20,10 +20,13 @@ from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
+from app.wire.documents import file_of
+from app.wire.media import pixels
+from app.wire.media import seconds as seconds_of
 from app.wire.members import Unreadable, split_array
 from app.wire.native import MARK
 from app.wire.objects import decoded_object, meant_by, without, written_alike
-from app.wire.responses.media import read_media
+from app.wire.requests import text_at
 from app.wire.surrogates import decoded
 from app.wire.types import Draft
 
@@ -409,3 +412,26 @@ def _text(value: Any) -> str:
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+MEDIA = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}
+HOLDING = ("image_url", "file_data", "file_url", "file_id", "data")
+"""Members that hold what the part is, or say where it is."""
+
+
+def read_media(part: Mapping[str, Any]) -> Media:
+    """A part that is no text, whatever it holds."""
+    type_ = text_at(part, "type")
+    kind = MEDIA.get(type_, type_)
+    inner = part.get("input_audio")
+    members = inner if isinstance(inner, dict) else part
+    size = sum(len(text_at(members, name)) for name in HOLDING)
+    width = height = 0
+    seconds = 0.0
+    if kind == "file" and (data := text_at(members, "file_data")):
+        return file_of(data, size)
+    if kind == "image" and (url := text_at(members, "image_url")).startswith("data:"):
+        width, height = pixels(url)
+    elif kind == "audio":
+        seconds = seconds_of(text_at(members, "data"), text_at(members, "format"))
+    return Media(kind, size, text_at(members, "detail"), width, height, seconds)

@@ -17,8 +17,8 @@ from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.missing_paths import says_no_such_path
 from app.wire.native import MadeCompaction, says_unknown
 from app.wire.objects import decoded_object
-from app.wire.options import repinned
-from app.wire.responses.frames import frame, new_id, response
+from app.wire.requests import repinned
+from app.wire.responses.answers import frame, new_id, response
 from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_reference, type_of
 from app.wire.responses.payload import note
 from app.wire.responses.request import PATH, as_item, is_compaction_entry, is_trigger

@@ -10,8 +10,8 @@ import msgspec
 
 from app.core.view.view import Altered, Conversation, View
 from app.wire.objects import decoded_object, spliced
-from app.wire.rendering import Placed, joined, placed
-from app.wire.responses.items import CALLS, INSTRUCTIONS, NAMED_BY_ID, Path, slots, type_of
+from app.wire.rendering import Placed, contents_joined, joined, placed
+from app.wire.responses.items import CALLS, NAMED_BY_ID, Path, slots, type_of
 from app.wire.responses.request import as_item
 
 
@@ -21,7 +21,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     `alternate`: for a model whose template refuses two user messages in a row.
     """
     payload = _unbound(conversation, placed(conversation, view, note, _altered))
-    return joined(payload, _is_user, _joined) if alternate else [each.raw for each in payload]
+    return joined(payload, _joined) if alternate else [each.raw for each in payload]
 
 
 def note(text: str) -> bytes:
@@ -51,18 +51,7 @@ def _without_id(raw: bytes) -> bytes:
     return raw if "id" not in item or type_of(item) in NAMED_BY_ID else spliced(raw, {}, ("id",))
 
 
-def _is_user(raw: bytes) -> bool:
-    return not INSTRUCTIONS.match(raw) and decoded_object(as_item(raw), "An item").get("role") == "user"
-
-
-def _joined(one: bytes, other: bytes, keeps_first: bool) -> bytes:
-    content = msgspec.json.encode([*_parts(one), *_parts(other)])
-    return spliced(as_item(one if keeps_first else other), {"content": content})
-
-
-def _parts(raw: bytes) -> list[Any]:
-    content = decoded_object(as_item(raw), "An item").get("content")
-    return content if isinstance(content, list) else [{"type": "input_text", "text": content or ""}]
+_joined = contents_joined("input_text", as_item)
 
 
 def _altered(raw: bytes, part: Altered) -> bytes | None:

@@ -14,20 +14,24 @@ import msgspec
 from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.wire.beginnings import Beginnings
-from app.wire.bodies import (
-    check_number,
-    declared_in,
-    has_known_tools,
-    is_function,
-    is_given,
-    model_of,
-    output_in,
-    source_of,
-)
 from app.wire.members import RawObject, Unreadable
 from app.wire.objects import decoded_object
-from app.wire.options import read_focus, read_names, read_options, read_pins
-from app.wire.responses.declarations import MEMBERS, read_declarations
+from app.wire.requests import (
+    Body,
+    check_number,
+    elements_of,
+    has_known_tools,
+    is_function,
+    model_of,
+    object_of,
+    read_options,
+    request_of,
+    response_format_of,
+    source_of,
+    text_at,
+    tool_of,
+    unread,
+)
 from app.wire.responses.items import INSTRUCTIONS, compacted_upto, is_reference, slots, type_of
 from app.wire.types import BOUNDS, BodyBounds, CompactionAsk, Named, Place, Referred, WireRequest
 
@@ -47,6 +51,9 @@ CODEX_PROMPT = "You are performing a CONTEXT CHECKPOINT COMPACTION"
 class ResponsesRequest(WireRequest, frozen=True):
     """A request as far as Steno reads it."""
 
+    HISTORY = "input"
+    OUTPUT_MEMBERS = ("max_output_tokens",)
+    DECLARING_MEMBERS = ("tools", "tool_choice", "text")
     CACHED_MEMBERS = ("tools", "parallel_tool_calls")
 
     stores: bool = True
@@ -100,24 +107,14 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         raise Unreadable("The request has no input.")
     if beginnings is not None and (source.raw("input") or b"").startswith(b"["):
         beginnings.keep(source, "input", elements, known)
-    options = read_options(source)
-    output = source.value("max_output_tokens")
-    return ResponsesRequest(
-        source=source,
-        model=model,
-        stream=source.value("stream") is True,
-        output=output_in(output),
-        raw_messages=raw_messages,
-        declared=declared_in(source, MEMBERS),
+    return request_of(
+        ResponsesRequest,
+        Body(source, model, read_options(source), (), elements),
+        raw_messages,
+        places.__getitem__,
         hands_off=hands_off,
         asks=_ask(source, elements) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
         referred=_referred(elements, compacted),
-        options=options,
-        focus=read_focus(options.get("instructions")),
-        pins=tuple(sorted({places[pin] for pin in read_pins(options.get("pin"), len(places))})),
-        names=tuple(read_names(source)),
-        has_tools=is_given(source, "tools"),
-        forbids_tools=source.value("tool_choice") == "none",
         stores=source.value("store") is not False,
     )
 
@@ -227,3 +224,20 @@ _HANDED_OFF = (
     (Code.NATIVE_COMPACTION, _asks_to_compact),
     (Code.CLIENT_COMPACTION, _compacts_itself),
 )
+
+
+def read_declarations(source: RawObject) -> Declarations:
+    """The declarations, without whatever is of the wrong type."""
+    tools = elements_of(source, "tools")
+    choice = source.value("tool_choice")
+    held = object_of(object_of(source.value("text")).get("format"))
+    return Declarations(
+        tools=tuple(tool_of(tool) for tool, _ in tools if tool.get("type") == "function"),
+        choice=choice if isinstance(choice, str) else "",
+        forced=text_at(object_of(choice), "name"),
+        response_format=response_format_of(held) if held.get("type") == "json_schema" else None,
+        others=(
+            *(text for tool, text in tools if tool.get("type") != "function"),
+            *unread(source, ResponsesRequest.DECLARING_MEMBERS),
+        ),
+    )

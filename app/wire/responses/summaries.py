@@ -87,7 +87,6 @@ class ResponsesSummaries(SummaryDialect):
     optional = ("reasoning", "store", "stream")
     caps = (CAP, CAP)
     least_output = 16
-    reasoning = re.compile(r"(^|/)(o\d|gpt-5)")
     restrained: ClassVar[Json] = {"reasoning": {"effort": "low"}}
     said = SAID
     collected = _Answer

@@ -28,6 +28,7 @@ from tests.e2e.presets.mutants import Mutant
 from tests.e2e.raw import Answer, arrival, connected, get, pieces, post, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+from tests.e2e.store_calls import Call, intercept
 from tests.e2e.test_masks import TOOL, agent
 from tests.e2e.test_streams import compactions, data
 
@@ -303,31 +304,30 @@ def check_fold(simulator: Simulator, steno: StartSteno, preset: str = "default")
 
 
 STORE_STEPS = [
-    *(("default", step, False) for step in ("pins_of", "chunks_in", "masks_in", "recent_first_chunks", "heads")),
+    *(("default", step, False) for step in ("pins_in", "chunks_in", "masks_in", "recent_first_chunks", "heads")),
     *(("default", step, after) for step in ("acquire", "commit", "release") for after in (False, True)),
     *(("lightspeed", step, False) for step in ("chunks_in", "acquire", "commit", "release")),
 ]
 
 
 class Failing:
-    """A method of a running store that fails once, before or after it has done its work."""
+    """A call of a running store that fails once, before or after it has done its work."""
 
-    def __init__(self, real: Any, after: bool) -> None:
-        self._real, self._after, self.failed = real, after, 0
+    def __init__(self, after: bool) -> None:
+        self._after, self.failed = after, 0
 
-    async def __call__(self, *given: Any, **named: Any) -> Any:
+    async def __call__(self, real: Call, *given: Any, **named: Any) -> Any:
         if self.failed:
-            return await self._real(*given, **named)
+            return await real(*given, **named)
         self.failed += 1
         if self._after:
-            await self._real(*given, **named)
+            await real(*given, **named)
         raise StoreUnavailable("the test says so")
 
 
 def seed_fault(monkeypatch: pytest.MonkeyPatch, proxy: Steno, step: str, after: bool) -> Failing:
-    store = proxy.services.store
-    failing = Failing(getattr(store, step), after)
-    monkeypatch.setattr(store, step, failing)
+    failing = Failing(after)
+    intercept(monkeypatch, proxy.services.store, step, lambda real: partial(failing, real))
     return failing
 
 
@@ -539,7 +539,7 @@ def test_a_summary_that_was_made_between_the_look_and_the_lease_is_not_made_agai
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = steno(**of_preset("lightspeed"))
-    acquire, looked, made = proxy.services.store.acquire, threading.Event(), threading.Event()
+    acquire, looked, made = proxy.services.store.leases.acquire, threading.Event(), threading.Event()
 
     async def late(*given: Any) -> Any:
         """The first request to come here finds the lease free when the second one is through."""
@@ -548,7 +548,7 @@ def test_a_summary_that_was_made_between_the_look_and_the_lease_is_not_made_agai
             await asyncio.to_thread(made.wait, 10.0)
         return await acquire(*given)
 
-    monkeypatch.setattr(proxy.services.store, "acquire", late)
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", late)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, proxy.url, chat(LONG))
         assert looked.wait(10.0)

@@ -13,12 +13,23 @@ parser is the judge of it.
 from __future__ import annotations
 
 import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import time
+from typing import Any
 
-from app.wire.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, joined, usage_in
-from app.wire.chat_completions.early import ChunkHead
+import msgspec
+from msgspec import Struct
+
+from app.errors import UpstreamUnreadable
+from app.wire.answers import LONGEST_NAME, LONGEST_TEXT, AnswerEditor, Answers, joined, usage_in
+from app.wire.early import EarlyFrames, EventShape
 from app.wire.members import RawObject, Unreadable, split_array
-from app.wire.sse import last_end
+from app.wire.provider_errors import error_body
+from app.wire.sse import KEEP_ALIVE, event, last_end
+from app.wire.streamed import read_whole, taken_apart, written
+from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
 from app.wire.usage import Usage, says_window_full, text_of, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
@@ -27,6 +38,7 @@ _USAGE = re.compile(rb'"usage"\s*:\s*[^n\s]')
 _NOTABLE = ((b'"finish_reason"', _FINISH), (b'"usage"', _USAGE), (b'"error"', None), (b"[DONE]", None))
 """A frame without any of these four says nothing new of itself."""
 USUAL_REASONS = frozenset({b"stop", b"length", b"tool_calls", b"function_call", b"content_filter"})
+_USAGE_OPTION = re.compile(rb"stream_options|include_usage")
 _SEARCHES = re.compile(r"-search-(?:preview|api)")
 """Models that search the web once for each answer, and charge for it."""
 SAMPLE = 2_048
@@ -84,8 +96,7 @@ class CompletionEditor(AnswerEditor):
 
     def _edited(self, said: RawObject) -> bytes:
         if "error" in said and said.value("error"):
-            self.failed = True
-            self.refusal = b"" if self.begun else said.text
+            self._fail(said.text)
             return said.text
         self._take_usage(said)
         self.window_full = self.window_full or window_was_full(said.raw("choices"))
@@ -219,3 +230,164 @@ def _choice_without_role(raw: bytes) -> bytes:
         return choice.spliced({"delta": RawObject(delta).spliced(remove=("role",))})
     except Unreadable:
         return raw
+
+
+class ChunkHead(Struct, frozen=True):
+    """Members that all chunks of one stream have in common."""
+
+    id: str
+    created: int
+    """Unix seconds."""
+    model: str
+
+    @property
+    def members(self) -> dict[str, bytes]:
+        values = {"id": self.id, "created": self.created, "model": self.model}
+        return {name: msgspec.json.encode(value) for name, value in values.items()}
+
+
+@dataclass(slots=True)
+class CompactionEvents(EarlyFrames):
+    """The frames of this format.
+
+    A member has one type in all of them and in `context`: LangChain.js merges the chunks of a stream, and throws where
+    the types of two differ.
+    """
+
+    head: ChunkHead
+    """The head of our chunks; the provider's later chunks take it over."""
+
+    def started(self, details: Mapping[str, Any]) -> bytes:
+        # No text: an empty one would stay in a message that has tool calls and none of its own.
+        return self._frame("compaction_started", details, {"role": "assistant", "content": None})
+
+    def keep_alive(self) -> bytes:
+        """An empty delta where our chunks are chunks already, else a comment."""
+        return event(self._chunk({})) if self.shape == "chunk" else KEEP_ALIVE
+
+    @property
+    def sent(self) -> ChunkHead | None:
+        """The head that later chunks must have; None where no chunk of ours was sent."""
+        return self.head if self.shape == "chunk" else None
+
+    def _closing(self, kind: str, details: Mapping[str, Any], members: bytes) -> bytes:
+        return self._frame(kind, details, {}, members)
+
+    def _frame(
+        self, kind: str, details: Mapping[str, Any], delta: Mapping[str, str | None], members: bytes = b""
+    ) -> bytes:
+        if self.shape != "chunk":
+            return self._beside(kind, details)
+        added = b',"compaction":' + self._data(kind, details) + (b"," + members if members else b"")
+        return event(self._chunk(delta)[:-1] + added + b"}")
+
+    def _chunk(self, delta: Mapping[str, str | None]) -> bytes:
+        return msgspec.json.encode(
+            {
+                "id": self.head.id,
+                "object": "chat.completion.chunk",
+                "created": self.head.created,
+                "model": self.head.model,
+                "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
+            }
+        )
+
+
+MOST_CHOICES = 128
+"""Most choices of an answer: as many as OpenAI gives."""
+_HEAD = ("id", "object", "created", "model")
+
+
+def frames_of(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """The frames of a whole completion: what each choice says, how it ends, what all of it cost."""
+    with taken_apart("chat completion"):
+        whole = read_whole(body)
+        elements = split_array(whole.raw("choices") or b"[]")
+        if len(elements) > MOST_CHOICES:
+            raise Unreadable(f"It has over {MOST_CHOICES} choices.")
+        choices = [RawObject(raw) for raw in elements]
+        said = [_said(index, choice) for index, choice in enumerate(choices)]
+    if whole.value("error"):
+        yield event(error_body(200, headers, body, time()))
+        return
+    if not choices:
+        raise UpstreamUnreadable("The provider's answer is no chat completion: it has no choices.")
+    head = {name: raw for name in _HEAD if (raw := whole.raw(name)) is not None}
+    head["object"] = b'"chat.completion.chunk"'
+    usage = _members(whole, only=("usage",))
+    for index, chunk in enumerate(said):
+        # What the completion says beside its choices is said once.
+        beside = {} if index else _members(whole, without=("choices", "usage"))
+        yield _chunk(beside | head, chunk)
+    for index, choice in enumerate(choices):
+        is_last = index == len(choices) - 1
+        # A chunk of its own, without choices, breaks clients that did not ask for it.
+        yield _chunk(head, _end(index, choice), usage if is_last and not wants_usage else {})
+    if usage and wants_usage:
+        yield _chunk(head, b"", usage)
+    yield event(b"[DONE]")
+
+
+def _chunk(head: Mapping[str, bytes], choice: bytes, more: Mapping[str, bytes] | None = None) -> bytes:
+    return event(written({**head, "choices": b"[" + choice + b"]", **(more or {})}))
+
+
+def _said(index: int, choice: RawObject) -> bytes:
+    """The chunk with all that a choice says."""
+    message = choice.raw("message") or choice.raw("delta") or b"{}"
+    delta = RawObject(message)
+    calls = delta.raw("tool_calls")
+    if calls is not None and calls.startswith(b"["):
+        numbered = [_numbered(number, raw) for number, raw in enumerate(split_array(calls))]
+        message = delta.spliced({"tool_calls": b"[" + b",".join(numbered) + b"]"})
+    beside = _members(choice, without=("index", "message", "delta", "finish_reason"))
+    return written({"index": _place(index, choice), "delta": message, "finish_reason": b"null"} | beside)
+
+
+def _end(index: int, choice: RawObject) -> bytes:
+    reason = choice.raw("finish_reason")
+    finish = reason if reason not in (None, b"null") else b'"stop"'
+    return written({"index": _place(index, choice), "delta": b"{}", "finish_reason": finish})
+
+
+def _place(index: int, choice: RawObject) -> bytes:
+    return choice.raw("index") or b"%d" % index
+
+
+def _numbered(number: int, call: bytes) -> bytes:
+    """A tool call with the place among the others that it has in a stream."""
+    known = RawObject(call)
+    return call if "index" in known else known.spliced(add=b'"index":%d' % number)
+
+
+def _members(value: RawObject, *, only: Iterable[str] | None = None, without: Iterable[str] = ()) -> dict[str, bytes]:
+    names = value.members if only is None else only
+    return {name: raw for name in names if name not in without and (raw := value.raw(name)) is not None}
+
+
+class ChatAnswers(Answers):
+    """The answers of this format."""
+
+    noun = "chat completion"
+
+    def editor(
+        self,
+        context: ContextMembers = UNTOLD,
+        request: WireRequest | None = None,
+        early: EarlyFrames | None = None,
+        *,
+        hides_usage: bool = False,
+    ) -> CompletionEditor:
+        sent = early.sent if isinstance(early, CompactionEvents) else None
+        return CompletionEditor(context.status, context.report, sent, request.choices if request else 1, hides_usage)
+
+    def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
+        head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
+        # Its chunks begin the answer anyway.
+        return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
+
+    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
+        return frames_of(body, request.wants_usage, headers)
+
+    def refuses_to_tell_usage(self, refusal: bytes) -> bool:
+        return _USAGE_OPTION.search(refusal) is not None
