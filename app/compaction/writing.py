@@ -6,8 +6,9 @@ In the event loop alone: windows and calibrations are its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from app.compaction.request import ChatRequest
 from app.compaction.summariser import Prefix, Route
@@ -31,6 +32,7 @@ class Writing:
     estimator: Estimator
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted as."""
+    _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
     def brief(self, request: ChatRequest) -> SummaryBrief:
         rules, wire, budget = request.measure.rules, request.wire, request.budget
@@ -64,12 +66,15 @@ class Writing:
 
     def routes(self, request: ChatRequest) -> tuple[Route, ...]:
         """Summarisers to ask, the first choice first. An upstream with a key of its own adds that itself."""
+        if (known := self._routes.get(request)) is not None:
+            return known
         summary, headers = request.measure.rules.summary, for_summary(request.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
-        return tuple(
+        routes = self._routes[request] = tuple(
             self._route(request, model or request.model, self._at(request, upstream), headers)
             for model, upstream in asked
         )
+        return routes
 
     def prefix(self, request: ChatRequest, view: View) -> Prefix:
         """The conversation itself, for a summariser that reads that."""
