@@ -49,11 +49,11 @@ class Writing:
             prompt=prompt,
             update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
             # The prompt stands in a call twice: at four characters a token, half its length.
-            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.focus) // 2),
-            shown_tokens=max(0, room - len(prompt + wire.focus) // 2),
+            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
+            shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
             part_tokens=int(PART_SHARE * min(window.context, room)),
             source_tokens=summary.source_tokens and int(summary.source_tokens / budget.line.ratio),
-            focus=wire.focus,
+            focus=wire.wishes.focus,
             ratio=line.ratio,
             strategy=rules.policy.strategy,
             # What is shown as it came can be read in its own format alone.

@@ -142,7 +142,9 @@ class Asking(Exchange):
     ) -> None:
         making = self._compacted(request)
         try:
-            done = await (self._kept_alive(request, making) if wire.stream and request.events != "off" else making)
+            done = await (
+                self._kept_alive(request, making) if wire.answer.stream and request.events != "off" else making
+            )
         except (CompactionFailed, NothingToCompact, StorageUnavailable) as error:
             if asked.always:  # There is nothing else to answer with.
                 raise
@@ -184,7 +186,7 @@ class Asking(Exchange):
 
     async def _answer_alone(self, wire: WireRequest, done: Done, native: NativeCompaction) -> None:
         body = self._written(wire, done, native)
-        if wire.stream:
+        if wire.answer.stream:
             if not self.has_begun:
                 await self._begin(done.request, done.decision)
             await self._stream_alone(wire, body, done)

@@ -70,7 +70,7 @@ async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, rem
     terms = Terms(
         measure=measured,
         named=name_of(services.naming, services.repeats, wire, caller),
-        series=_series(rules.policy.strategy, wire.focus),
+        series=_series(rules.policy.strategy, wire.wishes.focus),
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
         compaction=rules.compaction.enabled and not is_switched_off(wire, caller),
@@ -142,7 +142,7 @@ async def take_in(
         cost=prompt.cost,
         compaction=terms.compaction,
         recalls=terms.recalls,
-        pins=_pinned(wire, conversation) if wire.pins else (),
+        pins=_pinned(wire, conversation) if wire.wishes.pins else (),
         pinned_text=measured.pinned_text,
         ties=wire.ties,
         request_id=request_id,
@@ -216,4 +216,4 @@ def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[No
 
 def _pinned(wire: WireRequest, conversation: Conversation) -> tuple[int, ...]:
     skipped = len(conversation.instructions)
-    return tuple(pin - skipped for pin in wire.pins if pin >= skipped)
+    return tuple(pin - skipped for pin in wire.wishes.pins if pin >= skipped)

@@ -67,8 +67,8 @@ class Observation:
             self.decision.view is not None
             and services.calibration.ask_usage
             and services.events.body
-            and wire.stream
-            and not wire.wants_usage
+            and wire.answer.stream
+            and not wire.answer.wants_usage
             and self.request.provider.streamed_usage.holding(
                 self.request.tenant, (self.request.format.name, wire.model)
             )
@@ -109,7 +109,7 @@ class Observation:
         if not whole:
             return
         try:
-            if streamed and not (self.asks_usage or self.request.wire.says_whether_usage):
+            if streamed and not (self.asks_usage or self.request.wire.answer.says_whether_usage):
                 self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)
         except Exception:
@@ -122,7 +122,7 @@ class Observation:
             tokens, wire = usage.tokens if usage else Tokens(), self.request.wire
             prompt = tokens.prompt or self.request.budget.line.reported(self.sent)
             answer = tokens.completion or by_bytes(written)
-            limit = prompt + answer // max(1, wire.choices)
+            limit = prompt + answer // max(1, wire.answer.choices)
             if limit >= LEAST_LIMIT:
                 overflow, asked = Overflow("context_window", limit), self.request.measure.asked
                 windows = self.request.provider.windows
@@ -179,7 +179,7 @@ class Observation:
             if first_frame and (self.overflow or self.misshapen) and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
-                output, asked = self.request.wire.output, self.request.measure.asked
+                output, asked = self.request.wire.answer.output, self.request.measure.asked
                 windows.learn(self.request.tenant, model, self.overflow, output, asked)
         except Exception:
             log.exception("a refusal was not learnt from")
@@ -202,7 +202,7 @@ class Observation:
         request, overflow = self.request, self.overflow
         if overflow is None or not request.compaction:
             return None
-        conversation, output = request.conversation, self.request.wire.output
+        conversation, output = request.conversation, self.request.wire.answer.output
         budget = recovery_budget(
             overflow,
             request.budget,

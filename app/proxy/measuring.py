@@ -91,7 +91,9 @@ class Measuring:
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         if window.source == "default":
             self._say_guessed(provider, model, window)
-        budget = budget_for(window, wire.output, rules.shares, line, caution=caution, threshold=wire.threshold)
+        budget = budget_for(
+            window, wire.answer.output, rules.shares, line, caution=caution, threshold=wire.wishes.threshold
+        )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
         pinned = rules.pinned_text_for(model, tenant)
@@ -112,11 +114,11 @@ class Measuring:
 
 def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
     """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
-    if "trigger" in wire.options or len(wire.model) > LONGEST_MODEL:
+    if "trigger" in wire.wishes.options or len(wire.model) > LONGEST_MODEL:
         return None
-    preset = wire.options.get("preset") or caller.header(b"x-context-preset")
+    preset = wire.wishes.options.get("preset") or caller.header(b"x-context-preset")
     if preset is not None and not isinstance(preset, str):
         return None
     tools = wire.has_tools, wire.forbids_tools
     where = caller.format.name, caller.window_asked, caller.upstream
-    return wire.model, caller.tenant, where, tools, wire.output, wire.threshold, preset
+    return wire.model, caller.tenant, where, tools, wire.answer.output, wire.wishes.threshold, preset

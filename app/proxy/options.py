@@ -32,7 +32,7 @@ LEAST_SILENCE = 1.0
 
 def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller: Caller) -> AppliedPolicy:
     """Return the rules of its compaction. Raises `InvalidRequest` for a preset or a trigger that is none."""
-    options = wire.options
+    options = wire.wishes.options
     in_body, in_header = options.get("preset"), caller.header(b"x-context-preset")
     preset = read_preset(in_body) if in_body else read_preset(in_header, "x-context-preset")
     return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
@@ -90,13 +90,13 @@ def _is_off(wire: WireRequest, caller: Caller, option: str, name: bytes) -> bool
     if header not in SWITCHES:
         text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
         raise InvalidRequest(text, name.decode())
-    return wire.options.get(option) is False or not SWITCHES[header]
+    return wire.wishes.options.get(option) is False or not SWITCHES[header]
 
 
 def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
     """Shape in which a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
-    if not wire.stream or wire.choices != 1:
+    if not wire.answer.stream or wire.answer.choices != 1:
         return "off"
     asked = caller.header(b"x-context-events")
     return next((shape for shape in EVENT_SHAPES if shape == asked), usual)

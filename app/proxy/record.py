@@ -216,7 +216,7 @@ def _describe(span: Span, request: ChatRequest, decision: Decision) -> None:
     """Attributes of a trace for a decision: names, numbers and codes, as in the log."""
     before, after = request.tokens(decision)
     span.says("gen_ai.conversation.id", request.conversation_id)
-    span.says("gen_ai.request.stream", request.wire.stream)
+    span.says("gen_ai.request.stream", request.wire.answer.stream)
     span.says("gen_ai.conversation.compacted", decision.status == "summarized" or None)  # Only where it is true.
     span.says("steno.context.status", decision.status)
     span.says("steno.context.actions", decision.actions or None)

@@ -112,7 +112,7 @@ async def compact_conversation(
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         wire, caller, referred = await whole(services, caller, asked.wire)
-        asked = replace(asked, wire=wire.asking(focus=asked.wire.focus))
+        asked = replace(asked, wire=wire.asking(focus=asked.wire.wishes.focus))
         chat = await take_in(services, asked.wire, caller, record.request_id, referred=referred)
     check_archived(asked, chat)
     await count(services, tenant, chat.conversation, chat.prompt)

@@ -88,7 +88,7 @@ def on_terminal(
 def checkout_without_tables(folder: Path) -> Path:
     """A copy of the code that has no tokenizer tables beside it."""
     for name in ("app", "lab", "alembic"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # What is compiled is good for the copy, too.
     return folder
 
 

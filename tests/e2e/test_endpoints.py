@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -14,10 +15,7 @@ import openai
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.history.identity import Identity
-from app.errors import MissingCredentials
 from app.main import create_app
-from app.proxy.tenants import Tenants
 from app.settings import load
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
@@ -147,16 +145,17 @@ NOT_COMPACTED = f"path_not_compacted: only POST {PATHS} is compacted"
         ("/openai/responses", NOT_COMPACTED),
     ],
 )
-@pytest.mark.parametrize("status", [b"200 OK", b"429 Too Many Requests"])
 def test_conversation_that_passes_uncompacted_is_told_so(
-    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, reason: str, status: bytes
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, reason: str
 ) -> None:
     """Nothing is hidden."""
-    scripted.default = (answer(b'{"a": 1}', status=status),)
-    answered = post(before_scripted().url, chat(LONG, input="Hello."), target=target)
-    assert (str(answered.status), answered.body) == (status[:3].decode(), b'{"a": 1}')
-    assert answered.header("x-context-status") == "bypassed"
-    assert answered.header("x-context-reason") == reason
+    url = before_scripted().url
+    for status in (b"200 OK", b"429 Too Many Requests"):
+        scripted.default = (answer(b'{"a": 1}', status=status),)
+        answered = post(url, chat(LONG, input="Hello."), target=target)
+        assert (str(answered.status), answered.body) == (status[:3].decode(), b'{"a": 1}')
+        assert answered.header("x-context-status") == "bypassed"
+        assert answered.header("x-context-reason") == reason
 
 
 @pytest.mark.parametrize(
@@ -278,13 +277,18 @@ def test_other_paths_are_not_relayed(scripted: ScriptedProvider, before_scripted
     assert not scripted.requests
 
 
-@pytest.mark.parametrize("format_", FORMATS, ids=lambda format_: format_.name)
 @pytest.mark.parametrize(
-    "written",
-    [
-        *("/v1/{}", "/v1//{}", "//v1/{}", "/v1/v1/{}", "/v1/v1/v1//{}", "//v1//v1/{}/", "/c/mine/v1/v1/{}"),
-        *("/u/default//v1/{}", "/u/default/v1//{}", "//c/mine//u/default//v1/v1/{}"),
-    ],
+    ("written", "format_"),
+    list(
+        zip(
+            (
+                *("/v1/{}", "/v1//{}", "//v1/{}", "/v1/v1/{}", "/v1/v1/v1//{}", "//v1//v1/{}/", "/c/mine/v1/v1/{}"),
+                *("/u/default//v1/{}", "/u/default/v1//{}", "//c/mine//u/default//v1/v1/{}"),
+            ),
+            cycle(FORMATS),
+            strict=False,
+        )
+    ),
 )
 def test_a_slash_or_a_v1_too_many_leads_to_the_path_that_is_meant(
     simulator: Simulator, steno: StartSteno, format_: WireFormat, written: str
@@ -340,13 +344,14 @@ def test_path_that_is_meant_is_counted_and_counts_as_a_providers(
         ("/messages/count_tokens", "/v1"),
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_path_without_v1_is_answered_with_the_base_url_to_set(
-    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, base: str, method: str
+    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, base: str
 ) -> None:
-    answered = send(before_scripted().url, request_bytes(chat(LONG), method=method, target=target))
+    url = before_scripted().url
+    answered, got = post(url, chat(LONG), target=target), get(url, target)
     error = answered.json["error"]
     assert (answered.status, error["code"], scripted.requests) == (404, "unknown_path", [])
+    assert (got.status, got.json) == (404, answered.json)
     path = target.partition("?")[0]
     told = f"Steno has no {path}. Set the client's base URL to http://steno.test{base}."
     bare = f"http://steno.test{base.removesuffix('/v1')}"
@@ -419,9 +424,7 @@ def test_base_url_can_name_the_conversation(simulator: Simulator, steno: StartSt
     assert [record.target for record in simulator.log] == [CHAT, "/v1/models"]
 
 
-@pytest.mark.parametrize(
-    "name", ["a/b", "caf\u00e9", "50% of it", "..", "\u5f20\u4f1f \U0001f469\u200d\U0001f469", "x" * 256]
-)
+@pytest.mark.parametrize("name", ["a/b", "50% of it", "..", "\u5f20\u4f1f \U0001f469\u200d\U0001f469"])
 def test_conversation_may_have_any_name(before_scripted: StartSteno, name: str) -> None:
     """The same one in a header, a path and the body, and in the paths of what is stored."""
     steno = before_scripted()
@@ -507,17 +510,6 @@ def test_a_name_that_another_tool_sends_is_left_out_if_it_cannot_be_one(before_s
     ]
 
 
-def test_histories_decide_not_names(simulator: Simulator, steno: StartSteno) -> None:
-    """The same id on another history gets no foreign summary, another id on the same history reuses it."""
-    served = steno()
-    post(served.url, chat(LONG), b"x-session-id: s-1")
-    edited = [{"role": "user", "content": "Another beginning. " + LONG[0]["content"]}, *LONG[1:]]
-    post(served.url, chat(edited), b"x-session-id: s-1")
-    assert len(simulator.summaries) == 2
-    post(served.url, chat(LONG), b"x-session-id: s-2")
-    assert len(simulator.summaries) == 2
-
-
 def test_instructions_may_change_without_a_new_summary(simulator: Simulator, steno: StartSteno) -> None:
     served = steno()
     for day in ("Monday", "Tuesday"):
@@ -529,35 +521,7 @@ def test_instructions_may_change_without_a_new_summary(simulator: Simulator, ste
     ]
 
 
-def test_one_callers_summary_is_never_anothers(simulator: Simulator, steno: StartSteno) -> None:
-    """Nor can the other one see the conversation."""
-    served = steno()
-    for key in ("sk-a", "sk-b"):
-        request = request_bytes(chat(LONG), f"authorization: Bearer {key}".encode(), b"x-session-id: s", usual=False)
-        assert send(served.url, request).header("x-context-status") == "summarized"
-    assert len(simulator.summaries) == 2
-    stranger = request_bytes(
-        None, b"authorization: Bearer sk-c", method="GET", target="/context/conversations/s", usual=False
-    )
-    assert send(served.url, stranger).status == 404
-
-
 # Who may ask
-
-
-def test_request_from_another_machine_needs_a_key() -> None:
-    identity = Identity(b"a secret for the tests")
-    closed, opened = Tenants(identity, "loopback"), Tenants(identity, True)
-    for host in ("10.0.0.7", "2001:db8::1", "", "not an address"):
-        with pytest.raises(MissingCredentials):
-            closed.tenant([], host)
-        assert opened.tenant([], host) == "anonymous"
-    for host in ("127.0.0.1", "127.8.8.8", "::1"):
-        assert closed.tenant([], host) == "anonymous"
-    keys = [b"Bearer sk-a", b"sk-a", b"Bearer sk-b"]
-    tenants = [closed.tenant([(b"authorization", key)], "10.0.0.7") for key in keys]
-    assert tenants[0] == tenants[1] != tenants[2]
-    assert closed.tenant([(b"api-key", b"sk-a")], "10.0.0.7") == tenants[0]
 
 
 @pytest.mark.parametrize("target", [CHAT, "/v1/models", "/v1/completions", "/context/conversations"])

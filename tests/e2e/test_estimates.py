@@ -9,7 +9,6 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
-import openai
 import pytest
 
 from app.core.tokens.estimate import Count
@@ -56,6 +55,7 @@ SIZES = {
 """Turns of about 400 tokens."""
 
 
+@pytest.mark.sampled(0.1)
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
 @pytest.mark.parametrize("offset", [0, 400, 1_000])
 @pytest.mark.parametrize("skew", [0.9, 1.0, 1.25, 1.6])
@@ -240,7 +240,7 @@ def test_what_a_client_asks_for_teaches_nothing_of_what_comes_unasked(
     assert b"stream_options" in simulator.chats[-1].body
 
 
-@pytest.mark.parametrize("end", ["close", "reset"])
+@pytest.mark.parametrize("end", ["close", "reset", chunked(b'data: {"error":{"message":"Broken."}}\n\n') + LAST_CHUNK])
 def test_a_stream_that_breaks_off_teaches_nothing(
     scripted: ScriptedProvider, before_scripted: StartSteno, end: Any
 ) -> None:
@@ -250,18 +250,6 @@ def test_a_stream_that_breaks_off_teaches_nothing(
     scripted.then(stream_head() + chunked(piece % 4_000), 0.05, end)
     assert b'"error"' in post(proxy.url, chat(LONG, stream=True)).body
     assert json.loads(get(proxy.url, "/context/calibration").body)["data"] == []
-
-
-def test_a_client_that_asks_for_the_usage_gets_it(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno()
-    with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="sk-test") as client:
-        chunks = list(
-            client.chat.completions.create(
-                model=MODEL, messages=LONG, stream=True, stream_options={"include_usage": True}
-            )
-        )
-    assert chunks[-1].usage
-    assert chunks[-1].usage.prompt_tokens == simulator.chats[-1].prompt_tokens
 
 
 def test_an_untouched_stream_is_not_asked_for_its_usage(simulator: Simulator, steno: StartSteno) -> None:
@@ -384,7 +372,13 @@ def test_a_second_request_with_the_same_history_tokenises_nothing(
 
 @pytest.mark.parametrize(
     "text",
-    [" " * 1_000_000, "a" * 1_000_000, "<|endoftext|>" * 10, "\0" * 1_000, "x" * 10_000_000],
+    [
+        " " * 1_000_000,
+        "a" * 1_000_000,
+        "<|endoftext|>" * 10,
+        "\0" * 1_000,
+        pytest.param("x" * 10_000_000, marks=pytest.mark.release),
+    ],
     ids=["blanks", "letters", "special", "nul", "10 MB"],
 )
 def test_no_text_makes_a_request_fail(text: str, simulator: Simulator, steno: StartSteno) -> None:

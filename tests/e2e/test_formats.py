@@ -20,7 +20,7 @@ from app.wire.chat_completions.format import ChatCompletions
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.formats import FORMATS
 from app.wire.types import BOUNDS, BodyBounds, Headers, WireRequest
-from tests.e2e.histories import MODEL, chat, long_history
+from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import CHAT, Answer, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import Received, ScriptedProvider, answer
@@ -253,22 +253,6 @@ def test_an_operators_key_stands_where_the_format_wants_it(
 # What is kept apart
 
 
-def test_one_history_in_two_formats_shares_no_summary(steno: StartSteno, scripted: ScriptedProvider) -> None:
-    running = steno()
-    for target in (MESSAGES, CHAT, MESSAGES, CHAT):
-        assert ask(running, chat(LONG), target=target).header("x-context-status") == "summarized"
-    assert [target for target, summary in asked(scripted) if summary] == [MESSAGES, CHAT]
-
-
-def test_an_id_names_a_conversation_in_every_format(steno: StartSteno) -> None:
-    running = steno()
-    ids = {
-        ask(running, chat(LONG), b"x-context-conversation-id: mine", target=target).header("x-context-conversation-id")
-        for target in (MESSAGES, CHAT)
-    }
-    assert ids == {"mine"}
-
-
 def test_a_window_that_headers_ask_for_holds_for_that_request_alone(steno: StartSteno) -> None:
     running = steno(models=[])
     model = "claude-instant-1.2"
@@ -352,28 +336,8 @@ def test_what_cannot_be_asked_of_a_count_is_refused(steno: StartSteno) -> None:
 # REST
 
 
-def test_plan_and_compact_take_a_format(steno: StartSteno, scripted: ScriptedProvider) -> None:
-    running, body = steno(), json.loads(chat(LONG))
-    ask(running, chat(LONG))
-    for route, summarised in (("/context/plan", "summaries_to_make"), ("/context/compact", "messages")):
-        shown = ask(running, json.dumps({**body, "format": "messages"}).encode(), target=route).json
-        assert (shown["format"], shown["context_status"]) == ("messages", "summarized")
-        assert shown[summarised] == 0 or len(shown[summarised]) < len(LONG)
-        assert ask(running, json.dumps(body).encode(), target="/context/plan").json["summaries_to_make"] == 1
-    assert sum(summary for _, summary in asked(scripted)) == 1, "that of the request"
-
-
 def test_a_format_that_does_not_exist_is_refused_with_those_that_do(steno: StartSteno) -> None:
     refused = ask(steno(), chat(format="telex"), target="/context/plan")
     assert refused.status == 400
     message = "format must be one of chat_completions, messages; it is 'telex'."
     assert (refused.json["error"]["param"], refused.json["error"]["message"]) == ("format", message)
-
-
-def test_compacting_on_demand_takes_a_format(steno: StartSteno) -> None:
-    running = steno()
-    ask(running, chat(LONG), b"x-context-conversation-id: mine")
-    body = json.dumps({**json.loads(chat(LONG)), "format": "messages"}).encode()
-    shown = ask(running, body, target="/context/conversations/mine/compact")
-    assert (shown.status, shown.json["format"]) == (200, "messages")
-    assert shown.json["model"] == MODEL

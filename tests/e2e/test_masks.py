@@ -99,17 +99,6 @@ def test_a_result_that_is_not_answered_yet_stays_whole(simulator: Simulator, ste
     assert payload[2] != talk[2]
 
 
-def test_the_summariser_reads_what_was_masked(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno()
-    post(proxy.url, chat(agent(7), tools=[TOOL]))
-    assert not simulator.summaries
-    long: list[Any] = [{"role": "user", "content": "word " * 300}, {"role": "assistant", "content": "Fine. " * 100}]
-    answered = post(proxy.url, chat([*steps(7), *long * 12, {"role": "user", "content": "Well?"}], tools=[TOOL]))
-    assert context(answered)["status"] == "summarized"
-    shown = [summary.payload["messages"][-1]["content"] for summary in simulator.summaries]
-    assert any(report(0) in transcript for transcript in shown)
-
-
 def test_named_tools_are_left_alone(simulator: Simulator, steno: StartSteno) -> None:
     answered = post(
         steno(compaction={**NOTHING_RECALLED, "mask": {"deny": ["read_*"]}}).url, chat(agent(7), tools=[TOOL])

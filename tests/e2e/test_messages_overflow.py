@@ -67,20 +67,6 @@ def test_a_refused_request_is_compacted_and_sent_again(simulator: Simulator, ste
 
 @STREAM
 @pytest.mark.parametrize("words", REFUSALS)
-def test_every_wording_is_recovered_from_once(
-    simulator: Simulator, steno: StartSteno, words: str, stream: bool
-) -> None:
-    simulator.window = 10 * WINDOW
-    status, kind, message = REFUSALS[words]
-    simulator.next_chat(status=status, error={"type": kind, "message": message})
-    answered = ask(steno(models=TWICE), stream=stream)
-    assert answered.status == 200
-    assert "recovered" in told(answered, stream=stream)["context"]["actions"]
-    assert [record.status for record in simulator.chats] == [status, 200]
-
-
-@STREAM
-@pytest.mark.parametrize("words", REFUSALS)
 def test_where_that_does_not_help_the_provider_has_the_word(
     scripted: ScriptedProvider, before_scripted: StartSteno, words: str, stream: bool
 ) -> None:

@@ -21,7 +21,7 @@ import pytest
 from lab.simulator import Simulator
 from lab.simulator.messages.thoughts import misplaced
 from tests.e2e.raw import Answer, get, request_bytes, send
-from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno
+from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno, forget_environment, start
 from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn
 from tests.faults.proxy import Fault, FaultProxy
 
@@ -188,41 +188,51 @@ def test_an_open_turn_keeps_its_thoughts_and_the_provider_leaves_out_what_does_n
     assert all(BETAS in (record.header("anthropic-beta") or "") for record in simulator.chats)
 
 
-def thought_elsewhere(steno: StartSteno) -> tuple[str, dict[str, Any]]:
-    """A Steno that knows nothing of a conversation which another one compacted, and the next request of it."""
+@pytest.fixture(scope="module")
+def compacted_body() -> dict[str, Any]:
+    """The next request of a conversation that a Steno compacted."""
     [thinker] = made(1)
-    asyncio.run(play([thinker], [steno().url], TURNS))
+    elsewhere = Simulator(window=WIDE, models="any", tables=TABLES)
+    script_calls(elsewhere)
+    with pytest.MonkeyPatch.context() as patch, elsewhere.serve() as provider:
+        forget_environment(patch)
+        steno = start(provider.url, {})
+        asyncio.run(play([thinker], [steno.url], TURNS))
+        steno.stop()
     assert thinker.compactions
     thinker.ask()
-    return steno(models=[{"match": "*", "context_window": WIDE}]).url, {**thinker.body(), "stream": False}
+    return {**thinker.body(), "stream": False}
+
+
+@pytest.fixture
+def unknowing(simulator: Simulator, steno: StartSteno) -> str:
+    """A Steno that knows nothing of it."""
+    simulator.window = WIDE
+    return steno(models=[{"match": "*", "context_window": WIDE}]).url
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 def test_thoughts_of_which_nothing_is_known_any_more_are_dropped_once_they_were_refused(
-    simulator: Simulator, steno: StartSteno, stream: bool
+    simulator: Simulator, unknowing: str, compacted_body: dict[str, Any], stream: bool
 ) -> None:
     """The database was lost, or the conversation deleted: the client need not notice."""
-    simulator.window = WIDE
-    url, body = thought_elsewhere(steno)
-    sent = len(simulator.chats)
-    answered = ask(url, {**body, "stream": stream})
+    answered = ask(unknowing, {**compacted_body, "stream": stream})
     assert answered.status == 200, answered.body
     assert answered.header("x-context-actions") == "thinking_dropped"
-    refused, taken = (record.payload for record in simulator.chats[sent:])
-    assert [record.status for record in simulator.chats[sent:]] == [400, 200]
-    assert taken["messages"] == refused["messages"] == body["messages"]
+    refused, taken = (record.payload for record in simulator.chats)
+    assert [record.status for record in simulator.chats] == [400, 200]
+    assert taken["messages"] == refused["messages"] == compacted_body["messages"]
     assert taken["thinking"] == {**THINKING, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
 
 
 @pytest.mark.parametrize(("skew", "samples"), [(1.0, 0), (3.0, 1)])
 def test_what_thoughts_cost_that_the_provider_may_have_left_out_is_learnt_from_only_where_it_is_more_than_expected(
-    simulator: Simulator, steno: StartSteno, skew: float, samples: int
+    simulator: Simulator, unknowing: str, compacted_body: dict[str, Any], skew: float, samples: int
 ) -> None:
-    simulator.window, simulator.skew = WIDE, skew
-    url, body = thought_elsewhere(steno)
-    answered = ask(url, body)
+    simulator.skew = skew
+    answered = ask(unknowing, compacted_body)
     assert answered.header("x-context-actions") == "thinking_dropped", answered.body
-    assert len(json.loads(get(url, "/context/calibration", b"x-api-key: sk-test").body)["data"]) == samples
+    assert len(json.loads(get(unknowing, "/context/calibration", b"x-api-key: sk-test").body)["data"]) == samples
 
 
 @pytest.mark.sampled(0.5)
@@ -246,11 +256,9 @@ def test_what_was_refused_once_is_asked_to_be_dropped_at_once_until_the_next_com
 
 
 def test_thoughts_that_were_refused_are_left_out_where_the_model_is_not_to_think(
-    simulator: Simulator, steno: StartSteno
+    simulator: Simulator, unknowing: str, compacted_body: dict[str, Any]
 ) -> None:
-    simulator.window = WIDE
-    url, body = thought_elsewhere(steno)
-    answered = ask(url, {**body, "thinking": {"type": "disabled"}})
+    answered = ask(unknowing, {**compacted_body, "thinking": {"type": "disabled"}})
     assert answered.status == 200, answered.body
     assert answered.header("x-context-actions") == "thinking_removed"
     sent = simulator.chats[-1].payload
@@ -259,24 +267,22 @@ def test_thoughts_that_were_refused_are_left_out_where_the_model_is_not_to_think
 
 
 def test_a_refusal_that_was_gone_round_is_no_warning(
-    simulator: Simulator, steno: StartSteno, capfd: pytest.CaptureFixture[str]
+    unknowing: str, compacted_body: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    simulator.window = WIDE
-    url, body = thought_elsewhere(steno)
     capfd.readouterr()
-    assert ask(url, body).status == 200
+    assert ask(unknowing, compacted_body).status == 200
     logged = "".join(capfd.readouterr())
     assert "the provider is asked to drop thoughts that it refused" in logged
     assert "provider refused" not in logged
 
 
 def test_a_client_that_wants_to_be_told_of_thoughts_that_do_not_fit_is_told(
-    simulator: Simulator, steno: StartSteno
+    unknowing: str, compacted_body: dict[str, Any]
 ) -> None:
-    simulator.window = WIDE
-    url, body = thought_elsewhere(steno)
     thinking = {**THINKING, "block_binding": {"prefix_mismatch_behavior": "error"}}
-    answered = ask(url, {**body, "thinking": thinking}, betas=f"{BETAS},thinking-binding-controls-2026-08-01")
+    answered = ask(
+        unknowing, {**compacted_body, "thinking": thinking}, betas=f"{BETAS},thinking-binding-controls-2026-08-01"
+    )
     assert (answered.status, answered.json["error"]["type"]) == (400, "invalid_request_error")
     assert "bound to a different conversation" in answered.json["error"]["message"]
 

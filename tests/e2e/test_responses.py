@@ -15,7 +15,7 @@ from lab.simulator import Fault, Simulator
 from tests.e2e.compactions import NOTES
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
-from tests.e2e.raw import Answer, post, request_bytes, send
+from tests.e2e.raw import Answer, post
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
@@ -341,27 +341,3 @@ def test_a_refusal_after_the_first_byte_is_an_error_in_both_forms(simulator: Sim
     assert [frame["type"] for frame in frames][-2:] == ["error", "response.failed"]
     assert frames[-2]["error"]["code"] == frames[-1]["response"]["error"]["code"] == "model_not_allowed"
     assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))
-
-
-# Apart
-
-
-def test_tenants_share_no_summary(simulator: Simulator, steno: StartSteno) -> None:
-    running = steno()
-    conversations = set()
-    for key, made in (("sk-one", 1), ("sk-one", 1), ("sk-two", 2), ("sk-one", 2)):
-        answered: Any = running.sdk(api_key=key).responses.create(model=MODEL, input=LONG)
-        assert answered.context_status == "summarized"
-        assert len(simulator.summaries) == made
-        conversations.add((key, answered.context["conversation_id"], *answered.context["chunks"]))
-    assert len(conversations) == 2
-    for key, conversation, chunk in conversations:
-        for other in ("sk-one", "sk-two"):
-            target = f"/context/conversations/{conversation}/summaries/{chunk}"
-            found = send(
-                running.url,
-                request_bytes(
-                    None, b"authorization: Bearer " + other.encode(), method="GET", target=target, usual=False
-                ),
-            )
-            assert found.status == (200 if other == key else 404)

@@ -158,14 +158,6 @@ def test_7_the_context_status_is_right_everywhere(steno: StartSteno, simulator: 
         assert conversation["context_status"] == status
 
 
-def test_a_stream_is_told_when_a_summary_is_made_and_only_then(steno: StartSteno, simulator: Simulator) -> None:
-    proxy = steno()
-    for expected in (["compaction_started", "compaction_completed"], []):
-        chunks = list(ask(proxy, LONG, stream=True))
-        assert [c.compaction["type"] for c in chunks if hasattr(c, "compaction")] == expected
-    assert calls(simulator) == 1
-
-
 @pytest.mark.parametrize("again", ["restart", "second process"])
 def test_nobody_makes_a_summary_again(steno: StartSteno, simulator: Simulator, tmp_path: Path, again: str) -> None:
     """A restart and another process on the same database reuse what is stored, byte for byte."""
@@ -228,15 +220,6 @@ def test_a_window_smaller_than_the_floor_is_said_and_nothing_is_tried(steno: Sta
     assert len(sent(simulator)) == 6
 
 
-def test_a_failed_summary_never_fails_the_request(steno: StartSteno, simulator: Simulator) -> None:
-    """Over the trigger and under the limit the client's bytes go; the reason says why."""
-    simulator.when(lambda record: record.kind == "summary", status=500)
-    answer = ask(steno(), LONG)
-    assert answer.context_status == "full"
-    assert answer.context["reason"] == "summariser_status_500"
-    assert sent(simulator)[1:-1] == LONG
-
-
 def test_a_bad_summary_is_asked_for_again_and_never_stored(steno: StartSteno, simulator: Simulator) -> None:
     proxy = steno()
     for text in ("", "I'm sorry, but I cannot help with that."):
@@ -246,22 +229,6 @@ def test_a_bad_summary_is_asked_for_again_and_never_stored(steno: StartSteno, si
     assert ask(proxy, LONG).context["reason"] == "summary_refused, summary_failed_lately"  # Both were paid for.
     assert calls(simulator) == 2
     assert ask(proxy, talk(26, first=30)).context_status == "summarized"
-
-
-def test_over_the_limit_without_a_summary_large_results_are_shortened(steno: StartSteno, simulator: Simulator) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    history: Messages = [
-        {"role": "user", "content": "Read the log."},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "An ordinary line of the log. " * 2_000},
-        {"role": "assistant", "content": "Done."},
-    ]
-    simulator.when(lambda record: record.kind == "summary", status=500)
-    answer = ask(steno(compaction={"mask": {"enabled": False}}), history)
-    assert answer.context_status == "trimmed"
-    assert answer.context["actions"] == ["shortened"]
-    shortened = next(m["content"] for m in sent(simulator) if m["role"] == "tool")
-    assert "58000 characters in all" in shortened
 
 
 def test_a_deleted_conversation_is_forgotten_with_its_summaries(steno: StartSteno, simulator: Simulator) -> None:

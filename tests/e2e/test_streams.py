@@ -115,6 +115,7 @@ LINE_ENDS = {
 }
 
 
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize("cut", ["frames", "behind each CR", "one piece"])
 @pytest.mark.parametrize("ends", LINE_ENDS)
 @pytest.mark.parametrize("target", STREAMS)
@@ -146,14 +147,6 @@ def ended(frame: bytes, ends: list[bytes]) -> Iterator[bytes]:
     for line in lines:
         yield line + ends[-1]
     yield last + ends[0] + ends[-1]
-
-
-def test_stream_with_an_answer_of_one_chunk_gets_each_member_once(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    scripted.then(stream_head() + chunked(FINISH + DONE) + LAST_CHUNK)
-    answered = post(before_scripted().url, chat(stream=True))
-    assert answered.body.count(b'"context_status"') == answered.body.count(b'"context":') == 1
 
 
 def test_frames_leave_as_they_arrive(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
@@ -206,24 +199,6 @@ def test_json_answer_to_a_stream_request_passes(scripted: ScriptedProvider, befo
     assert answered.json["context_status"] == "full"
 
 
-def test_stream_whose_first_frame_is_an_error_passes_to_the_byte(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """And nothing of ours follows it."""
-    error = b'data: {"error": {"message":"overloaded","code":529, "odd":1.0}}\n\n'
-    scripted.then(stream_head() + chunked(error) + LAST_CHUNK)
-    assert post(before_scripted().url, chat(stream=True)).body == error
-
-
-def test_error_in_the_middle_of_a_stream_is_not_doubled(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    error = b'data: {"error": {"message":"overloaded","code":529, "odd":1.0}}\n\n'
-    scripted.then(stream_head() + chunked(FIRST + TEXT + error) + LAST_CHUNK)
-    answered = post(before_scripted().url, chat(stream=True))
-    assert answered.body.endswith(TEXT + error)
-
-
 # Cuts
 
 CUTS = {
@@ -235,7 +210,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize(("head", "frame", "end"), CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("sent", [b"", FIRST, FIRST + TEXT, FIRST + TEXT[:20]], ids=["0", "1", "2", "1.5"])
+@pytest.mark.parametrize("sent", [b"", FIRST + TEXT[:20]], ids=["0", "1.5"])
 def test_cut_stream_ends_with_an_error(
     scripted: ScriptedProvider, before_scripted: StartSteno, head: bytes, frame: Any, end: Any, sent: bytes
 ) -> None:
@@ -358,18 +333,6 @@ def types_in(value: Any, path: str = "") -> Iterator[tuple[str, type]]:
             yield from types_in(member, f"{path}{name}.")
 
 
-def test_what_the_provider_called_its_answer_is_told_in_the_context(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """A stored completion is read by its id, and an alias may be answered by any model."""
-    own = b'"id":"c1","created":7,"model":"gpt-4o-2024-08-06"'
-    frames = (FIRST + TEXT + FINISH).replace(b'"id":"c1"', own)
-    scripted.then(answer(SUMMARY)).then(stream_head() + chunked(frames + DONE) + LAST_CHUNK)
-    told = data(stream_of(before_scripted()))
-    assert len({(frame["id"], frame["created"], frame["model"]) for frame in told}) == 1
-    assert told[-1]["context"]["provider"] == json.loads(b"{" + own + b"}")
-
-
 ENCODE: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}
 
 
@@ -440,21 +403,6 @@ def test_a_compressed_refusal_of_a_stream_that_has_begun_is_told(
     scripted.then(answer(SUMMARY)).then(answer(refusal, b"content-encoding: gzip", status=b"403 Forbidden"))
     error = data(stream_of(before_scripted()))[-1]["error"]
     assert (error["code"], error["message"]) == ("busy", "Come back tomorrow.")
-
-
-def test_compaction_is_told_before_it_is_made(simulator: Simulator, steno: StartSteno) -> None:
-    """The client learns of it while the summary is being made, not after."""
-    simulator.next_summary(delay=1.5)
-    simulator.next_chat(delay=1.5)
-    with connected(steno().url) as connection:
-        connection.sendall(request_bytes(chat(LONG, stream=True), b"connection: close"))
-        arrived = pieces(connection)
-    started, completed, text = (
-        arrival(arrived, mark) for mark in (b"compaction_started", b"compaction_completed", b"Answer")
-    )
-    [summary], [answered] = simulator.summaries, simulator.chats
-    assert started < summary.at + 1.5 <= completed
-    assert completed < answered.at + 1.5 <= text
 
 
 @pytest.mark.parametrize("shape", EVENT_SHAPES)
@@ -558,15 +506,6 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
     assert scripted.wait_for(lambda requests: requests[1].closed_at is not None)
 
 
-def test_client_with_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
-    """Through the SDK."""
-    simulator.next_summary(delay=4.5)
-    client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=3.0)
-    chunks = list(client.chat.completions.create(model=MODEL, messages=LONG, stream=True))
-    assert all(chunk.choices for chunk in chunks)
-    assert chunks[-1].choices[0].finish_reason == "stop"
-
-
 @pytest.mark.parametrize("header", [b"x-stainless-read-timeout", b"x-stainless-timeout"])
 def test_keep_alives_come_within_the_patience_that_a_client_announces(
     simulator: Simulator, steno: StartSteno, header: bytes
@@ -605,26 +544,6 @@ def test_tool_calls_survive_an_early_start(simulator: Simulator, steno: StartSte
     calls = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls or ()]
     assert calls == [("look_up", '{"order": "ORD-0007"}'), ("look_up", "{}")]
     assert choice.message.content is None
-
-
-@pytest.mark.parametrize("role", ["first", "every", "never"])
-def test_role_comes_once_however_often_the_provider_says_it(simulator: Simulator, steno: StartSteno, role: Any) -> None:
-    """clients.md: on an early stream only ours."""
-    simulator.next_chat(role=role)
-    frames = data(stream_of(steno()))
-    assert [frame["choices"][0]["delta"].get("role") for frame in frames].count("assistant") == 1
-
-
-def test_early_stream_keeps_the_other_bytes_of_a_frame(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """Only the head and the role of the first chunk are changed."""
-    own, own_head = b'"id":"c1"', b'"id":"c1","created":7,"model":"gpt-4o-2024-08-06"'
-    first, text, finish = (frame.replace(own, own_head) for frame in (FIRST, TEXT, FINISH))
-    scripted.then(answer(SUMMARY)).then(stream_head() + chunked(first + text + finish + DONE) + LAST_CHUNK)
-    body = stream_of(before_scripted())
-    sent = data(body)[0]
-    head = b'"id":"%b","created":%d,"model":"gpt-4o"' % (sent["id"].encode(), sent["created"])
-    assert first.replace(b'"role":"assistant",', b"").replace(own_head, head).removesuffix(b"}\n\n") in body
-    assert text.replace(own_head, head) in body
 
 
 def test_usage_chunk_stays_where_it_was_asked_for(simulator: Simulator, steno: StartSteno) -> None:
@@ -764,24 +683,6 @@ def test_an_answer_in_one_piece_becomes_the_stream_that_has_begun(
     assert [(chunk.model_extra or {}).get("context_status") for chunk in chunks if chunk.choices][-1] == "summarized"
 
 
-def test_all_choices_of_an_answer_in_one_piece_are_in_the_stream(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """Although only one was asked for; and the type of the content does not matter."""
-    two = completion(MESSAGES["text"], MESSAGES["refusal"])
-    scripted.then(answer(SUMMARY)).then(answer(two, kind=b"text/plain"))
-    body = stream_of(before_scripted())
-    choices = [choice for frame in data(body) for choice in frame["choices"]]
-    assert [choice["delta"]["refusal"] for choice in choices if choice["delta"].get("refusal")] == [
-        "I can't help with that."
-    ]
-    assert [(choice["index"], choice["finish_reason"]) for choice in choices if choice["finish_reason"]] == [
-        (0, "stop"),
-        (1, "stop"),
-    ]
-    assert body.endswith(DONE)
-
-
 def test_a_stream_is_known_without_its_type(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """It is paid for, too."""
     stream = FIRST + TEXT + FINISH + DONE
@@ -875,19 +776,14 @@ def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_be
     assert not failures
 
 
-@pytest.mark.parametrize("fault", [Fault(status=500), Fault(text="no"), Fault(cut="reset"), Fault(refusal="I won't.")])
-@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+@pytest.mark.parametrize("fault", [Fault(status=500), Fault(text="no"), Fault(cut="reset")])
 def test_failed_compaction_is_told_and_the_answer_still_comes(
-    simulator: Simulator, steno: StartSteno, fault: Fault, stream: bool
+    simulator: Simulator, steno: StartSteno, fault: Fault
 ) -> None:
     """One step down the ladder, with the reason."""
     simulator.summary_default = fault
-    answered = post(steno().url, chat(LONG, stream=stream))
+    answered = post(steno().url, chat(LONG, stream=True))
     assert answered.status == 200
-    if not stream:
-        assert answered.json["context_status"] == answered.header("x-context-status") == "full"
-        assert answered.json["context"]["reason"] == answered.header("x-context-reason")
-        return
     frames = data(answered.body)
     started, failed = compactions(frames)
     assert (started["type"], failed["type"]) == ("compaction_started", "compaction_failed")

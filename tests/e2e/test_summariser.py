@@ -542,18 +542,6 @@ def test_a_reasoning_model_may_think_as_long_as_the_settings_say(steno: StartSte
     assert caps[1] - caps[0] == 2_000
 
 
-def test_a_busy_summariser_is_asked_again_after_the_pause_it_names(steno: StartSteno, simulator: Simulator) -> None:
-    simulator.next_summary(status=429, retry_after=0.2)
-    assert status_of(steno(), "gpt-4o")["status"] == "summarized"
-    assert [record.status for record in simulator.summaries] == [429, 200]
-
-
-def test_a_long_pause_is_not_waited_for(steno: StartSteno, simulator: Simulator) -> None:
-    simulator.next_summary(status=429, retry_after=30)
-    assert status_of(steno(), "gpt-4o")["reason"] == "summariser_status_429"
-    assert len(simulator.summaries) == 1
-
-
 LONG_WINDED = json.dumps({"choices": [{"message": {"content": "The guest asks. " * 1_000}}]}).encode()
 THOUGHT = b'data: {"choices":[{"delta":{"reasoning_content":"Hm."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 

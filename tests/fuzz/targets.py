@@ -154,7 +154,7 @@ def _check_request(data: bytes) -> None:
     except (Unreadable, InvalidRequest):
         return
     known = _by_json(data)
-    _ = list(request.names), request.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
+    _ = list(request.names), request.answer.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
     request.echoed_in("at most 128000 tokens", 128_000)
     request.declarations()
     if not any(name in request.source for name in ChatRequest.OWN_MEMBERS):
@@ -186,11 +186,11 @@ def _check_request(data: bytes) -> None:
 
 def _decide(request: WireRequest) -> None:
     """What the numbers of a request decide."""
-    _refused(lambda: read_preset(request.options.get("preset")))
-    _refused(lambda: read_trigger(request.options.get("trigger")))
+    _refused(lambda: read_preset(request.wishes.options.get("preset")))
+    _refused(lambda: read_trigger(request.wishes.options.get("trigger")))
     for reserve in (None, 0.05):
         budget = budget_for(
-            Window(8_000, "config"), request.output, Shares(reserve=reserve), threshold=request.threshold
+            Window(8_000, "config"), request.answer.output, Shares(reserve=reserve), threshold=request.wishes.threshold
         )
         assert 0 <= budget.target <= budget.limit <= 8_000
     for member, raw in request.names:

@@ -13,7 +13,9 @@ from tests.e2e.presets.mutants import Mutant
 from tests.e2e.running import StartSteno
 
 FILES = sorted(file.stem for file in Path(__file__).parent.glob("test_*.py") if file != Path(__file__))
-MUTANTS: list[Mutant] = [mutant for name in FILES for mutant in import_module(f"tests.e2e.presets.{name}").MUTANTS]
+MUTANTS: list[Mutant] = [
+    mutant for name in FILES for mutant in getattr(import_module(f"tests.e2e.presets.{name}"), "MUTANTS", ())
+]
 
 
 def test_every_preset_has_a_mutant() -> None:

@@ -21,46 +21,34 @@ from app.core.summary.prompts import FOLD_NOTE
 from app.settings.presets import PRESETS
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
-from lab.simulator import Fault, Record, ScriptedCall, Simulator
+from lab.simulator import Fault, Record, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.presets.mutants import Mutant
-from tests.e2e.raw import Answer, arrival, connected, get, pieces, post, request_bytes, send
+from tests.e2e.presets.talks import (
+    QUESTION,
+    RULES,
+    UNCALIBRATED,
+    Messages,
+    context,
+    of_preset,
+    read,
+    sent,
+)
+from tests.e2e.raw import arrival, connected, get, pieces, post, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 from tests.e2e.store_calls import Call, intercept
 from tests.e2e.test_masks import TOOL, agent
 from tests.e2e.test_streams import compactions, data
 
-Messages = list[Any]
-
-RULES: Any = {"role": "system", "content": "You are the booking desk. Answer in one sentence."}
 LONG = turns(15)
 """About 6,300 tokens: over the trigger of an 8,000-token window, and within the window."""
 NOTES = re.compile(r"\[Notes on messages (\d+) to (\d+) of this conversation")
-UNCALIBRATED: Any = {"calibration": {"enabled": False}}
-"""So that sizes in tests stay what they are."""
-
-
-def of_preset(preset: str, context_window: int = 8_000, **compaction: Any) -> dict[str, Any]:
-    models = [{"match": "*", "context_window": context_window}]
-    # As all of them but the default: what a request led to is there when it is answered.
-    held = {"preset": preset, "background": {"enabled": False}}
-    return {"compaction": {**held, **compaction}, "models": models, **UNCALIBRATED}
-
-
-def sent(record: Record) -> Messages:
-    messages: Messages = record.payload["messages"]
-    return messages
 
 
 def raw_messages(body: bytes) -> list[bytes]:
     return split_array(RawObject(body).raw("messages") or b"[]")
-
-
-def context(answered: Answer) -> Any:
-    assert answered.status == 200, answered.body
-    return answered.json["context"]
 
 
 def parts_of(url: str, name: str = "one") -> list[Any]:
@@ -71,20 +59,6 @@ def parts_of(url: str, name: str = "one") -> list[Any]:
 def summaries_of(url: str, name: str = "one") -> list[Any]:
     summaries: list[Any] = get(url, f"/context/conversations/{name}/summaries?limit=100").json["data"]
     return summaries
-
-
-def estimate(url: str, messages: Messages) -> int:
-    tokens: int = post(url, chat(messages), target="/context/plan").json["context"]["tokens"]["estimated"]
-    return tokens
-
-
-def of_size(url: str, messages: Messages, tokens: int) -> Messages:
-    """The messages with so many tokens in all: the first one says the word that is one token."""
-    missing = tokens - estimate(url, messages)
-    grown = [{**messages[0], "content": messages[0]["content"] + " the" * missing}, *messages[1:]]
-    assert missing >= 0
-    assert estimate(url, grown) == tokens
-    return grown
 
 
 def sized_turn(number: int, tokens: int) -> Messages:
@@ -129,117 +103,43 @@ def growing(turn_tokens: int, most: int = 200) -> Callable[[int], Messages]:
 # E1, E2: when, and what is kept
 
 
-@checklist("E1")
-@pytest.mark.parametrize(("window", "trigger", "words"), [(128_000, 89_600, 2_000), (5_000, 4_096, 80)])
-def test_lightspeed_begins_one_token_over_its_share_of_the_window(
-    simulator: Simulator, steno: StartSteno, window: int, trigger: int, words: int
-) -> None:
-    simulator.window = window
-    url = steno(**of_preset("lightspeed", window)).url
-    at = of_size(url, turns(20, words=words), trigger)
-    over = of_size(url, at, trigger + 1)
-    for messages, status, summaries in ((at, "full", 0), (over, "summarized", 1)):
-        answered = post(url, chat(messages))
-        assert context(answered)["tokens"]["estimated"] == trigger + summaries
-        assert context(answered)["status"] == status
-        assert len(simulator.summaries) == summaries
-    assert simulator.chats[0].body == chat(at)
+@checklist("E2")
+def test_lightspeed_keeps_as_many_of_the_last_four_turns_as_fit(simulator: Simulator, steno: StartSteno) -> None:
+    """Of four turns of a tenth of the window, three."""
+    simulator.window = window = 10_000
+    old = [message for number in range(5) for message in sized_turn(number, 800)]
+    latest = [message for number in range(100, 104) for message in sized_turn(number, window // 10)]
+    history = [*old, *latest, {"role": "user", "content": "And what about it?"}]
+    assert context(post(steno(**of_preset("lightspeed", window)).url, chat(history)))["status"] == "summarized"
+    assert_covered(sent(simulator.chats[0]), history)
+    assert sent(simulator.chats[0])[1:] == history[-7:]
 
 
-@checklist("E1")
-def test_lightspeed_summarises_what_does_not_fit_though_its_share_is_not_reached(
+@checklist("E2")
+def test_of_one_huge_turn_the_question_and_the_newest_units_that_fit_are_kept(
     simulator: Simulator, steno: StartSteno
 ) -> None:
-    """A large output leaves room for 4,000 tokens; 0.70 of the window are 5,600."""
-    answered = post(steno(**of_preset("lightspeed")).url, chat(turns(11), max_tokens=4_000))
-    assert 4_000 < context(answered)["tokens"]["estimated"] < 5_600
-    assert context(answered)["actions"] == ["summarized"]
-    assert_covered(sent(simulator.chats[0]), turns(11))
-
-
-def check_lightspeed_tail(simulator: Simulator, steno: StartSteno) -> None:
-    """Of four turns of a tenth of the window, three are kept."""
-    kept_turns(simulator, steno, 0.10, 3)
-
-
-def kept_turns(simulator: Simulator, steno: StartSteno, share: float, kept: int) -> None:
-    """How many whole turns stay before the question."""
-    simulator.window = window = 10_000
-    old = [m for number in range(round(10.5 - 50 * share)) for m in sized_turn(number, 800)]
-    latest = [message for number in range(100, 104) for message in sized_turn(number, int(share * window))]
-    history = [*old, *latest, {"role": "user", "content": "And what about it?"}]
-    answered = post(steno(**of_preset("lightspeed", window)).url, chat(history))
-    assert context(answered)["status"] == "summarized"
-    payload = sent(simulator.chats[0])
-    assert_covered(payload, history)
-    assert payload[1:] == history[-1 - 2 * kept :]
-
-
-@checklist("E2")
-@pytest.mark.parametrize(("share", "kept"), [(0.075, 4), (0.10, 3), (0.15, 2), (0.20, 1)])
-def test_lightspeed_keeps_as_many_of_the_last_four_turns_as_fit(
-    simulator: Simulator, steno: StartSteno, share: float, kept: int
-) -> None:
-    kept_turns(simulator, steno, share, kept)
-
-
-def agent_turn(number: int, tokens: int, first: int = 0) -> Messages:
-    """A question and so many calls with results of so many tokens."""
-    talk: Messages = [{"role": "user", "content": "Read everything and tell me."}]
-    for step in range(first, first + number):
-        call = {"id": f"s{step}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
-        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        talk.append({"role": "tool", "tool_call_id": f"s{step}", "content": f"Part {step}." + " the" * tokens})
-    return talk
-
-
-def check_split_turn(simulator: Simulator, steno: StartSteno, preset: str = "default") -> None:
-    """Of a last turn of half the window the question and the newest units that fit are kept."""
+    """Of a last turn of half the window."""
     simulator.window = window = 10_000
     old = [message for number in range(4) for message in sized_turn(number, 800)]
-    last = agent_turn(10, 470)
-    url = steno(**of_preset(preset, window, mask={"enabled": False})).url
-    answered = post(url, chat([*old, *last], tools=[TOOL], conversation_id="one"))
-    assert context(answered)["status"] == "summarized"
+    last = [QUESTION, *(message for number in range(10) for message in read(number, 470))]
+    url = steno(**of_preset("default", window, mask={"enabled": False})).url
+    assert context(post(url, chat([*old, *last], conversation_id="one")))["status"] == "summarized"
     summary, question, *units = sent(simulator.chats[0])
     assert NOTES.match(summary["content"])
-    assert question == last[0]
-    assert units == last[-len(units) :]
+    assert (question, units) == (last[0], last[-len(units) :])
     assert [message["role"] for message in units] == ["assistant", "tool"] * (len(units) // 2)
-    share, limit = (0.32 if preset == "lightspeed" else 0.30), 0.95 * window
     kept = sum(part["tokens"] for part in parts_of(url) if part["kind"] in ("verbatim", "carried"))
-    unit = estimate(url, [last[0], *last[1:3]]) - estimate(url, [last[0]])
-    assert kept <= share * limit < kept + unit + 10
-
-
-@checklist("E2")
-@pytest.mark.parametrize("preset", ["default", "lightspeed"])
-def test_of_one_huge_turn_the_question_and_the_newest_units_that_fit_are_kept(
-    simulator: Simulator, steno: StartSteno, preset: str
-) -> None:
-    check_split_turn(simulator, steno, preset)
-
-
-@checklist("E2")
-def test_a_last_unit_that_is_larger_than_the_tail_is_kept_all_the_same(simulator: Simulator, steno: StartSteno) -> None:
-    simulator.window = window = 10_000
-    last = agent_turn(1, 5_000)
-    history = [*(message for number in range(4) for message in sized_turn(number, 800)), *last]
-    answered = post(steno(**of_preset("lightspeed", window)).url, chat(history, tools=[TOOL]))
-    assert context(answered)["status"] == "summarized"
-    assert sent(simulator.chats[0])[1:] == last
+    assert kept <= 0.30 * 0.95 * window < kept + kept // (len(units) // 2) + 10
 
 
 # E3, E7: many compactions
 
 
 @checklist("E3")
-@pytest.mark.parametrize("preset", ["default", "lightspeed"])
-def test_over_thirty_compactions_every_message_is_covered_once(
-    simulator: Simulator, steno: StartSteno, preset: str
-) -> None:
+def test_over_thirty_compactions_every_message_is_covered_once(simulator: Simulator, steno: StartSteno) -> None:
     """F1: turns that were kept after one compaction were gone after the next request. F2: a chunk was hidden."""
-    url = steno(**of_preset(preset)).url
+    url = steno(**of_preset("default")).url
     history = growing(1_500)
     number = 2
     while sum(not is_fold(record) for record in simulator.summaries) < 30:
@@ -259,42 +159,29 @@ def test_over_thirty_compactions_every_message_is_covered_once(
 
 
 @checklist("E7")
-@pytest.mark.parametrize("preset", ["default", "lightspeed"])
 def test_the_first_summary_stays_the_same_until_a_fold_past_the_threshold(
-    simulator: Simulator, steno: StartSteno, preset: str
+    simulator: Simulator, steno: StartSteno
 ) -> None:
-    check_fold(simulator, steno, preset)
-
-
-def check_fold(simulator: Simulator, steno: StartSteno, preset: str = "default") -> None:
     simulator.summary_default = Fault(words=150)
-    url = steno(**of_preset(preset)).url
+    url = steno(**of_preset("default")).url
     history = growing(1_200)
-    threshold = 0.30 * 0.95 * simulator.window
     known: dict[str, Any] = {}
     firsts: list[tuple[str, bytes]] = []
-    in_use: list[str] = []
-    number = 3
     used: list[str] = []
-    while not any(chunk["level"] for chunk in known.values()):
-        number += 1
-        assert number < 40, "nothing is ever folded"
-        answered = post(url, chat(history(number), conversation_id="one"))
-        used = context(answered)["chunks"]
-        new = {chunk["id"]: chunk for chunk in summaries_of(url) if chunk["id"] not in known}
-        known |= new
-        if new and len(used) == len(in_use) + 1:
-            first = known[used[0]]
-            firsts.append((first["text"], raw_messages(simulator.chats[-1].body)[0]))
-            assert sum(known[chunk]["token_count"] for chunk in used) <= threshold
-        in_use = used if not any(chunk["level"] for chunk in new.values()) else in_use
-    assert len(firsts) >= 4
-    assert len(set(firsts)) == 1
-    (fold,) = (chunk for chunk in known.values() if chunk["level"])
-    parts = [chunk for chunk in known.values() if not chunk["level"]]
-    assert sum(chunk["token_count"] for chunk in parts) > threshold
-    assert used == [fold["id"], parts[-1]["id"]]
-    assert (fold["first_index"], fold["last_index"]) == (0, parts[-2]["last_index"])
+    for number in range(4, 40):
+        used = context(post(url, chat(history(number), conversation_id="one")))["chunks"]
+        known = {chunk["id"]: chunk for chunk in summaries_of(url)}
+        if any(chunk["level"] for chunk in known.values()):
+            break
+        if used:
+            firsts.append((known[used[0]]["text"], raw_messages(simulator.chats[-1].body)[0]))
+    *parts, last = (chunk for chunk in known.values() if not chunk["level"])
+    [fold] = (chunk for chunk in known.values() if chunk["level"])
+    assert (len(parts) >= 3, len(set(firsts))) == (True, 1)
+    sizes = [chunk["token_count"] for chunk in parts]
+    assert sum(sizes) <= 0.30 * 0.95 * simulator.window < sum(sizes) + last["token_count"]
+    assert used == [fold["id"], last["id"]]
+    assert (fold["first_index"], fold["last_index"]) == (0, parts[-1]["last_index"])
     for chunk in parts:
         read = get(url, f"/context/conversations/one/summaries/{chunk['id']}")
         assert (read.status, read.json["text"]) == (200, chunk["text"])
@@ -304,9 +191,8 @@ def check_fold(simulator: Simulator, steno: StartSteno, preset: str = "default")
 
 
 STORE_STEPS = [
-    *(("default", step, False) for step in ("pins_in", "chunks_in", "masks_in", "recent_first_chunks", "heads")),
-    *(("default", step, after) for step in ("acquire", "commit", "release") for after in (False, True)),
-    *(("lightspeed", step, False) for step in ("chunks_in", "acquire", "commit", "release")),
+    *((step, False) for step in ("pins_in", "chunks_in", "masks_in", "recent_first_chunks", "heads")),
+    *((step, after) for step in ("acquire", "commit", "release") for after in (False, True)),
 ]
 
 
@@ -332,17 +218,17 @@ def seed_fault(monkeypatch: pytest.MonkeyPatch, proxy: Steno, step: str, after: 
 
 
 @checklist("E4")
-@pytest.mark.parametrize(("preset", "step", "after"), STORE_STEPS)
+@pytest.mark.parametrize(("step", "after"), STORE_STEPS)
 def test_whatever_store_step_fails_nothing_is_lost(
-    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, preset: str, step: str, after: bool
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
 ) -> None:
     """The next payload covers everything; the compaction is there, paid for once, unless its lease is still held."""
     nobody_releases = (step, after) == ("acquire", True)
-    proxy = steno(**of_preset(preset, wait_seconds=0.3 if nobody_releases else 60.0))
+    proxy = steno(**of_preset("default", wait_seconds=0.3 if nobody_releases else 60.0))
     failing = seed_fault(monkeypatch, proxy, step, after)
     reports = []
     # Masks are looked for only where there are results.
-    opening = agent_turn(1, 100) if step == "masks_in" else []
+    opening = [QUESTION, *read(0, 100)] if step == "masks_in" else []
     for history in ([*opening, *LONG], [*opening, *LONG], [*opening, *turns(16)]):
         reports.append(context(post(proxy.url, chat(history))))
         assert_covered(sent(simulator.chats[-1]), history)
@@ -402,7 +288,7 @@ def forgeries(real: str) -> list[str]:
 
 
 @checklist("E5")
-@pytest.mark.parametrize("preset", ["default", "lightspeed", "rolling"])
+@pytest.mark.parametrize("preset", ["default", "rolling"])
 def test_a_message_that_imitates_a_summary_is_a_message(simulator: Simulator, steno: StartSteno, preset: str) -> None:
     proxy = steno(**of_preset(preset))
     post(proxy.url, chat(LONG))
@@ -456,11 +342,10 @@ TAIL = [
 
 
 @checklist("E6")
-@pytest.mark.parametrize("preset", ["default", "lightspeed", "rolling"])
-def test_the_tail_reaches_the_provider_byte_for_byte(simulator: Simulator, steno: StartSteno, preset: str) -> None:
+def test_the_tail_reaches_the_provider_byte_for_byte(simulator: Simulator, steno: StartSteno) -> None:
     old = [json.dumps(message).encode() for message in LONG[:-1]]
     body = b'{"model":"gpt-4o", "messages": [%b],"tools":[%b]}' % (b", ".join((*old, *TAIL)), json.dumps(TOOL).encode())
-    answered = post(steno(**of_preset(preset)).url, body)
+    answered = post(steno(**of_preset("default")).url, body)
     assert context(answered)["status"] == "summarized"
     assert simulator.chats[0].status == 200
     rest = raw_messages(simulator.chats[0].body)[1:]
@@ -471,28 +356,8 @@ def test_the_tail_reaches_the_provider_byte_for_byte(simulator: Simulator, steno
 # E8: the summariser
 
 
-SUMMARISER_FAULTS = {
-    "500": Fault(status=500),
-    "401": Fault(status=401),
-    "404": Fault(status=404),
-    "429": Fault(status=429),
-    "503": Fault(status=503, retry_after=30),
-    "overflow": Fault(status=400, error={"message": "maximum context length is 4000 tokens", "type": "x"}),
-    "silence": Fault(hang=True),
-    "empty": Fault(text=""),
-    "too short": Fault(text="Notes."),
-    "too long": Fault(words=5_000, text="Notes"),
-    "refusal": Fault(text="I'm sorry, but I cannot help with that."),
-    "tool call": Fault(tool_calls=[ScriptedCall(name="read_report")]),
-    "cut off": Fault(finish_reason="length"),
-    "filtered": Fault(finish_reason="content_filter"),
-    "window full": Fault(finish_reason="model_context_window_exceeded"),
-    "reset": Fault(cut="reset", after=2),
-    "ends early": Fault(cut="end", after=2),
-    "error frame": Fault(error_frame={"message": "The server had an error."}, after=2),
-    "no JSON": Fault(body=b"<html>"),
-    "no completion": Fault(body=b"{}"),
-}
+SUMMARISER_FAULTS = {"500": Fault(status=500), "silence": Fault(hang=True), "too short": Fault(text="Notes.")}
+"""All others: tests/e2e/test_summariser.py."""
 
 
 @checklist("E8")
@@ -596,8 +461,9 @@ def test_switched_off_on_a_compacted_conversation_the_clients_bytes_go(
     assert len(summaries_of(proxy.url)) == 1
 
 
-def check_off(simulator: Simulator, steno: StartSteno) -> None:
-    """Over the trigger the client's bytes go; over the window the provider's own error comes back."""
+@checklist("E10")
+def test_off_sends_the_clients_bytes_whatever_their_size(simulator: Simulator, steno: StartSteno) -> None:
+    """Over the trigger they go; over the window the provider's own error comes back."""
     simulator.window = 16_000
     url = steno(**of_preset("off")).url
     for history in (LONG, turns(22), agent(7)):
@@ -609,20 +475,12 @@ def check_off(simulator: Simulator, steno: StartSteno) -> None:
     assert not simulator.summaries
 
 
-@checklist("E10")
-def test_off_sends_the_clients_bytes_whatever_their_size(simulator: Simulator, steno: StartSteno) -> None:
-    check_off(simulator, steno)
-
-
 # E11: the event
 
 
 @checklist("E11")
-@pytest.mark.parametrize("preset", ["default", "lightspeed", "rolling"])
-def test_the_event_precedes_the_summary_and_is_told_and_closed_once(
-    simulator: Simulator, steno: StartSteno, preset: str
-) -> None:
-    url = steno(**of_preset(preset)).url
+def test_the_event_precedes_the_summary_and_is_told_and_closed_once(simulator: Simulator, steno: StartSteno) -> None:
+    url = steno(**of_preset("default")).url
     simulator.next_summary(delay=1.5)
     with connected(url) as connection:
         connection.sendall(request_bytes(chat(LONG, stream=True), b"connection: close"))
@@ -647,15 +505,6 @@ def test_where_only_masks_are_made_there_is_no_event(simulator: Simulator, steno
     assert data(answered.body)[-1]["context"]["actions"] == ["masked"]
     assert not compactions(data(answered.body))
     assert not simulator.summaries
-
-
-@checklist("E11")
-def test_a_failed_summary_closes_the_event_once(simulator: Simulator, steno: StartSteno) -> None:
-    simulator.summary_default = Fault(status=500)
-    answered = post(steno(**of_preset("lightspeed")).url, chat(LONG, stream=True))
-    told = [compaction["type"] for compaction in compactions(data(answered.body))]
-    assert told == ["compaction_started", "compaction_failed"]
-    assert data(answered.body)[-1]["context_status"] == "full"
 
 
 # F1, F2: OpenAI's and Anthropic's compaction
@@ -685,21 +534,14 @@ def test_openais_threshold_is_accepted_and_compact_returns_a_shorter_readable_li
 
 
 @checklist("F2")
-@pytest.mark.parametrize("where", ["setting", "request"])
-def test_anthropics_trigger_in_tokens_and_instructions_and_a_readable_summary(
-    simulator: Simulator, steno: StartSteno, where: str
+def test_anthropics_trigger_and_instructions_of_a_request_and_a_readable_summary(
+    simulator: Simulator, steno: StartSteno
 ) -> None:
     simulator.window = 128_000
-    tokens = {"tokens": 6_000}
-    settings = of_preset("default", 128_000, floor_tokens=0, **({"trigger": tokens} if where == "setting" else {}))
-    url = steno(**settings).url
-    options: dict[str, Any] = {} if where == "setting" else {"context": {"trigger": tokens}}
-    at = of_size(url, turns(13), 6_000)
-    over = of_size(url, at, 6_001)
-    assert context(post(url, chat(at, **options)))["status"] == "full"
-    options["context"] = {**options.get("context", {}), "instructions": "every price, to the cent"}
-    answered = post(url, chat(over, conversation_id="one", **options))
-    assert context(answered)["status"] == "summarized"
+    url = steno(**of_preset("default", 128_000, floor_tokens=0)).url
+    options = {"context": {"trigger": {"tokens": 6_000}, "instructions": "every price, to the cent"}}
+    assert context(post(url, chat(turns(13), **options)))["status"] == "full"
+    assert context(post(url, chat(LONG, conversation_id="one", **options)))["status"] == "summarized"
     assert "every price, to the cent" in sent(simulator.summaries[0])[0]["content"]
     [summary] = summaries_of(url)
     assert summary["text"] == simulator.summaries[0].text
@@ -868,65 +710,16 @@ def test_an_answer_that_tells_no_tokens_is_measured_by_its_bytes(
 # F5, F8: windows
 
 
-def check_sliding_window(simulator: Simulator, steno: StartSteno) -> None:
-    """The latest turns go, the rest is named, and nobody is asked for a summary."""
-    url = steno(**of_preset("sliding-window", window={"turns": 2})).url
-    messages = [RULES, *turns(6)]
-    report = context(post(url, chat(messages, conversation_id="one")))
-    assert sent(simulator.chats[-1]) == [RULES, *messages[-5:]]
-    assert (report["status"], report["actions"], report["reason"]) == ("trimmed", ["pruned"], None)
-    left_out = [(part["first_index"], part["last_index"]) for part in parts_of(url) if part["kind"] == "pruned"]
-    assert left_out == [(0, 7)]
-    assert not simulator.summaries
-
-
 @checklist("F5")
 def test_sliding_window_leaves_out_the_oldest_and_names_it(simulator: Simulator, steno: StartSteno) -> None:
-    check_sliding_window(simulator, steno)
-
-
-@checklist("F5")
-def test_sliding_window_keeps_twenty_turns_by_itself_and_fewer_where_they_do_not_fit(
-    simulator: Simulator, steno: StartSteno
-) -> None:
-    url = steno(**of_preset("sliding-window")).url
-    within = turns(20, words=10)
-    assert context(post(url, chat(within)))["actions"] == []
-    assert simulator.chats[-1].body == chat(within)
-    post(url, chat(turns(21, words=10)))
-    assert sent(simulator.chats[-1]) == turns(21, words=10)[2:]
-    large = [RULES, *turns(19, words=300)]
-    report = context(post(url, chat(large, conversation_id="one")))
-    rules, *payload = sent(simulator.chats[-1])
-    assert (rules, payload, report["actions"]) == (RULES, large[-len(payload) :], ["pruned"])
-    assert [part["kind"] for part in parts_of(url)] == ["instructions", "pruned", "verbatim"]
-    assert not simulator.summaries
-
-
-@checklist("F8")
-def test_a_window_by_tokens_keeps_what_fits(simulator: Simulator, steno: StartSteno) -> None:
-    url = steno(**of_preset("sliding-window", window={"tokens": 2_500})).url
-    at = of_size(url, turns(5), 2_500)
-    assert context(post(url, chat(at)))["actions"] == []
-    assert simulator.chats[-1].body == chat(at)
-    over = of_size(url, at, 2_501)
-    report = context(post(url, chat(over)))
-    payload = sent(simulator.chats[-1])
-    assert payload == over[-len(payload) :]
-    assert report["actions"] == ["pruned"]
-    assert report["tokens"]["forwarded"] <= 2_500 < estimate(url, over)
-    assert not simulator.summaries
-
-
-@checklist("F8")
-@pytest.mark.parametrize("tokens", [None, 3_000])
-def test_a_window_by_turns_slides(simulator: Simulator, steno: StartSteno, tokens: int | None) -> None:
-    window = {"turns": 3} if tokens is None else {"turns": 3, "tokens": tokens}
-    url = steno(**of_preset("sliding-window", window=window)).url
-    for number in range(6):
-        history = turns(number)
-        post(url, chat(history))
-        assert sent(simulator.chats[-1]) == history[-7:]
+    url = steno(**of_preset("sliding-window", window={"turns": 2})).url
+    for number in range(3, 7):
+        messages = [RULES, *turns(number)]
+        report = context(post(url, chat(messages, conversation_id="one")))
+        assert sent(simulator.chats[-1]) == [RULES, *messages[-5:]]
+        assert (report["status"], report["actions"], report["reason"]) == ("trimmed", ["pruned"], None)
+        left_out = [(part["first_index"], part["last_index"]) for part in parts_of(url) if part["kind"] == "pruned"]
+        assert left_out == [(0, 2 * number - 5)]
     assert not simulator.summaries
 
 
@@ -944,8 +737,9 @@ def test_a_summary_of_every_turn_is_written_anew_with_each(simulator: Simulator,
     assert len(simulator.summaries) == 7
 
 
-def check_rolling(simulator: Simulator, steno: StartSteno) -> None:
-    """However often it is compacted, there is one summary, made from the last one and what came after it."""
+@checklist("F8")
+def test_rolling_has_one_summary_that_goes_on_from_the_last(simulator: Simulator, steno: StartSteno) -> None:
+    """However often it is compacted."""
     url = steno(**of_preset("rolling")).url
     history = growing(1_200)
     found = []
@@ -962,26 +756,11 @@ def check_rolling(simulator: Simulator, steno: StartSteno) -> None:
         assert transcript.count("mark-0-user") <= (earlier.text or "").count("mark-0-user")
 
 
-@checklist("F8")
-def test_rolling_has_one_summary_that_goes_on_from_the_last(simulator: Simulator, steno: StartSteno) -> None:
-    check_rolling(simulator, steno)
-
-
-@checklist("F8")
-def test_default_is_a_summary_buffer(simulator: Simulator, steno: StartSteno) -> None:
-    """Recent turns verbatim, above a threshold a summary before them."""
-    url = steno().url
-    for history, summarised in ((turns(12), 0), (LONG, 1)):
-        post(url, chat(history))
-        assert len(assert_covered(sent(simulator.chats[-1]), history)) == summarised
-    assert sent(simulator.chats[-1])[1:] == LONG[-len(sent(simulator.chats[-1])) + 1 :]
-
-
 # F6, F7: pins, focus, search
 
 
 @checklist("F6")
-@pytest.mark.parametrize("preset", ["default", "lightspeed", "rolling", "sliding-window"])
+@pytest.mark.parametrize("preset", ["default", "sliding-window"])
 def test_instructions_pass_verbatim_each_time(simulator: Simulator, steno: StartSteno, preset: str) -> None:
     first = b'{"role":"system","content" : "Rule 1: never \\u2013 ever."}'
     second = b'{"content":"Rule 2.","role":"developer"}'
@@ -999,7 +778,7 @@ def test_instructions_pass_verbatim_each_time(simulator: Simulator, steno: Start
 
 
 @checklist("F6")
-@pytest.mark.parametrize("preset", ["default", "lightspeed", "rolling", "sliding-window"])
+@pytest.mark.parametrize("preset", ["default", "sliding-window"])
 def test_pinned_messages_survive_and_the_operators_text_stands_after_them(
     simulator: Simulator, steno: StartSteno, preset: str
 ) -> None:
@@ -1050,7 +829,7 @@ MUTANTS = (
         "default",
         "app.core.history.messages.Transcript.carried",
         lambda *_: (),  # the question of a turn that the cut splits is summarised away
-        check_split_turn,
+        test_of_one_huge_turn_the_question_and_the_newest_units_that_fit_are_kept,
     ),
     Mutant(
         "lightspeed",
@@ -1059,14 +838,24 @@ MUTANTS = (
             **PRESETS,
             "lightspeed": replace(LIGHTSPEED, compaction={**LIGHTSPEED.compaction, "tail": {"max_ratio": 0.30}}),
         },  # a share of the limit, which is less than the window
-        check_lightspeed_tail,
+        test_lightspeed_keeps_as_many_of_the_last_four_turns_as_fit,
     ),
-    Mutant("sliding-window", "app.core.stages.prune._before_turns", lambda *_: 0, check_sliding_window),
+    Mutant(
+        "sliding-window",
+        "app.core.stages.prune._before_turns",
+        lambda *_: 0,
+        test_sliding_window_leaves_out_the_oldest_and_names_it,
+    ),
     Mutant(
         "rolling",
         "app.core.summary.brief.CUMULATIVE",
         frozenset({"full", "checkpoint"}),  # each summary stands for its own range only
-        check_rolling,
+        test_rolling_has_one_summary_that_goes_on_from_the_last,
     ),
-    Mutant("off", "app.settings.sources.PRESETS", {**PRESETS, "off": PRESETS["default"]}, check_off),
+    Mutant(
+        "off",
+        "app.settings.sources.PRESETS",
+        {**PRESETS, "off": PRESETS["default"]},
+        test_off_sends_the_clients_bytes_whatever_their_size,
+    ),
 )
