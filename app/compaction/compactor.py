@@ -58,16 +58,16 @@ from app.core.tokens.economy import rates_of
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.view import View
-from app.memory.caches import Caches
-from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
+from app.runtime.caches import Caches
+from app.runtime.owned import OwnedTasks
+from app.runtime.shared import SharedWork
+from app.runtime.threads import Work
 from app.store import Store, StoreUnavailable
 from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.pins import pins_in
 from app.store.places import keep_mask, masks_in
-from app.tasks.owned import OwnedTasks
-from app.tasks.shared import SharedWork
-from app.tasks.threads import Work
+from app.telemetry.metrics import Metrics
 
 CHANGES_WITHIN_SECONDS = 3_600.0
 

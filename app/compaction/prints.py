@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.core.deciding.request import Request
 from app.core.view.ties import Prints
-from app.memory.caches import Cache, Caches
+from app.runtime.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
 from app.store.places import keep_print, prints_at
 

@@ -15,9 +15,9 @@ from app.core.stages.ladder import Decision
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
 from app.core.view.view import Conversation, Note, Recalled, View
-from app.headers.relayed import Headers
-from app.memory.lineages import Lineage
+from app.edge.relayed import Headers
 from app.providers.providers import Provider
+from app.runtime.lineages import Lineage
 from app.settings.policies import AppliedPolicy
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape

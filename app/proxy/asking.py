@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest
 from app.core.reasons import Code, Reason, Reasons, because
+from app.edge.relayed import Headers
+from app.edge.upstream import UpstreamAnswer
 from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable
-from app.headers.relayed import Headers
 from app.providers.providers import Provider
-from app.providers.upstream import UpstreamAnswer
 from app.proxy.exchange import Exchange
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal

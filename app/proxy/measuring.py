@@ -10,10 +10,10 @@ from app.compaction.request import Measure
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
-from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
+from app.runtime.bounded import BoundedMap
 from app.settings.policies import Policies
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat

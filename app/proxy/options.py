@@ -9,9 +9,9 @@ from math import inf
 import structlog
 
 from app.errors import InvalidRequest
-from app.memory.repeats import Repeats
 from app.proxy.caller import Caller
 from app.proxy.naming import OWN_HEADERS, Naming, name_in_header, name_in_json
+from app.runtime.repeats import Repeats
 from app.settings import UpstreamSettings
 from app.settings.policies import AppliedPolicy, Policies, read_preset, read_trigger
 from app.wire.early import EVENT_SHAPES, EventShape

@@ -15,6 +15,8 @@ from app.compaction.request import ChatRequest
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
+from app.edge.relayed import value_of
+from app.edge.upstream import UpstreamAnswer
 from app.errors import (
     StenoError,
     UpstreamDisconnected,
@@ -23,14 +25,12 @@ from app.errors import (
     UpstreamUnreadable,
     WebSocketNotSpoken,
 )
-from app.headers.relayed import value_of
-from app.memory.repeats import Repeats
-from app.metrics.families import WAITS
-from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
-from app.providers.upstream import UpstreamAnswer
-from app.tracing.spans import Span
+from app.runtime.repeats import Repeats
+from app.telemetry.families import WAITS
+from app.telemetry.metrics import Metrics
+from app.telemetry.spans import Span
 
 log = structlog.get_logger("steno.requests")
 

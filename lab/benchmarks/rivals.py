@@ -1,4 +1,4 @@
-"""Counters of other libraries, for the same scoring as `lab.benchmarks.counters`.
+"""Counters of other libraries, for the same scoring as `lab.benchmarks.accuracy`.
 
 They need packages that Steno does not, in an environment of their own (docs/estimates.md). Each is given the best that
 its documentation allows: the name without a provider before it, and `functions`, which none of them knows, as tools.

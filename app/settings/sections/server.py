@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
 
-from app.memory.caches import CACHE_BYTES
+from app.runtime.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
 from app.wire.paths import LARGEST_BODIES
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from app.edge.coalescing import CoalescingTransport
+from app.edge.reading import AnswerReading, GarbledAnswer
+from app.edge.writing import WrittenHead, unsendable
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut
-from app.providers.transport.reading import AnswerReading, GarbledAnswer
-from app.providers.transport.writing import WrittenHead, unsendable
-from app.tasks.coalescing import CoalescingTransport
 
 IDLE_SECONDS = 30.0
 """Time for which an idle connection is kept."""

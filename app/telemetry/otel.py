@@ -7,7 +7,7 @@ The tracer is ours alone: were it set for the whole process, every library that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -21,9 +21,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from app import __version__
 from app.core.tokens.usage import Tokens
-from app.memory.repeats import Repeats
-from app.tracing.spans import Headers, Span, Value
-from app.wire.paths import format_at
+from app.runtime.repeats import Repeats
+from app.telemetry.spans import Headers, Span, Value
 
 log = structlog.get_logger("steno.tracing")
 
@@ -39,13 +38,15 @@ _USAGE = {
 
 
 class OtelTracer:
-    def __init__(self) -> None:
+    def __init__(self, format_at: Callable[[bytes], str | None]) -> None:
+        """`format_at`: the API that a target means, by its name."""
+        self._format_at = format_at
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_Exporter(OTLPSpanExporter())))
         self._tracer = self._provider.get_tracer("steno", __version__)
 
     def begins(self, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Span:
-        provider = "anthropic" if format_at(target) == "messages" else "openai"
+        provider = "anthropic" if self._format_at(target) == "messages" else "openai"
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider}
         parent = _PROPAGATOR.extract(_carrier(headers))
         return _Span(self._tracer.start_span("chat", parent, SpanKind.CLIENT, attributes))

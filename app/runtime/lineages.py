@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
 V = TypeVar("V")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from app.headers.credentials import CREDENTIALS
-from app.headers.hops import HOPS
-from app.headers.proxies import FAMILIES as TOLD_BY_PROXIES_FAMILIES
-from app.headers.proxies import TOLD_BY_PROXIES
+from app.edge.credentials import CREDENTIALS
+from app.edge.hops import HOPS
+from app.edge.proxies import FAMILIES as TOLD_BY_PROXIES_FAMILIES
+from app.edge.proxies import TOLD_BY_PROXIES
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -14,13 +14,12 @@ from urllib.parse import urlsplit
 import httpx2 as httpx
 from msgspec import Struct
 
+from app.edge.connection import Exchange, Timeouts
+from app.edge.credentials import for_anybody, without_keys
+from app.edge.hops import with_hop
+from app.edge.pool import STALE_SECONDS, Pool, trust
+from app.edge.writing import RequestHead
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
-from app.headers.credentials import for_anybody, without_keys
-from app.headers.hops import with_hop
-from app.providers.transport.connection import Exchange, Timeouts
-from app.providers.transport.pool import STALE_SECONDS, Pool, trust
-from app.providers.transport.writing import RequestHead
-from app.wire.paths import FORMAT_NAMES, FormatName, key_headers
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -121,8 +120,8 @@ class _HttpxAnswer:
 class Upstream:
     """The provider over HTTP/1.1: what is relayed by our own transport, calls of our own by httpx2.
 
-    With a `key` of ours a caller's headers go there by a list only, and the key where what it `speaks` wants it. Every
-    request says to the provider that it came through this `instance`.
+    With a `key` of ours, written as headers for a target, a caller's headers go there by a list only. Every request
+    says to the provider that it came through this `instance`.
     """
 
     def __init__(
@@ -132,14 +131,12 @@ class Upstream:
         first_byte: float,
         between_bytes: float,
         instance: bytes,
-        key: str | None = None,
-        speaks: frozenset[FormatName] = frozenset(FORMAT_NAMES),
+        key: Callable[[bytes], Headers] | None = None,
     ) -> None:
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
         self._instance = instance
-        self._key = None if key is None else key.encode()
-        self._speaks = speaks
+        self._key = key
         self._timeouts = Timeouts(connect, first_byte, between_bytes)
         self._pool = Pool(self._base, self._timeouts)
         # No environment proxies, no redirects, no HTTP/2: one stream reset must not end the others on a connection.
@@ -208,7 +205,7 @@ class Upstream:
         if self._key is None:
             return headers
         kept = for_anybody((name.lower(), value) for name, value in headers)
-        return [*kept, *key_headers(self._key, self._speaks, target)]
+        return [*kept, *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
         """`/v1` becomes the path of the base URL; Azure's own paths are the same there."""

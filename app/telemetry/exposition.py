@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from app import __version__
-from app.metrics.families import FAMILIES, Family
-from app.metrics.table import Table
+from app.telemetry.families import FAMILIES, Family
+from app.telemetry.table import Table
 
 __all__ = ["CONTENT_TYPE_LATEST", "exposed"]
 

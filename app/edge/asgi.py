@@ -11,9 +11,9 @@ from typing import Any, Protocol, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.edge.relayed import Headers, value_of
+from app.edge.written import FRAMING, written
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
-from app.headers.relayed import Headers, value_of
-from app.headers.written import FRAMING, written
 
 CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""

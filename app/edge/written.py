@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from app.headers.relayed import Headers
+from app.edge.relayed import Headers
 
 FRAMING = frozenset((b"content-length", b"transfer-encoding", b"connection"))
 """Headers that say where an answer ends, or that the connection ends with it."""

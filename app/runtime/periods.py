@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
 SLOTS = 60
 """Parts of a period in which its amounts are added up."""

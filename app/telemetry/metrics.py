@@ -11,7 +11,7 @@ from typing import NoReturn
 from app.core.reasons import Reasons
 from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
-from app.metrics.families import (
+from app.telemetry.families import (
     ANSWERED,
     CHUNKS,
     COMPACTION_FAILURES,
@@ -39,7 +39,7 @@ from app.metrics.families import (
     WORKERS,
     Family,
 )
-from app.metrics.table import PROCESS, Table, place_of
+from app.telemetry.table import PROCESS, Table, place_of
 
 
 def _places(family: Family) -> Mapping[tuple[str, ...], int]:

@@ -16,7 +16,7 @@ from multiprocessing.sharedctypes import RawArray
 
 from msgspec import Struct
 
-from app.metrics.families import FAMILIES, Family
+from app.telemetry.families import FAMILIES, Family
 
 PROCESS = 0
 """The first number of a row: the id of the process that writes it, 0 where there is none."""

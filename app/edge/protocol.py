@@ -18,15 +18,14 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from app.edge.admission import HEADER_BYTES
+from app.edge.asgi import CONNECTION, HANDSHAKE, SAME_HEAD, SameHead
+from app.edge.coalescing import CoalescingTransport, Turn
+from app.edge.heads import END_OF_HEAD, KnownHead
+from app.edge.origins import AUTHORITY, authority_of
+from app.edge.relayed import Headers, shown
+from app.edge.written import FRAMING, written
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
-from app.headers.relayed import Headers, shown
-from app.headers.written import FRAMING, written
-from app.proxy.asgi import CONNECTION, HANDSHAKE, SAME_HEAD, SameHead
-from app.proxy.gate import HEADER_BYTES
-from app.proxy.heads import END_OF_HEAD, KnownHead
-from app.proxy.origins import AUTHORITY, authority_of
-from app.settings import LimitSettings
-from app.tasks.coalescing import CoalescingTransport, Turn
 
 TARGET_BYTES = 65_536
 """Bytes that the request line may take beside the headers."""
@@ -616,14 +615,13 @@ class StrictProtocol(HttpToolsProtocol):
         self.connections.discard(self)
 
 
-def protocol_within(limits: LimitSettings) -> type[HttpToolsProtocol]:
-    """Make the protocol with the deadlines and bounds of these settings."""
-
+def protocol_within(receive_seconds: float, connections: int) -> type[HttpToolsProtocol]:
+    """Make the protocol that gives clients so many seconds, and serves so many connections."""
     bounds = {
-        "header_seconds": limits.receive_seconds,
-        "stall_seconds": limits.receive_seconds,
+        "header_seconds": receive_seconds,
+        "stall_seconds": receive_seconds,
         "head_bytes": HEADER_BYTES + TARGET_BYTES,
-        "most_connections": limits.connections,
+        "most_connections": connections,
         "idle": Idle(),
     }
     return type(HttpToolsProtocol.__name__, (StrictProtocol,), bounds)

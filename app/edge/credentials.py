@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote_to_bytes
 
-from app.headers.hops import HOPS
+from app.edge.hops import HOPS
 
 KEYS = frozenset(
     {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from time import monotonic
 
-from app.memory.bounded import BoundedMap
+from app.runtime.bounded import BoundedMap
 
 REMINDER_SECONDS = 60.0
 MOST_REMEMBERED = 1_000

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from app.edge.relayed import Headers, shown, value_of
 from app.errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, UnsupportedMediaType
-from app.headers.relayed import Headers, shown, value_of
 
 AUTHORITY = "steno.authority"
 """Scope key: the host in a target that is a whole URL, None for a path. The server sets it."""

@@ -9,10 +9,10 @@ from functools import cache
 
 import httpx2 as httpx
 
+from app.edge.connection import AT_ONCE, Connection, Exchange, Timeouts
+from app.edge.dialling import dial
+from app.edge.writing import WrittenHead
 from app.errors import UpstreamDisconnected, UpstreamUnreachable
-from app.providers.transport.connection import AT_ONCE, Connection, Exchange, Timeouts
-from app.providers.transport.dialling import dial
-from app.providers.transport.writing import WrittenHead
 
 MOST_IDLE = 100
 """Idle connections that are kept. There may be any number that are not idle."""

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
 MOST_OF_ONE = 100
 """Maximum number of sightings of one tenant."""
