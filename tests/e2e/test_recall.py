@@ -14,7 +14,6 @@ import pytest
 
 from app.core.recall.policy import RecallPolicy
 from lab.simulator import Simulator
-from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
@@ -29,11 +28,6 @@ def history(detail: str = DETAIL, question: str = QUESTION) -> list[Any]:
     said = turns(15)
     said[2:2] = [{"role": "user", "content": detail}, {"role": "assistant", "content": "I keep that in mind."}]
     return [*said[:-1], {"role": "user", "content": question}]
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture

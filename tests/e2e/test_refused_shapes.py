@@ -146,7 +146,6 @@ def test_a_stream_that_has_begun_goes_on(simulator: Simulator, steno: StartSteno
 def test_so_it_is_in_every_format(
     simulator: Simulator, steno: StartSteno, target: str, body: dict[str, Any], words: str
 ) -> None:
-    simulator.models = "any"
     simulator.next_chat(Fault(status=400, error={"type": "invalid_request_error", "message": words}))
     headers = b"content-type: application/json", b"authorization: Bearer sk-test"
     sent = json.dumps({"model": "claude-sonnet-4-6", **body}).encode()

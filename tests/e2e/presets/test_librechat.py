@@ -187,7 +187,7 @@ def test_results_larger_than_the_budget_are_cut_to_30_percent_of_it_and_the_olde
 def test_the_second_request_is_judged_with_what_the_provider_reported_for_the_first(
     model: str, simulator: Simulator, steno: StartSteno
 ) -> None:
-    simulator.models, simulator.skew = "any", 1.25
+    simulator.skew = 1.25
     proxy = steno(compaction=SUMMING_UP, models=wide(64_000, simulator))
     talk = [*answered_reads(20, 2_010), QUESTION]
     first = post(proxy.url, chat(talk, model=model))
