@@ -16,23 +16,10 @@ from app.core.stages.fade import BANDS as FADING_BANDS
 from app.settings import ConfigurationError, load
 from app.settings.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
 from lab.simulator import Fault, Model, Record, Simulator
-from tests.e2e.histories import MODEL, chat, turns
+from tests.e2e.histories import MODEL, calls, chat, result, said, turns
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.presets.mutants import Mutant
-from tests.e2e.presets.talks import (
-    QUESTION,
-    answered_reads,
-    calls,
-    context,
-    instructions,
-    padded,
-    read,
-    result,
-    said,
-    sent,
-    text,
-    wide,
-)
+from tests.e2e.presets.talks import QUESTION, answered_reads, context, instructions, padded, read, sent, text, wide
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
 

@@ -17,14 +17,13 @@ import pytest
 from app.core.limits.trigger import Size
 from app.core.view.mask import is_allowed
 from lab.simulator import Simulator
-from tests.e2e.histories import chat, turns
+from tests.e2e.histories import calls, chat, result, said, turns, used
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.presets.mutants import Mutant
 from tests.e2e.presets.talks import (
     QUESTION,
     Messages,
     answered_reads,
-    calls,
     context,
     instructions,
     lengthened,
@@ -32,11 +31,8 @@ from tests.e2e.presets.talks import (
     padded,
     planned,
     read,
-    result,
-    said,
     sent,
     text_of,
-    used,
 )
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno
