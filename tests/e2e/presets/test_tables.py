@@ -81,6 +81,7 @@ BEGINS = {
     "A7 token_ratio of the window": librechat({"token_ratio": 0.60, "of": "window"}, 4_801),
     "A7 tokens": librechat({"tokens": 5_000}, 5_001),
     "A7 remaining_tokens": librechat({"remaining_tokens": 2_000}, 6_000),
+    "A7 turns, of what does not fit": librechat({"turns": 200}, LIMIT + 1),
     "A7 overflow": librechat({"overflow": True}, LIMIT + 1),
     "A7 since the last summary": Begins(
         *("librechat", 2_001, "summarized", [said("system", "Be brief." * 50), *turns(3)], 1),
@@ -96,6 +97,7 @@ BEGINS = {
     "C1": Begins("librechat-checkpoint", 18_001, "summarized", [BRIEF, *turns(20)], 1, window=180_000, bare=True),
     "E1": Begins("lightspeed", 89_601, "summarized", turns(20, words=2_000), 0, window=128_000),
     "E1 floor": Begins("lightspeed", 4_097, "summarized", turns(20, words=80), 0, window=5_000),
+    "E1 what does not fit": Begins("lightspeed", 4_001, "summarized", turns(8), 0, members={"max_tokens": 4_000}),
     "F2": Begins(
         *("default", 6_001, "summarized", turns(13), 0), {"trigger": {"tokens": 6_000}, "floor_tokens": 0}, 128_000
     ),
