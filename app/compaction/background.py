@@ -19,9 +19,9 @@ from app.compaction.quotas import BackgroundRoom
 from app.core.limits.ahead import budget_ahead, least_looked_at, requests_meanwhile
 from app.core.reasons import Code
 from app.core.stages.ladder import Decision
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
-from app.tasks.owned import OwnedTasks
 
 log = structlog.get_logger("steno.compactor")
 

@@ -39,16 +39,16 @@ from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.reading import Path
-from app.memory.caches import Caches
-from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
+from app.runtime.caches import Caches
+from app.runtime.owned import OwnedTasks
+from app.runtime.shared import SharedWork
+from app.runtime.threads import Work
 from app.store import StatementRefused, Store, StoreUnavailable
 from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.pins import pins_in
 from app.store.places import keep_mask, masks_in
-from app.tasks.owned import OwnedTasks
-from app.tasks.shared import SharedWork
-from app.tasks.threads import Work
+from app.telemetry.metrics import Metrics
 
 CHANGES_WITHIN_SECONDS = 3_600.0
 ROUNDS = 3

@@ -21,8 +21,8 @@ from app.core.summary.plan import Plan
 from app.core.tokens.estimate import Cost, Count
 from app.core.tokens.usage import Purpose
 from app.core.view.view import Conversation, Note, Pins
-from app.memory.lineages import Lineage
-from app.tasks.threads import Work
+from app.runtime.lineages import Lineage
+from app.runtime.threads import Work
 from app.tokens.estimator import Prompt
 
 T = TypeVar("T")

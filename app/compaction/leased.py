@@ -31,10 +31,10 @@ from app.core.reasons import because
 from app.core.summary.flow import Compaction, Flow, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
-from app.metrics.families import LEASE_WAITS
 from app.store import Busy, Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
 from app.store.lease import is_revoked
+from app.telemetry.families import LEASE_WAITS
 
 log = structlog.get_logger("steno.compactor")
 

@@ -11,7 +11,7 @@ from time import monotonic
 from msgspec import Struct
 
 from app.compaction.job import Place
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
 REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST = 4

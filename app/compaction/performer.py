@@ -38,11 +38,11 @@ from app.core.summary.plan import Plan
 from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.usage import Made
 from app.core.view.chunks import SummaryChunk
-from app.memory.lineages import Lineage
-from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
-from app.tasks.owned import OwnedTasks
-from app.tasks.threads import Work
+from app.runtime.lineages import Lineage
+from app.runtime.owned import OwnedTasks
+from app.runtime.threads import Work
+from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno.compactor")
 

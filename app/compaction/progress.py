@@ -18,7 +18,7 @@ from app.core.summary.plan import Plan, cut_at, last_cut, plan_asked, plan_compa
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.reading import Path
-from app.tasks.threads import Work
+from app.runtime.threads import Work
 
 T = TypeVar("T")
 

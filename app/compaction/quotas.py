@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from app.compaction.job import Place
 from app.core.reasons import Code
-from app.memory.periods import Period
+from app.runtime.periods import Period
 
 MINUTE, HOUR = 60.0, 3_600.0
 

@@ -15,8 +15,8 @@ from app.core.recall.recall import Recollection, with_recalled
 from app.core.stages.ladder import Decision
 from app.core.view.verify import problems
 from app.core.view.view import View
-from app.memory.caches import Cache, Caches
-from app.tasks.threads import Work
+from app.runtime.caches import Cache, Caches
+from app.runtime.threads import Work
 
 
 class _Held(Struct, frozen=True):

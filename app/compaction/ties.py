@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from app.compaction.job import Job
 from app.core.stages.ladder import Decision
 from app.core.view.ties import Prints, Tied, tie, tie_refused, tied_places
-from app.memory.caches import Cache, Caches
+from app.runtime.caches import Cache, Caches
+from app.runtime.threads import Work
 from app.store import Store, StoreUnavailable
 from app.store.places import keep_print, prints_at
-from app.tasks.threads import Work
 
 PRINT_BYTES = 150
 """Bytes of a print in a set, with a place beside it."""

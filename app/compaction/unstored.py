@@ -17,7 +17,7 @@ from app.core.reasons import Code, Reason, Reasons, because
 from app.core.summary.flow import Compaction, Flow, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import ChunkRange, SummaryChunk
-from app.memory.lineages import Lineage
+from app.runtime.lineages import Lineage
 
 
 class UnstoredCompaction:

@@ -11,8 +11,8 @@ from app.compaction.summariser import Prefix, Route
 from app.core.limits.budget import Budget, limit_of
 from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
-from app.headers.credentials import for_anybody, keys_alone
-from app.headers.relayed import Headers, for_summary, with_missing
+from app.edge.credentials import for_anybody, keys_alone
+from app.edge.relayed import Headers, for_summary, with_missing
 from app.providers.providers import Provider, Providers
 from app.settings import PromptSettings
 from app.settings.patterns import pattern

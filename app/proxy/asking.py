@@ -9,10 +9,10 @@ import structlog
 from msgspec.structs import replace
 
 from app.core.reasons import Code, Reason, Reasons, because
+from app.edge.relayed import Headers
+from app.edge.upstream import UpstreamAnswer
 from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable
-from app.headers.relayed import Headers
 from app.providers.providers import Provider
-from app.providers.upstream import UpstreamAnswer
 from app.proxy.exchange import Exchange
 from app.proxy.facts import Facts
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
@@ -142,7 +142,9 @@ class Asking(Exchange):
     ) -> None:
         making = self._compacted(facts)
         try:
-            done = await (self._kept_alive(facts, making) if request.stream and facts.events != "off" else making)
+            done = await (
+                self._kept_alive(facts, making) if request.answer.stream and facts.events != "off" else making
+            )
         except (CompactionFailed, NothingToCompact, StorageUnavailable) as error:
             if asked.always:  # There is nothing else to answer with.
                 raise
@@ -184,7 +186,7 @@ class Asking(Exchange):
 
     async def _answer_alone(self, request: WireRequest, done: Done, native: NativeCompaction) -> None:
         body = self._written(request, done, native)
-        if request.stream:
+        if request.answer.stream:
             if not self.has_begun:
                 await self._begin(done.facts, done.decision)
             await self._stream_alone(request, body, done)

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from app.core.history.identity import Identity
 from app.core.history.recognition import Head, Recognition, goes_on, possible_heads, recognise
 from app.core.view.view import Conversation
-from app.memory.caches import Cache, Caches
+from app.runtime.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
 
 HEAD_BYTES = 250

@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
+from app.edge.asgi import ClientAnswer
+from app.edge.relayed import EVENT_STREAM, Headers, media_type
+from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
+from app.edge.upstream import Headers as Received
 from app.errors import StenoError
-from app.headers.relayed import EVENT_STREAM, Headers, media_type
-from app.providers.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
-from app.providers.upstream import Headers as Received
-from app.proxy.asgi import ClientAnswer
 from app.proxy.decoding import plain_answer
 from app.proxy.facts import Facts
 from app.proxy.learning import Observation

@@ -17,12 +17,7 @@ from starlette.types import Receive, Scope, Send
 from app.compaction.job import Job
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
-from app.errors import StenoError
-from app.headers.relayed import EVENT_STREAM, Headers, media_type, value_of
-from app.providers.providers import Provider
-from app.providers.upstream import UpstreamAnswer
-from app.proxy.archiving import archive
-from app.proxy.asgi import (
+from app.edge.asgi import (
     CONNECTION,
     SAME_HEAD,
     SIGNATURE,
@@ -36,6 +31,11 @@ from app.proxy.asgi import (
     read_body,
     until_disconnect,
 )
+from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
+from app.edge.upstream import UpstreamAnswer
+from app.errors import StenoError
+from app.providers.providers import Provider
+from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
 from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
@@ -51,7 +51,7 @@ from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import CONTEXT_STATUS, bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
-from app.tracing.spans import Tracer
+from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
 from app.wire.paths import path_of
 from app.wire.types import WireRequest

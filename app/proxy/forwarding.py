@@ -13,11 +13,11 @@ import structlog
 from msgspec import Struct
 
 from app.core.stages.ladder import Decision
+from app.edge.connection import Exchange
+from app.edge.relayed import EVENT_STREAM, Headers, forwarded, media_type
+from app.edge.upstream import UpstreamAnswer
 from app.errors import UpstreamUnreachable
-from app.headers.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.providers.providers import Provider
-from app.providers.transport.connection import Exchange
-from app.providers.upstream import UpstreamAnswer
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded
 from app.proxy.facts import Facts

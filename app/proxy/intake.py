@@ -72,7 +72,7 @@ async def terms_of(services: Services, request: WireRequest, caller: Caller, *, 
     terms = Terms(
         measure=measured,
         named=name_of(services.naming, services.repeats, request, caller),
-        series=_series(rules.policy.strategy, request.focus),
+        series=_series(rules.policy.strategy, request.wishes.focus),
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
         compaction=rules.compaction.enabled and not is_switched_off(request, caller),
@@ -144,7 +144,7 @@ async def take_in(
         compaction=terms.compaction,
         recalls=terms.recalls,
         policy=policy,
-        pins=_pinned(request, conversation) if request.pins else (),
+        pins=_pinned(request, conversation) if request.wishes.pins else (),
         wait_seconds=terms.wait_seconds,
         request_id=request_id,
         ties=request.ties,
@@ -208,7 +208,7 @@ def count_meanwhile(services: Services, facts: Facts) -> asyncio.Task[None] | No
 
 def _pinned(request: WireRequest, conversation: Conversation) -> tuple[int, ...]:
     skipped = len(conversation.instructions)
-    return tuple(pin - skipped for pin in request.pins if pin >= skipped)
+    return tuple(pin - skipped for pin in request.wishes.pins if pin >= skipped)
 
 
 def _writing(
@@ -225,7 +225,7 @@ def _writing(
         provider=provider,
         model=request.model,
         tenant=caller.tenant,
-        focus=request.focus,
+        focus=request.wishes.focus,
         headers=caller.headers,
         query=caller.query,
         providers=services.providers,

@@ -15,10 +15,10 @@ from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.savings import Estimated
 from app.core.tokens.usage import UNBILLED, Tokens
+from app.edge.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import StreamedUsage
-from app.providers.upstream import LONGEST_REFUSAL, Headers
 from app.proxy.facts import Facts
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
@@ -67,8 +67,8 @@ class Observation:
             self.decision.view is not None
             and services.calibration.ask_usage
             and services.events.body
-            and request.stream
-            and not request.wants_usage
+            and request.answer.stream
+            and not request.answer.wants_usage
             and self.facts.provider.streamed_usage.holding(
                 self.facts.job.tenant, (self.facts.format.name, request.model)
             )
@@ -109,7 +109,7 @@ class Observation:
         if not whole:
             return
         try:
-            if streamed and not (self.asks_usage or self.facts.request.says_whether_usage):
+            if streamed and not (self.asks_usage or self.facts.request.answer.says_whether_usage):
                 self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)
         except Exception:
@@ -122,7 +122,7 @@ class Observation:
             tokens, request = usage.tokens if usage else Tokens(), self.facts.request
             prompt = tokens.prompt or self.facts.job.budget.line.reported(self.sent)
             answer = tokens.completion or by_bytes(written)
-            limit = prompt + answer // max(1, request.choices)
+            limit = prompt + answer // max(1, request.answer.choices)
             if limit >= LEAST_LIMIT:
                 overflow, asked = Overflow("context_window", limit), self.facts.measure.asked
                 windows = self.facts.provider.windows
@@ -178,7 +178,7 @@ class Observation:
             if first_frame and (self.overflow or self.misshapen) and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
-                output, asked = self.facts.request.output, self.facts.measure.asked
+                output, asked = self.facts.request.answer.output, self.facts.measure.asked
                 windows.learn(self.facts.job.tenant, model, self.overflow, output, asked)
         except Exception:
             log.exception("a refusal was not learnt from")
@@ -201,7 +201,7 @@ class Observation:
         job, overflow = self.facts.job, self.overflow
         if overflow is None or not job.compaction:
             return None
-        conversation, output = job.conversation, self.facts.request.output
+        conversation, output = job.conversation, self.facts.request.answer.output
         budget = recovery_budget(
             overflow,
             job.budget,

@@ -14,10 +14,10 @@ from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Decided
 from app.core.view.view import Conversation
-from app.memory.bounded import BoundedMap
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
+from app.runtime.bounded import BoundedMap
 from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
@@ -141,7 +141,9 @@ class Measuring:
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         if window.source == "default":
             self._say_guessed(provider, model, window)
-        budget = budget_for(window, request.output, rules.shares, line, caution=caution, threshold=request.threshold)
+        budget = budget_for(
+            window, request.answer.output, rules.shares, line, caution=caution, threshold=request.wishes.threshold
+        )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
@@ -161,11 +163,11 @@ class Measuring:
 
 def _key(request: WireRequest, caller: Caller) -> Hashable | None:
     """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
-    if "trigger" in request.options or len(request.model) > LONGEST_MODEL:
+    if "trigger" in request.wishes.options or len(request.model) > LONGEST_MODEL:
         return None
-    preset = request.options.get("preset") or caller.header(b"x-context-preset")
+    preset = request.wishes.options.get("preset") or caller.header(b"x-context-preset")
     if preset is not None and not isinstance(preset, str):
         return None
     tools = request.has_tools, request.forbids_tools
     where = caller.format.name, caller.window_asked, caller.upstream
-    return request.model, caller.tenant, where, tools, request.output, request.threshold, preset
+    return request.model, caller.tenant, where, tools, request.answer.output, request.wishes.threshold, preset

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from app.compaction.job import CompactionStart
 from app.core.stages.ladder import Decision
-from app.providers.upstream import UpstreamAnswer
+from app.edge.upstream import UpstreamAnswer
 from app.proxy.learning import Observation
 
 A = TypeVar("A", bound=UpstreamAnswer)

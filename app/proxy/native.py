@@ -21,10 +21,10 @@ from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view
+from app.edge.asgi import ClientAnswer
+from app.edge.relayed import EVENT_STREAM, Headers, media_type
 from app.errors import CompactionFailed, InvalidReference, NothingToCompact, StorageUnavailable
-from app.headers.relayed import EVENT_STREAM, Headers, media_type
 from app.proxy.archiving import archive
-from app.proxy.asgi import ClientAnswer
 from app.proxy.caller import Caller
 from app.proxy.early import kept_alive
 from app.proxy.facts import Facts

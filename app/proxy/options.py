@@ -9,9 +9,9 @@ from math import inf
 import structlog
 
 from app.errors import InvalidRequest
-from app.memory.repeats import Repeats
 from app.proxy.caller import Caller
 from app.proxy.naming import OWN_HEADERS, Naming, name_in_header, name_in_json
+from app.runtime.repeats import Repeats
 from app.settings import UpstreamSettings
 from app.settings.policies import AppliedPolicy, Policies, read_preset, read_trigger
 from app.wire.early import EVENT_SHAPES, EventShape
@@ -32,7 +32,7 @@ LEAST_SILENCE = 1.0
 
 def rules_of(policies: Policies, at: UpstreamSettings, request: WireRequest, caller: Caller) -> AppliedPolicy:
     """Return the rules of its compaction. Raises `InvalidRequest` for a preset or a trigger that is none."""
-    options = request.options
+    options = request.wishes.options
     in_body, in_header = options.get("preset"), caller.header(b"x-context-preset")
     preset = read_preset(in_body) if in_body else read_preset(in_header, "x-context-preset")
     return policies.of(at, request.model, preset, read_trigger(options.get("trigger")))
@@ -90,13 +90,13 @@ def _is_off(request: WireRequest, caller: Caller, option: str, name: bytes) -> b
     if header not in SWITCHES:
         text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
         raise InvalidRequest(text, name.decode())
-    return request.options.get(option) is False or not SWITCHES[header]
+    return request.wishes.options.get(option) is False or not SWITCHES[header]
 
 
 def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
     """Shape in which a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
-    if not request.stream or request.choices != 1:
+    if not request.answer.stream or request.answer.choices != 1:
         return "off"
     asked = caller.header(b"x-context-events")
     return next((shape for shape in EVENT_SHAPES if shape == asked), usual)

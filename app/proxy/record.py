@@ -14,6 +14,8 @@ from app.compaction.remedies import remedy_for
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
+from app.edge.relayed import value_of
+from app.edge.upstream import UpstreamAnswer
 from app.errors import (
     StenoError,
     UpstreamDisconnected,
@@ -22,15 +24,13 @@ from app.errors import (
     UpstreamUnreadable,
     WebSocketNotSpoken,
 )
-from app.headers.relayed import value_of
-from app.memory.repeats import Repeats
-from app.metrics.families import WAITS
-from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
-from app.providers.upstream import UpstreamAnswer
 from app.proxy.facts import Facts
-from app.tracing.spans import Span
+from app.runtime.repeats import Repeats
+from app.telemetry.families import WAITS
+from app.telemetry.metrics import Metrics
+from app.telemetry.spans import Span
 
 log = structlog.get_logger("steno.requests")
 
@@ -216,7 +216,7 @@ def _describe(span: Span, facts: Facts, decision: Decision) -> None:
     """Attributes of a trace for a decision: names, numbers and codes, as in the log."""
     before, after = facts.tokens(decision)
     span.says("gen_ai.conversation.id", facts.job.conversation_id)
-    span.says("gen_ai.request.stream", facts.request.stream)
+    span.says("gen_ai.request.stream", facts.request.answer.stream)
     span.says("gen_ai.conversation.compacted", decision.status == "summarized" or None)  # Only where it is true.
     span.says("steno.context.status", decision.status)
     span.says("steno.context.actions", decision.actions or None)

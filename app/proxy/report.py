@@ -19,10 +19,10 @@ from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
-from app.headers.relayed import Headers, value_of
-from app.memory.repeats import Repeats
+from app.edge.relayed import Headers, value_of
 from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name
+from app.runtime.repeats import Repeats
 from app.store import ConversationSeen
 from app.wire.answers import AnswerEditor
 from app.wire.early import EarlyFrames

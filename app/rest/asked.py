@@ -129,7 +129,7 @@ async def _archived(
     with readable(format_):
         request = await services.work.do(tenant, read)
     focus = read_focus(members.get("instructions"), "instructions")
-    return format_, request.asking(focus=focus or request.focus), kept.last_id
+    return format_, request.asking(focus=focus or request.wishes.focus), kept.last_id
 
 
 def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:
@@ -146,7 +146,7 @@ def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRe
         raise InvalidRequest(NO_MESSAGES, "messages")
     if not is_first:  # There `instructions` may be a member of its own.
         return asked
-    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or asked.focus)
+    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or asked.wishes.focus)
 
 
 def _lacks_messages(body: bytes) -> bool:

@@ -111,7 +111,7 @@ async def compact_conversation(
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         request_, caller, referred = await whole(services, caller, asked.request)
-        asked = replace(asked, request=request_.asking(focus=asked.request.focus))
+        asked = replace(asked, request=request_.asking(focus=asked.request.wishes.focus))
         facts = await take_in(services, asked.request, caller, record.request_id, referred=referred)
     check_archived(asked, facts)
     await count(services, tenant, facts.job.conversation, facts.job.prompt)

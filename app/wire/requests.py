@@ -13,7 +13,7 @@ from app.errors import InvalidRequest
 from app.wire.beginnings import Beginning, Beginnings
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
 from app.wire.objects import spliced
-from app.wire.types import BodyBounds, TooManyMessages, WireRequest
+from app.wire.types import AnswerAsked, BodyBounds, TooManyMessages, WireRequest, Wishes
 
 R = TypeVar("R", bound=WireRequest)
 
@@ -77,29 +77,32 @@ def request_of(
     body: Body,
     raw_messages: tuple[bytes, ...] | None = None,
     place_of: Callable[[int], int] | None = None,
+    *,
+    answer: Mapping[str, Any] | None = None,
+    threshold: int | None = None,
     **said: Any,
 ) -> R:
-    """A request with all that is read alike in every format; `said` is what is not.
+    """A request with all that is read alike in every format; `said` is what is not, and `answer` of the answer.
 
     `raw_messages` and the place among them of each element, where these are not one for one.
     """
     source, model, options, beside, elements = body
     output = next((output for name in kind.OUTPUT_MEMBERS if (output := source.value(name))), None)
-    pins = read_pins(options.get("pin"), len(elements))
-    alike: dict[str, Any] = {
-        "stream": source.value("stream") is True,
-        "output": output if isinstance(output, int) and output > 0 else None,
-        "declared": b"".join(
-            b"%b:%b," % (name.encode(), raw) for name in kind.DECLARING_MEMBERS if (raw := source.raw(name))
-        ),
-        "focus": read_focus(options.get("instructions")),
-        "pins": tuple(sorted(set(map(place_of or len(beside).__add__, pins)))),
-        "names": tuple(kind.names_in(source)),
-        "has_tools": any(is_given(source, name) for name in kind.TOOL_MEMBERS),
-        "forbids_tools": source.value("tool_choice") == "none",
-    }
-    raw_messages = (*beside, *elements) if raw_messages is None else raw_messages
-    return kind(source=source, raw_messages=raw_messages, model=model, options=options, **alike | said)
+    output = output if isinstance(output, int) and output > 0 else None
+    focus, pins = read_focus(options.get("instructions")), read_pins(options.get("pin"), len(elements))
+    pins = tuple(sorted(set(map(place_of or len(beside).__add__, pins))))
+    declared = ((name, source.raw(name)) for name in kind.DECLARING_MEMBERS)
+    return kind(
+        source=source,
+        raw_messages=(*beside, *elements) if raw_messages is None else raw_messages,
+        model=model,
+        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name, raw in declared if raw),
+        names=tuple(kind.names_in(source)),
+        has_tools=any(is_given(source, name) for name in kind.TOOL_MEMBERS),
+        answer=AnswerAsked(source.value("stream") is True, output, **answer or {}),
+        wishes=Wishes(options, focus, pins, threshold),
+        **{"forbids_tools": source.value("tool_choice") == "none", **said},
+    )
 
 
 OPTIONS = ("compaction", "instructions", "pin", "preset", "recall", "trigger")

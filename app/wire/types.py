@@ -68,6 +68,33 @@ class Referred(NamedTuple):
     """The summaries it stands for, where the client sends them, too."""
 
 
+class AnswerAsked(Struct, frozen=True):
+    """Members of a request about the answer that it wants."""
+
+    stream: bool
+    output: int | None
+    """Tokens asked for, None if the request does not say."""
+    choices: int = 1
+    """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
+    wants_usage: bool = True
+    """Whether the client asked for the tokens a stream cost, which most formats give unasked."""
+    says_whether_usage: bool = True
+    """Whether the client says anything about usage; if not, usage in a stream came unasked."""
+
+
+class Wishes(Struct, frozen=True):
+    """Instructions to Steno in a request: how its history is to be compacted."""
+
+    options: Mapping[str, Any]
+    """The body's `context` object."""
+    focus: str
+    """Wishes for the summary of this conversation: `context.instructions`."""
+    pins: tuple[int, ...]
+    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
+    threshold: int | None = None
+    """Prompt tokens from which on this request wants to be compacted."""
+
+
 class WireRequest(Struct, frozen=True):
     """A request as far as Steno reads it; the bytes stay the client's. What may be slow is done where it is read.
 
@@ -92,36 +119,21 @@ class WireRequest(Struct, frozen=True):
     """The history as slices, the instructions first: where they stand beside the messages, as slices of that member.
     `WireFormat.message` reads each, `with_messages` takes them back."""
     model: str
-    stream: bool
-    output: int | None
-    """Tokens asked for, None if the request does not say."""
     declared: bytes
     """The `DECLARING_MEMBERS` as received: counts are cached by them."""
-    options: Mapping[str, Any]
-    """The body's `context` object."""
-    focus: str
-    """Wishes for the summary of this conversation: `context.instructions`."""
-    pins: tuple[int, ...]
-    """Indexes into `raw_messages` of what stays verbatim for this request: `context.pin`."""
     names: tuple[Named, ...]
     """The members that may name the conversation to Steno, the first choice first, with their JSON as received."""
     has_tools: bool
     forbids_tools: bool
     """Whether the model may not call what is declared."""
+    answer: AnswerAsked
+    wishes: Wishes
     hands_off: Reason | None = None
     """Reason to pass it on as it came although it could be read: somebody else keeps its history, or compacts it."""
     asks: CompactionAsk | None = None
     """The compaction that it asks of its provider; then it is handed off."""
     referred: Referred | None = None
     """The reference with which its history begins, where that is a compaction of ours."""
-    threshold: int | None = None
-    """Prompt tokens from which on this request wants to be compacted."""
-    choices: int = 1
-    """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
-    wants_usage: bool = True
-    """Whether the client asked for the tokens a stream cost, which most formats give unasked."""
-    says_whether_usage: bool = True
-    """Whether the client says anything about it: what comes then is not what comes unasked."""
     alike: object = None
     """The same object for requests that say the same beside their messages; None where that is not known."""
 
@@ -200,12 +212,12 @@ class WireRequest(Struct, frozen=True):
 
     def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
         """The request as if it had asked for that, too."""
-        return replace(
-            self,
-            threshold=self.threshold if threshold is None else threshold,
-            focus=self.focus if focus is None else focus,
-            alike=None,
+        wishes = replace(
+            self.wishes,
+            threshold=self.wishes.threshold if threshold is None else threshold,
+            focus=self.wishes.focus if focus is None else focus,
         )
+        return replace(self, wishes=wishes, alike=None)
 
 
 class Draft(Struct, frozen=True):

@@ -87,14 +87,14 @@ def talk_of(spoken: WireFormat, body: bytes) -> Conversation:
 
 def test_a_request_is_read(spoken: WireFormat, samples: Samples) -> None:
     request = spoken.read(samples.request)
-    assert (request.model, request.stream, request.choices) == (samples.model, True, 1)
+    assert (request.model, request.answer.stream, request.answer.choices) == (samples.model, True, 1)
     assert request.has_tools
     assert not request.forbids_tools
     assert request.is_typical
     assert request.declarations().tools
-    assert request.output is None
-    assert request.wants_usage is samples.tells_usage
-    assert request.says_whether_usage is samples.tells_usage
+    assert request.answer.output is None
+    assert request.answer.wants_usage is samples.tells_usage
+    assert request.answer.says_whether_usage is samples.tells_usage
     assert request.body == samples.request
     assert spoken.model_in(samples.request) == samples.model
     assert spoken.model_in(b"<p>") == ""
@@ -132,12 +132,12 @@ def test_a_body_is_read_within_its_bounds_only(spoken: WireFormat, samples: Samp
 
 def test_stenos_own_members_are_read(spoken: WireFormat, samples: Samples) -> None:
     request = spoken.read(samples.with_own_members)
-    assert (request.focus, request.pins) == ("dates", samples.pins)
-    assert request.options["pin"] == [1]
+    assert (request.wishes.focus, request.wishes.pins) == ("dates", samples.pins)
+    assert request.wishes.options["pin"] == [1]
     assert [name for name, _ in request.names] == ["conversation_id"]
     asking = request.asking(threshold=7, focus="names")
-    assert (asking.threshold, asking.focus, asking.body) == (7, "names", request.body)
-    assert spoken.read(samples.request).threshold is None
+    assert (asking.wishes.threshold, asking.wishes.focus, asking.body) == (7, "names", request.body)
+    assert spoken.read(samples.request).wishes.threshold is None
 
 
 def test_messages_are_of_their_kinds_and_keep_their_bytes(spoken: WireFormat, samples: Samples) -> None:
@@ -337,9 +337,9 @@ def test_a_changed_payload_is_a_request_again(spoken: WireFormat, samples: Sampl
         again = spoken.read(request.with_messages(rendered, ask_usage))
         assert list(again.raw_messages) == rendered
         assert again.model == samples.model
-        assert again.options == {}
+        assert again.wishes.options == {}
         assert again.names == ()
-        assert again.wants_usage is (ask_usage or samples.tells_usage)
+        assert again.answer.wants_usage is (ask_usage or samples.tells_usage)
 
 
 # Pairs

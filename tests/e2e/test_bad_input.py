@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from app.runtime.server import RunningServer
 from app.settings.presets import PRESET_NAMES
-from app.tasks.server import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES

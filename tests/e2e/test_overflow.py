@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.providers.transport.connection import Exchange
+from app.edge.connection import Exchange
 from app.proxy import exchange
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns, used

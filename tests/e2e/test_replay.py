@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from app.core.recall.policy import RecallPolicy
+from app.runtime.server import RunningServer
 from app.settings.presets import PRESET_NAMES
-from app.tasks.server import RunningServer
 from lab.formats.known import FORMATS
 from lab.replay.clients import MOST_OUTPUT
 from lab.replay.converting import converted

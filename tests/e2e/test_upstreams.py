@@ -11,8 +11,8 @@ import httpx2
 import openai
 import pytest
 
-from app.headers import credentials
-from app.tasks.server import RunningServer
+from app.edge import credentials
+from app.runtime.server import RunningServer
 from lab.replay.stage import stage
 from lab.simulator import Fault, Model, Record, Simulator
 from tests.e2e import commands

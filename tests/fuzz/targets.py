@@ -20,18 +20,18 @@ from app.core.history.identity import Identity
 from app.core.limits.budget import MOST_TOKENS, Shares, Window, budget_for
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Conversation, Costs, View
+from app.edge.asgi import ClientAnswer
+from app.edge.credentials import keys_in
+from app.edge.hops import check_hops, hops_in, with_hop
+from app.edge.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.errors import InvalidRequest, LoopDetected
-from app.headers.credentials import keys_in
-from app.headers.hops import check_hops, hops_in, with_hop
-from app.headers.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.main import gate_of
-from app.metrics.metrics import Metrics
-from app.proxy.asgi import ClientAnswer
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.settings.policies import read_preset, read_trigger
+from app.telemetry.metrics import Metrics
 from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
@@ -154,7 +154,7 @@ def _check_request(data: bytes) -> None:
     except (Unreadable, InvalidRequest):
         return
     known = _by_json(data)
-    _ = list(request.names), request.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
+    _ = list(request.names), request.answer.wants_usage, request.is_typical, request.has_tools, request.forbids_tools
     request.echoed_in("at most 128000 tokens", 128_000)
     request.declarations()
     if not any(name in request.source for name in ChatRequest.OWN_MEMBERS):
@@ -186,11 +186,11 @@ def _check_request(data: bytes) -> None:
 
 def _decide(request: WireRequest) -> None:
     """What the numbers of a request decide."""
-    _refused(lambda: read_preset(request.options.get("preset")))
-    _refused(lambda: read_trigger(request.options.get("trigger")))
+    _refused(lambda: read_preset(request.wishes.options.get("preset")))
+    _refused(lambda: read_trigger(request.wishes.options.get("trigger")))
     for reserve in (None, 0.05):
         budget = budget_for(
-            Window(8_000, "config"), request.output, Shares(reserve=reserve), threshold=request.threshold
+            Window(8_000, "config"), request.answer.output, Shares(reserve=reserve), threshold=request.wishes.threshold
         )
         assert 0 <= budget.target <= budget.limit <= 8_000
     for member, raw in request.names:

@@ -141,6 +141,11 @@ def steps(
     ]
 
 
+def agent(*said: Message) -> Conversation:
+    """A question, what was done for it, and what the user says then."""
+    return conversation(message("user", "find it"), *said, message("user", "thanks"))
+
+
 def budget(limit: int = 1_000, **changes: Any) -> Budget:
     shares: dict[str, Any] = {
         "window": limit,

@@ -13,8 +13,8 @@ from app.compaction.paces import Paces
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
+from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
-from app.tasks.owned import OwnedTasks
 from tests.unit.conversations import budget, conversation, message
 
 PLACE, LIMIT = ("one", "c-1"), 10_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.wire import beginnings as beginnings_module
 from app.wire import envelopes as envelopes_module
 from app.wire.beginnings import Beginnings
@@ -40,7 +40,7 @@ def told(request: WireRequest) -> tuple[object, ...]:
     return (
         members,
         request.raw_messages,
-        (request.model, request.stream, request.choices, request.names, request.declared),
+        (request.model, request.answer.stream, request.answer.choices, request.names, request.declared),
         request.untouched,
         request.with_messages([b"{}"], ask_usage=True),
         source.spliced(remove=["messages"], add=b'"x":1'),

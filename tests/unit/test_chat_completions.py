@@ -15,7 +15,7 @@ from app.core.history.messages import Media, ToolCall
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
-from app.memory.caches import ENTRY_BYTES, Caches
+from app.runtime.caches import ENTRY_BYTES, Caches
 from app.wire import members, objects
 from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
@@ -114,7 +114,12 @@ def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPat
 
 def test_a_request_is_read_as_far_as_steno_needs_it() -> None:
     request = CHAT_COMPLETIONS.read(BODY)
-    assert (request.model, request.stream, request.choices, request.output) == ("gpt-4o", False, 1, 7)
+    assert (request.model, request.answer.stream, request.answer.choices, request.answer.output) == (
+        "gpt-4o",
+        False,
+        1,
+        7,
+    )
     assert request.raw_messages == (b'{"role":"user","content":"a"}', b'{"content":"b\\/", "role":"assistant"}')
     assert request.untouched is request.source.text == BODY
 
@@ -130,7 +135,7 @@ def test_stenos_own_members_are_cut_out_and_the_rest_keeps_its_bytes() -> None:
     )
     request = CHAT_COMPLETIONS.read(body)
     assert request.untouched == b'{"model":"m", "messages":[]}'
-    assert request.options == {"compaction": False}
+    assert request.wishes.options == {"compaction": False}
     assert list(request.names) == [("conversation_id", b'"c"')]
     assert request.with_messages([]) == request.untouched
 
@@ -141,7 +146,7 @@ def test_openais_compaction_threshold_and_the_summarisers_focus_are_read() -> No
         b'"context_management":[{"type":"other"},{"type":"compaction","compact_threshold":5000}]}'
     )
     request = CHAT_COMPLETIONS.read(body)
-    assert (request.threshold, request.focus) == (5_000, "the prices")
+    assert (request.wishes.threshold, request.wishes.focus) == (5_000, "the prices")
     assert request.untouched == b'{"model":"m","messages":[]}'
 
 
@@ -192,13 +197,13 @@ def test_compaction_and_recall_are_on_or_off(name: bytes, value: bytes) -> None:
 )
 def test_options_that_ask_for_nothing_are_none(members: bytes) -> None:
     request = CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members)
-    assert (request.threshold, request.focus) == (None, "")
+    assert (request.wishes.threshold, request.wishes.focus) == (None, "")
 
 
 def test_pins_are_indexes_into_the_requests_own_messages() -> None:
     body = b'{"model":"m","messages":[{},{},{}],"context":{"pin":%b}}'
-    assert CHAT_COMPLETIONS.read(body % b"[2,0,2]").pins == (0, 2)
-    assert CHAT_COMPLETIONS.read(body % b"[]").pins == CHAT_COMPLETIONS.read(body % b"null").pins == ()
+    assert CHAT_COMPLETIONS.read(body % b"[2,0,2]").wishes.pins == (0, 2)
+    assert CHAT_COMPLETIONS.read(body % b"[]").wishes.pins == CHAT_COMPLETIONS.read(body % b"null").wishes.pins == ()
     for index in (b"3", b"-1", b"1.0", b'"1"', b"true", b"null"):
         with pytest.raises(InvalidRequest, match="the request has 3 messages"):
             CHAT_COMPLETIONS.read(body % (b"[0,%b]" % index))
@@ -220,7 +225,7 @@ def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> N
     request = CHAT_COMPLETIONS.read(body)
     assert request.declared == b'tools:[1],response_format:{"type":"x"},'
     assert request.declarations().tools == ()
-    assert request.output == 9
+    assert request.answer.output == 9
 
 
 @pytest.mark.parametrize("members", [b"", b',"tools":[]', b',"tools":null,"functions":[]'])
@@ -310,9 +315,9 @@ def request_with(content: str) -> WireRequest:
 )
 def test_a_stream_is_asked_for_its_usage_beside_what_the_client_asked(given: bytes, sent: bytes) -> None:
     request = CHAT_COMPLETIONS.read(given)
-    assert not request.wants_usage
+    assert not request.answer.wants_usage
     assert request.with_messages([b"2"], ask_usage=True) == sent
-    assert CHAT_COMPLETIONS.read(sent).wants_usage
+    assert CHAT_COMPLETIONS.read(sent).answer.wants_usage
 
 
 @pytest.mark.parametrize("options", [b'{"include_usage":false,"include_usage":false}', b'{"\xff":1}'])

@@ -6,93 +6,89 @@ from typing import Any
 
 import pytest
 
-from app.core.history.messages import Message
 from app.core.limits.trigger import over
 from app.core.stages.ladder import settle
+from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Verbatim
-from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, least_view, message, plan_mask, turns
+from app.core.view.view import Altered, Conversation, Verbatim, View
+from tests.unit.conversations import (
+    WHY,
+    agent,
+    budget,
+    case,
+    chunk,
+    conversation,
+    cost,
+    least_view,
+    message,
+    plan_mask,
+    steps,
+    sure,
+    turns,
+)
 
 RESULT = "row " * 300
 """1,200 characters, 300 tokens; masked about 80."""
+NUMBERS = " ".join(map(str, range(500)))
 
 
-def step(number: int, text: str = RESULT, answer: str = "I see.") -> list[Message]:
-    """A call, its result, and what the assistant says of it."""
-    call = f"c{number}"
-    said = [message("assistant", answer)] if answer else []
-    return [message("assistant", calls=[call], tokens=10), message("tool", text, answers=call), *said]
+def answered(number: int, text: str = RESULT) -> Conversation:
+    return agent(*steps(number, text, answer="I see."))
 
 
-def agent(*steps: list[Message]) -> Conversation:
-    return conversation(message("user", "find it"), *(m for part in steps for m in part), message("user", "thanks"))
+TALK = answered(3)
+"""Results at 2, 5 and 8; the assistant's texts at 3, 6 and 9; the last question at 10."""
+LONG = answered(20)
+"""6,243 tokens; each mask saves 217 of them."""
+SILENT = agent(*steps(1, RESULT, answer="I see."), *steps(1, RESULT))
+PLAIN = conversation(*turns(3))
 
 
 def masks(talk: Conversation, **settings: Any) -> Masks:
     return Masks(talk.transcript, MaskPolicy(**settings), cost)
 
 
-def masked(talk: Conversation, boundary: int, start: int = 0, **settings: Any) -> list[int]:
-    return [index for index, _ in masks(talk, **settings).between(start, boundary)]
+def masking(talk: Conversation, *boundaries: int, start: int = 0) -> Masking:
+    return Masking(masks(talk), tuple(Boundary(position, start) for position in boundaries))
 
 
-TALK = agent(step(1), step(2), step(3))
-"""Results at 2, 5 and 8; the assistant's texts at 3, 6 and 9; the last question at 10."""
+def masked_up_to(boundary: int) -> View:
+    return build_view(TALK, Path(), masks(TALK), boundary)
 
 
-def test_results_that_the_assistant_has_answered_are_masked() -> None:
-    assert masked(TALK, 10) == [2, 5, 8]
+MASKED: dict[str, tuple[Conversation, int, dict[str, Any], list[int]]] = {
+    "results that the assistant has answered": (TALK, 10, {}, [2, 5, 8]),
+    "no result before the boundary": (TALK, 0, {}, []),
+    "none that is answered at the boundary": (TALK, 3, {}, []),
+    "one that is answered before it": (TALK, 4, {}, [2]),
+    "not the next one": (TALK, 6, {}, [2]),
+    "the next one, too": (TALK, 7, {}, [2, 5]),
+    "none that was not answered in text": (SILENT, len(SILENT.transcript), {}, [2]),
+    "no short one": (answered(1, "w " * 100), 4, {}, []),
+    "none that would not get smaller": (answered(1, "x" * 400), 4, {}, []),
+    "those of a tool that is named": (TALK, 10, {"allow": ("tool_c0",)}, [2]),
+    "none of a tool that is denied": (TALK, 10, {"deny": ("tool_c[01]",)}, [8]),
+    "denial wins": (TALK, 10, {"allow": ("tool_*",), "deny": ("*c1",)}, [2, 8]),
+    "none of others": (TALK, 10, {"allow": ("other",)}, []),
+}
 
 
-@pytest.mark.parametrize(("boundary", "expected"), [(0, []), (3, []), (4, [2]), (6, [2]), (7, [2, 5])])
-def test_only_text_before_the_boundary_counts_as_an_answer(boundary: int, expected: list[int]) -> None:
-    assert masked(TALK, boundary) == expected
-
-
-def test_a_result_that_was_not_answered_in_text_stays_whole() -> None:
-    talk = agent(step(1), step(2, answer=""))
-    assert masked(talk, len(talk.transcript)) == [2]
+@pytest.mark.parametrize(("talk", "boundary", "settings", "expected"), MASKED.values(), ids=MASKED)
+def test_masked_are(talk: Conversation, boundary: int, settings: dict[str, Any], expected: list[int]) -> None:
+    assert [index for index, _ in masks(talk, **settings).between(0, boundary)] == expected
 
 
 def test_later_messages_change_nothing_of_what_is_masked() -> None:
-    longer = agent(step(1), step(2), step(3), step(4))
-    assert dict(masks(TALK).between(0, 7)) == dict(masks(longer).between(0, 7))
+    assert dict(masks(TALK).between(0, 7)) == dict(masks(answered(4)).between(0, 7))
 
 
 def test_a_mask_keeps_head_and_tail_and_tells_the_size() -> None:
-    numbered = " ".join(map(str, range(500)))
-    talk = agent(step(1, numbered))
-    ((_, mask),) = masks(talk).between(0, 4)
-    head, notice, tail = mask.texts[0].split("\n")
-    assert (head, notice, tail) == (
-        numbered[:210],
-        f"[... {len(numbered)} characters in all, shortened ...]",
-        numbered[-90:],
-    )
-
-
-def test_a_short_result_stays() -> None:
-    assert masked(agent(step(1, "w " * 100)), 4) == []
-
-
-def test_a_result_that_would_not_get_smaller_stays() -> None:
-    assert masked(agent(step(1, "x" * 400)), 4) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"allow": ("tool_c1",)}, [2]),
-        ({"deny": ("tool_c[12]",)}, [8]),
-        ({"allow": ("tool_*",), "deny": ("*c2",)}, [2, 8]),
-        ({"allow": ("other",)}, []),
-    ],
-)
-def test_tools_can_be_named_and_denial_wins(settings: dict[str, Any], expected: list[int]) -> None:
-    assert masked(TALK, 10, **settings) == expected
+    ((_, mask),) = masks(answered(1, NUMBERS)).between(0, 4)
+    notice = f"[... {len(NUMBERS)} characters in all, shortened ...]"
+    assert mask.texts[0].split("\n") == [NUMBERS[:210], notice, NUMBERS[-90:]]
 
 
 def test_each_settings_have_a_name_of_their_own() -> None:
@@ -112,10 +108,9 @@ def test_what_is_saved_is_what_the_view_loses() -> None:
 
 
 def test_a_view_with_masks_covers_every_message_once() -> None:
-    view = build_view(TALK, Path(), masks(TALK), 7)
+    view = masked_up_to(7)
     assert [type(part) for part in view.parts] == [Verbatim, Altered, Verbatim, Altered, Verbatim]
-    assert view.actions == ("masked",)
-    assert whole(TALK).actions == ()
+    assert (view.actions, whole(TALK).actions) == (("masked",), ())
     assert problems(TALK, view, 10_000) == []
 
 
@@ -123,102 +118,85 @@ def test_parallel_results_are_masked_side_by_side() -> None:
     calls = message("assistant", calls=["a", "b"], tokens=10)
     results = [message("tool", RESULT, answers="a"), message("tool", RESULT, answers="b")]
     talk = conversation(calls, *results, message("assistant", "ok"))
-    view = build_view(talk, Path(), masks(talk), 4)
-    assert [type(part) for part in view.parts] == [Verbatim, Altered, Altered, Verbatim]
-    kinds = [part["kind"] for part in coverage_of(talk, view)]
+    kinds = [part["kind"] for part in coverage_of(talk, build_view(talk, Path(), masks(talk), 4))]
     assert kinds == ["instructions", "verbatim", "masked", "masked", "verbatim"]
 
 
 def test_a_history_that_ends_with_a_masked_result_has_nothing_behind_it() -> None:
-    talk = conversation(*step(1), message("tool", RESULT, answers="c1"), message("assistant", "ok"))
+    said = steps(1, RESULT, answer="I see.")
+    talk = conversation(*said, message("tool", RESULT, answers="c0"), message("assistant", "ok"))
     assert build_view(talk, Path(), masks(talk), len(talk.transcript)).parts[-1] == Verbatim(4, 5)
 
 
-def masking(talk: Conversation, *boundaries: int, start: int = 0) -> Masking:
-    return Masking(masks(talk), tuple(Boundary(position, start) for position in boundaries))
+BEHIND = chunk(TALK, 0, 4)
+READ: dict[str, tuple[list[SummaryChunk], int, Masking, View]] = {
+    "no boundary that is not needed": ([], 2_000, masking(TALK, 4, 7), whole(TALK)),
+    "of those that suffice the earliest": ([], 700, masking(TALK, 4, 7, 10), masked_up_to(7)),
+    "masks before a summary that covers more": ([chunk(TALK, 0, 7)], 700, masking(TALK, 7), masked_up_to(7)),
+    "a boundary in place of a summary": ([BEHIND], 450, masking(TALK, 10), masked_up_to(10)),
+    "a summary where masks do not suffice": (
+        [chunk(TALK, 0, 7)],
+        400,
+        masking(TALK, 4, 7),
+        build_view(TALK, Path((chunk(TALK, 0, 7),), 7, 20)),
+    ),
+    "masks behind a summary, too": (
+        [BEHIND],
+        250,
+        masking(TALK, 10),
+        build_view(TALK, Path((BEHIND,), 4, 20), masks(TALK), 10),
+    ),
+    # It does not replace that summary.
+    "a summary and the boundary that was set behind it": (
+        [BEHIND],
+        450,
+        masking(TALK, 10, start=4),
+        build_view(TALK, Path((BEHIND,), 4, 20), masks(TALK), 10),
+    ),
+}
 
 
-def test_a_boundary_that_was_set_behind_a_summary_does_not_replace_that_summary() -> None:
-    made = chunk(TALK, 0, 4)
-    view = least_view(TALK, [made], over(450), masking(TALK, 10, start=4))
-    assert view is not None
-    assert view.chunks == (made,)
-    assert least_view(TALK, [made], over(450), masking(TALK, 10)) == build_view(TALK, Path(), masks(TALK), 10)
+@pytest.mark.parametrize(("stored", "line", "found", "view"), READ.values(), ids=READ)
+def test_used_is(stored: list[SummaryChunk], line: int, found: Masking, view: View) -> None:
+    assert least_view(TALK, stored, over(line), found) == view
 
 
-def test_no_boundary_is_used_that_is_not_needed() -> None:
-    assert least_view(TALK, [], over(2_000), masking(TALK, 4, 7)) == whole(TALK)
+SLOW = agent(*steps(3, RESULT, answer="I see."), *steps(1, "w " * 170, answer="I see."))
+PRESSED = MaskPolicy(pressure=0.5)
+PLANNED: dict[str, tuple[Conversation, int, int, tuple[int, ...], int | None]] = {
+    "where masking alone reaches the target": (TALK, 1_000, 500, (), 10),
+    "not where it does not": (TALK, 1_000, 200, (), None),
+    "not where it gains little": (SLOW, 1_000, 900, (10,), None),
+    "where it gains more": (SLOW, 1_000, 900, (4,), 7),
+    "not twice": (TALK, 1_000, 900, (10,), None),
+    "not for an empty history": (conversation(), 1_000, 500, (), None),
+    "not where there is nothing to mask": (PLAIN, 1_000, 500, (), None),
+    "not beyond what was answered": (LONG, 8_000, 1_900, (), None),
+}
 
 
-def test_of_the_boundaries_that_suffice_the_earliest_is_used() -> None:
-    view = least_view(TALK, [], over(700), masking(TALK, 4, 7, 10))
-    assert view == build_view(TALK, Path(), masks(TALK), 7)
+@pytest.mark.parametrize(("talk", "limit", "target", "set_", "position"), PLANNED.values(), ids=PLANNED)
+def test_a_boundary_is_planned(
+    talk: Conversation, limit: int, target: int, set_: tuple[int, ...], position: int | None
+) -> None:
+    found = plan_mask(talk, [], budget(limit, target=target), masking(talk, *set_))
+    assert found == (None if position is None else Boundary(position, 0))
 
 
-def test_masks_are_tried_before_a_summary_covers_more() -> None:
-    made = chunk(TALK, 0, 7)
-    view = least_view(TALK, [made], over(700), masking(TALK, 7))
-    assert view is not None
-    assert view.actions == ("masked",)
-
-
-def test_a_summary_is_used_where_masks_do_not_suffice() -> None:
-    view = least_view(TALK, [chunk(TALK, 0, 7)], over(400), masking(TALK, 4, 7))
-    assert view is not None
-    assert view.actions == ("summarized",)
-
-
-def test_behind_a_summary_results_are_masked_too() -> None:
-    view = least_view(TALK, [chunk(TALK, 0, 4)], over(250), masking(TALK, 10))
-    assert view is not None
-    assert view.chunks
-    assert [part.index for part in view.parts if isinstance(part, Altered)] == [5, 8]
-
-
-def test_a_boundary_is_planned_where_masking_alone_reaches_the_target() -> None:
-    assert plan_mask(TALK, [], budget(1_000, target=500), masking(TALK)) == Boundary(10, 0)
-    assert plan_mask(TALK, [], budget(1_000, target=200), masking(TALK)) is None
-
-
-LONG = agent(*(step(number) for number in range(20)))
-"""6,243 tokens; each mask saves 217 of them."""
-
-
-def test_masks_go_only_as_far_as_the_target_needs() -> None:
+def test_masks_go_only_as_far_as_the_target_needs_unless_under_pressure() -> None:
     """The oldest first; what is left is in proportion to the window."""
     for target in (4_000, 3_000, 2_000):
-        found = plan_mask(LONG, [], budget(8_000, target=target), masking(LONG))
-        assert found is not None
+        found = sure(plan_mask(LONG, [], budget(8_000, target=target), masking(LONG)))
         assert build_view(LONG, Path(), masks(LONG), found.position).tokens <= target
         assert build_view(LONG, Path(), masks(LONG), found.position - 1).tokens > target
-    assert plan_mask(LONG, [], budget(8_000, target=1_900), masking(LONG)) is None
-
-
-def test_under_pressure_all_is_masked_that_was_answered() -> None:
-    pressed = MaskPolicy(pressure=0.5)
-    assert plan_mask(LONG, [], budget(8_000, target=4_000), masking(LONG), pressed) == Boundary(61, 0)
-
-
-def test_a_boundary_that_gains_little_is_not_planned() -> None:
-    talk = agent(step(1), step(2), step(3), step(4, "w " * 170))
-    assert plan_mask(talk, [], budget(1_000, target=900), masking(talk, 10)) is None
-    assert plan_mask(talk, [], budget(1_000, target=900), masking(talk, 4)) == Boundary(7, 0)
-
-
-def test_no_boundary_is_planned_twice_or_where_nothing_is() -> None:
-    assert plan_mask(TALK, [], budget(1_000, target=900), masking(TALK, 10)) is None
-    empty = conversation()
-    assert plan_mask(empty, [], budget(), masking(empty)) is None
-    assert plan_mask(conversation(*turns(3)), [], budget(), masking(conversation(*turns(3)))) is None
+    assert plan_mask(LONG, [], budget(8_000, target=4_000), masking(LONG), PRESSED) == Boundary(61, 0)
 
 
 def test_a_decision_names_masking_and_its_status_is_trimmed() -> None:
     decision = settle(case(TALK, limits=budget(1_000), masking=masking(TALK, 10)))
-    assert decision.actions == ("masked",)
-    assert decision.status == "trimmed"
+    assert (decision.actions, decision.status) == (("masked",), "trimmed")
 
 
 def test_between_trigger_and_limit_the_masks_stay_in_use() -> None:
     decision = settle(case(TALK, limits=budget(600, trigger=100), masking=masking(TALK, 4, 10)), WHY)
-    assert decision.view == build_view(TALK, Path(), masks(TALK), 10)
-    assert decision.why == WHY
+    assert (decision.view, decision.why) == (masked_up_to(10), WHY)

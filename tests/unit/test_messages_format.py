@@ -212,7 +212,7 @@ def test_what_is_no_message_is_unreadable(messages: list[Any]) -> None:
 
 
 def test_a_threshold_of_another_format_is_not_taken_for_one() -> None:
-    assert request(context_management=[{"type": "compaction", "compact_threshold": 9}]).threshold is None
+    assert request(context_management=[{"type": "compaction", "compact_threshold": 9}]).wishes.threshold is None
     with pytest.raises(InvalidRequest):
         request(context={"nope": 1})
 

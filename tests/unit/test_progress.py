@@ -16,8 +16,8 @@ from app.compaction.job import CompactionStart
 from app.compaction.progress import RECOVERIES, Progress
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
-from app.memory.caches import Caches
-from app.memory.lineages import Lineage
+from app.runtime.caches import Caches
+from app.runtime.lineages import Lineage
 from tests.unit.conversations import WHY, budget, case, chunk, conversation, turns
 
 TALK = conversation(*turns(10, size=40))

@@ -13,11 +13,11 @@ from app.compaction.recaller import Recaller
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.ladder import Decision
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
-from app.memory.caches import CACHE_BYTES, ENTRY_BYTES, Caches
+from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
+from app.runtime.threads import Work
 from app.settings import load
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
-from app.tasks.threads import Work
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 STOP = 12

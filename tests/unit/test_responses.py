@@ -265,7 +265,11 @@ def test_declarations_are_read() -> None:
 
 def test_names_of_the_cache_and_of_the_user_are_found() -> None:
     request = RESPONSES.read(body(input="a", prompt_cache_key="k", user="u", max_output_tokens=7))
-    assert (request.cache_key, request.end_user, request.output) == (("prompt_cache_key", b'"k"'), ("user", b'"u"'), 7)
+    assert (request.cache_key, request.end_user, request.answer.output) == (
+        ("prompt_cache_key", b'"k"'),
+        ("user", b'"u"'),
+        7,
+    )
 
 
 # A provider's compaction
@@ -282,7 +286,7 @@ def test_what_a_provider_compacted_is_one_message_that_leads_and_never_moves() -
     assert compacted.instructions[1].encrypted == 4
     assert len(compacted.transcript) == 1
     assert json.loads(request.with_messages(RESPONSES.render(compacted, whole(compacted))))["input"] == items
-    assert request.pins == (1, 2)
+    assert request.wishes.pins == (1, 2)
 
 
 def test_only_the_last_compaction_counts_and_the_word_alone_is_none() -> None:

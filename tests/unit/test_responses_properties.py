@@ -1,5 +1,5 @@
 """Random histories of Responses, with items of every type, grown turn by turn and compacted by the real core: what
-would be sent is never what a strict provider refuses, and holds every byte of what it keeps."""
+would be sent is never what the simulator refuses, and holds every byte of what it keeps."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ from app.core.view.verify import problems
 from app.core.view.view import Conversation, Costs, View
 from app.wire.reader import MessageReader
 from app.wire.responses.format import RESPONSES
+from lab.simulator.responses.items import OUTPUTS, PREFIXES, item_id
+from lab.simulator.responses.judge import refusal_of
+from lab.simulator.responses.sealing import seal
 from tests.unit.conversations import IDENTITY, count, words
-from tests.unit.strict_items import PAIRS, refusals
 from tests.unit.test_view_properties import BUDGET, Shelf
 
 Item = dict[str, Any]
 PICTURE = {"type": "computer_screenshot", "image_url": "data:image/png;base64,iVBORw0KGgo="}
-NOTES = "[Notes on messages "
+PAIRS_BY_ID = ("local_shell_call", "mcp_approval_request")
+"""Calls that are answered by their id."""
+PAIRS = {call: output for output, calls in OUTPUTS.items() for call in calls[:1]}
+"""By call what answers it."""
 
 
 @dataclass
@@ -56,11 +61,16 @@ class Writer:
         said = {"type": "output_text", "text": self.text(), "annotations": [], "logprobs": []}
         return {"type": "message", "id": self.id("msg"), "role": "assistant", "status": "completed", "content": [said]}
 
-    def thought(self) -> Item:
-        return {"type": "reasoning", "id": self.id("rs"), "summary": [], "encrypted_content": "gAAA" * 9}
-
     def thinking(self, items: list[Item]) -> list[Item]:
-        return [self.thought(), *items] if self.chance(2) else items
+        """Reasoning, to which the item behind it is bound by its id where it has one."""
+        if self.chance(2) or items[0]["type"] not in PREFIXES:
+            return items
+        sequence, first, sealed = next(self.ids), items[0], seal("reasoning", self.text(5))
+        own = item_id("reasoning", sequence, 0, bound=False)
+        thought = {"type": "reasoning", "id": own, "summary": [], "encrypted_content": sealed}
+        if "id" in first and first["type"] not in PAIRS_BY_ID:
+            first = {**first, "id": item_id(first["type"], sequence, 1, bound=True)}
+        return [thought, first, *items[1:]]
 
     def placed(self) -> Item:
         return self.random.choice(
@@ -76,17 +86,17 @@ class Writer:
         """A call and its result."""
         id_, text = self.id("call"), self.text()
         held: dict[str, tuple[Item, Item]] = {
-            "function_call": ({"name": "find", "arguments": '{"a": 1}', "id": self.id("fc")}, {"output": text}),
+            "function_call": ({"name": "find", "arguments": '{"a": 1}'}, {"output": text}),
             "custom_tool_call": (
                 {"name": "patch", "input": self.text(40)},
                 {"output": [{"type": "input_text", "text": text}]},
             ),
             "computer_call": (
-                {"id": self.id("cu"), "action": {"type": "wait"}, "pending_safety_checks": [], "status": "completed"},
+                {"action": {"type": "wait"}, "pending_safety_checks": [], "status": "completed"},
                 {"output": PICTURE},
             ),
             "local_shell_call": (
-                {"id": self.id("ls"), "action": {"type": "exec", "command": ["ls"], "env": {}}, "status": "completed"},
+                {"action": {"type": "exec", "command": ["ls"], "env": {}}, "status": "completed"},
                 {"output": text},
             ),
             "shell_call": (
@@ -110,22 +120,24 @@ class Writer:
         call, result = (
             {"type": type_} | rest for type_, rest in zip((family, PAIRS[family]), held[family], strict=True)
         )
+        if family in PREFIXES:
+            call["id"] = self.id(PREFIXES[family])
         call["id" if family == "mcp_approval_request" else "call_id"] = id_
         named = {"mcp_approval_request": "approval_request_id", "local_shell_call": "id"}
         result[named.get(family, "call_id")] = id_
         return call, result
 
     def hosted(self) -> list[Item]:
-        id_, text = self.id("hosted"), self.text()
-        done = {"id": id_, "status": "completed"}
+        text = self.text()
         search = {"execution": "server", "call_id": None}
-        return self.random.choice(
+        done = {"status": "completed"}
+        items: list[Item] = self.random.choice(
             [
                 [{"type": "web_search_call", "action": {"type": "search", "query": text}, **done}],
                 [{"type": "file_search_call", "queries": ["q"], "results": [{"text": text}], **done}],
                 [{"type": "code_interpreter_call", "code": text, "container_id": "c", "outputs": [], **done}],
                 [{"type": "image_generation_call", "result": "iVBORw0KGgo=", **done}],
-                [{"type": "mcp_list_tools", "id": id_, "server_label": "s", "tools": []}],
+                [{"type": "mcp_list_tools", "server_label": "s", "tools": []}],
                 [{"type": "mcp_call", "name": "m", "arguments": "{}", "server_label": "s", "output": text, **done}],
                 [
                     {"type": "tool_search_call", "arguments": {}, **search},
@@ -134,6 +146,7 @@ class Writer:
                 [{"type": "function_call_output", "name": "clock", "output": text}],
             ]
         )
+        return [each | {"id": self.id(PREFIXES[each["type"]])} if each["type"] in PREFIXES else each for each in items]
 
     def step(self) -> list[Item]:
         """Calls in parallel, their results in any order, each behind its call; or what the provider did by itself."""
@@ -164,7 +177,8 @@ def written(seed: int) -> list[list[Item]]:
     writer = Writer(Random(seed))
     turns = [writer.turn() for _ in range(writer.random.randint(4, 16))]
     if writer.chance(4):
-        turns[writer.random.randint(0, 3)].insert(0, {"type": "compaction", "id": "cmp_1", "encrypted_content": "gBBB"})
+        compacted = {"type": "compaction", "id": "cmp_1", "encrypted_content": seal("compaction", "All.")}
+        turns[writer.random.randint(0, 3)].insert(0, compacted)
     rules = {"type": "message", "role": "developer", "content": "the rules"}
     return [[rules] * writer.random.randint(0, 2), *turns]
 
@@ -197,8 +211,7 @@ def judged(talk: Conversation, view: View, body: bytes, history: Sequence[Item])
     """The items that go, where nothing is wrong with them."""
     payload = RESPONSES.read(body).with_messages(RESPONSES.render(talk, view))
     sent: list[Item] = json.loads(payload)["input"]
-    found = refusals(sent, history)
-    assert found == [], found
+    assert refusal_of({"model": "m", "input": sent}) is None
     assert json.loads(payload)["instructions"] == "Be kind."
     instructions = [item for item in history if is_placed(item)]
     assert [item for item in sent if is_placed(item)] == instructions
@@ -221,7 +234,7 @@ def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int)
     shelf, history = Shelf(), written(seed)
     for items in requests(history):
         body = body_of(items)
-        assert refusals(items, items) == []
+        assert refusal_of({"model": "m", "input": items}) is None, "the client's own request has to be legal"
         talk = talk_of(body)
         view = shelf.view(talk)
         assert [fault for fault in problems(talk, view, BUDGET.limit) if fault != "over_the_limit"] == []

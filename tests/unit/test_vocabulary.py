@@ -17,7 +17,7 @@ import pytest
 from app.wire.formats import FORMATS
 
 APP = Path(__file__).parents[2] / "app"
-ROOMS = ("core", "proxy", "compaction")
+ROOMS = ("core", "edge", "proxy", "compaction")
 _WORD = re.compile(r"[a-z][a-z_]*")
 _KEY = re.compile(r'"([a-z][a-z_]*)"\s*:')
 """JSON that is written by hand."""
@@ -65,13 +65,13 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     },
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
-    "proxy/asgi.py": {"status": ASGI, "type": ASGI},
+    "edge/asgi.py": {"status": ASGI, "type": ASGI},
     "proxy/caller.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
     "proxy/options.py": dict.fromkeys(("compaction", "trigger"), OPTION),
-    "proxy/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
-    "proxy/protocol.py": {"status": ASGI},
+    "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
+    "edge/protocol.py": {"status": ASGI},
     "proxy/report.py": dict.fromkeys(("context", "conversation_id", "messages"), REPORT),
 }
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.history.messages import Message
 from app.core.stages.case import Case
 from app.core.stages.ladder import settle
 from app.core.stages.masking import without_summary
 from app.core.stages.policy import Policy
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.view import Altered, Conversation
-from tests.unit.conversations import WHY, budget, case, conversation, cost, message, words
+from tests.unit.conversations import WHY, agent, budget, case, conversation, cost, message, steps, sure, words
 
 POLICY = Policy()
 MASKS_ALONE = Policy(fit=False)
@@ -19,17 +18,7 @@ RESULT = "row " * 300
 """1,200 characters, 300 tokens; masked about 80."""
 
 
-def step(number: int, text: str = RESULT, answer: str = "I see.") -> list[Message]:
-    call = f"c{number}"
-    said = [message("assistant", answer)] if answer else []
-    return [message("assistant", calls=[call], tokens=10), message("tool", text, answers=call), *said]
-
-
-def agent(*steps: list[Message]) -> Conversation:
-    return conversation(message("user", "find it"), *(m for part in steps for m in part), message("user", "thanks"))
-
-
-LONG = agent(*(step(number) for number in range(6)))
+LONG = agent(*steps(6, RESULT, answer="I see."))
 """Six results, about 1,900 tokens; masked all together about 560."""
 
 
@@ -39,8 +28,7 @@ def asked(talk: Conversation = LONG, *boundaries: Boundary, policy: Policy = POL
 
 
 def masked(found: Case) -> list[int]:
-    view = settle(found, WHY).view
-    assert view is not None
+    view = sure(settle(found, WHY).view)
     return [part.index for part in view.parts if isinstance(part, Altered) and part.by == "masked"]
 
 
@@ -59,8 +47,7 @@ def test_answered_results_are_masked_as_far_as_the_trigger_needs() -> None:
     """The requests that follow have room, too; further than that nothing is lost."""
     for trigger in (1_700, 1_200):
         given = asked(trigger=trigger)
-        found = without_summary(given, 1_850, shortens=True)
-        assert found is not None
+        found = sure(without_summary(given, 1_850, shortens=True))
         tokens = found.widest_view.tokens
         assert trigger - 220 < tokens <= trigger
         assert len(found.boundaries) == 1
@@ -68,8 +55,7 @@ def test_answered_results_are_masked_as_far_as_the_trigger_needs() -> None:
 
 
 def test_all_that_was_answered_is_masked_where_the_trigger_is_out_of_reach() -> None:
-    found = without_summary(asked(trigger=100), 1_500, shortens=True)
-    assert found is not None
+    found = sure(without_summary(asked(trigger=100), 1_500, shortens=True))
     assert masked(found) == [2, 5, 8, 11, 14, 17]
     decision = settle(found, WHY)
     assert (decision.status, decision.actions, decision.why) == ("trimmed", ("masked",), WHY)
@@ -79,26 +65,22 @@ def test_a_boundary_that_is_there_is_moved_only_where_that_frees_something() -> 
     given = asked(LONG, Boundary(19, 0), policy=MASKS_ALONE, trigger=100)
     assert without_summary(given, given.widest_view.tokens - 1, shortens=True) is None
     given = asked(LONG, Boundary(7, 0), policy=MASKS_ALONE, trigger=100)
-    found = without_summary(given, 1_000, shortens=True)
-    assert found is not None
+    found = sure(without_summary(given, 1_000, shortens=True))
     assert found.boundaries == (Boundary(7, 0), Boundary(19, 0))
 
 
 def test_a_result_that_nobody_has_read_yet_is_cut_where_masks_are_not_enough() -> None:
     """Within the line that the request has to stay under, not within the limit alone."""
-    talk = agent(step(1), step(2, "row " * 1_600, answer=""))
+    talk = agent(*steps(1, RESULT, answer="I see."), *steps(1, "row " * 1_600))
     given = asked(talk, trigger=500)
-    found = without_summary(given, 1_700, shortens=True)
-    assert found is not None
+    found = sure(without_summary(given, 1_700, shortens=True))
     decision = settle(found, WHY)
-    assert decision.view is not None
-    assert decision.view.tokens <= 1_700 < given.widest_view.tokens
+    assert sure(decision.view).tokens <= 1_700 < given.widest_view.tokens
     assert (decision.status, decision.actions) == ("trimmed", ("masked", "shortened"))
 
 
 def test_no_boundary_is_set_where_there_is_nothing_to_mask() -> None:
-    found = without_summary(asked(agent(step(2, "row " * 1_500, answer=""))), 1_400, shortens=True)
-    assert found is not None
+    found = sure(without_summary(asked(agent(*steps(1, "row " * 1_500))), 1_400, shortens=True))
     assert found.boundaries == ()
 
 
@@ -113,7 +95,7 @@ def test_what_the_policy_does_not_mask_or_cut_stays() -> None:
     assert without_summary(asked(policy=Policy(mask=None, fit=False)), 1_500, shortens=True) is None
     denied = Policy(mask=MaskPolicy(deny=("tool_*",)), fit=False)
     assert without_summary(asked(policy=denied), 1_500, shortens=True) is None
-    talk = agent(step(2, "row " * 1_500, answer=""))
+    talk = agent(*steps(1, "row " * 1_500))
     assert without_summary(asked(talk, policy=MASKS_ALONE), 1_400, shortens=True) is None
     assert without_summary(asked(talk, policy=Policy(mask=None)), 1_400, shortens=True) is not None
 

@@ -379,7 +379,9 @@ class ChatAnswers(Answers):
         hides_usage: bool = False,
     ) -> CompletionEditor:
         sent = early.sent if isinstance(early, CompactionEvents) else None
-        return CompletionEditor(context.status, context.report, sent, request.choices if request else 1, hides_usage)
+        return CompletionEditor(
+            context.status, context.report, sent, request.answer.choices if request else 1, hides_usage
+        )
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
@@ -387,7 +389,7 @@ class ChatAnswers(Answers):
         return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
 
     def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
-        return frames_of(body, request.wants_usage, headers)
+        return frames_of(body, request.answer.wants_usage, headers)
 
     def refuses_to_tell_usage(self, refusal: bytes) -> bool:
         return _USAGE_OPTION.search(refusal) is not None

@@ -37,7 +37,7 @@ class ChatCompletions(WireFormat):
             check_number(len(elements), bounds)
             return ChatRequest(source, tuple(elements), *_beside(like))
         request = super().read(body, bounds, beginnings)
-        if not request.pins:  # Those count the messages.
+        if not request.wishes.pins:  # Those count the messages.
             beginnings.envelopes.keep(request.source, "messages", lambda rest: ChatRequest(rest, (), *_beside(request)))
         return request
 

@@ -76,10 +76,12 @@ def chat_request(body: Body) -> ChatRequest:
     return request_of(
         ChatRequest,
         body,
-        choices=choices if isinstance(choices, int) else 1,
+        answer={
+            "choices": choices if isinstance(choices, int) else 1,
+            "wants_usage": isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
+            "says_whether_usage": source.raw("stream_options") not in (None, b"null", b"{}"),
+        },
         threshold=_threshold(source.value("context_management")),
-        wants_usage=isinstance(stream_options, dict) and stream_options.get("include_usage") is True,
-        says_whether_usage=source.raw("stream_options") not in (None, b"null", b"{}"),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
         alike=object(),
     )
