@@ -15,7 +15,7 @@ from app.compaction import leased
 from app.core.deciding import decide
 from app.store import StatementRefused, StoreUnavailable
 from lab.simulator import Fault, Simulator
-from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.histories import chat, long_history, turns, used
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.store_calls import Call, intercept
@@ -287,11 +287,9 @@ def test_masks_are_made_without_it_too(
     """Twenty-five reports of about 400 tokens each: shortening single ones would not do."""
     talk: list[Any] = []
     for number in range(25):
-        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
         talk += [
             {"role": "user", "content": f"Read report {number}."},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{number}", "content": f"{number} " + "row " * 400},
+            *used(f"c{number}", f"{number} " + "row " * 400),
             {"role": "assistant", "content": "Fine."},
         ]
     proxy = steno()
