@@ -67,6 +67,8 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
     "edge/asgi.py": {"status": ASGI, "type": ASGI},
+    "edge/connection.py": {"status": "a member of an answer"},
+    "edge/relayed.py": {"summary": "the mark of another Steno's call"},
     "proxy/caller.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
