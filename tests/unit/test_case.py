@@ -14,7 +14,7 @@ from app.core.stages.policy import Policy
 from app.core.summary.plan import plan_compaction
 from app.core.view.mask import Boundary, MaskPolicy
 from app.core.view.view import Note, Pins
-from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, turns
+from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, sure, turns
 
 TALK = conversation(message("system", "rules"), *turns(10, size=40), message("user", "the last question"))
 """804 tokens: over the trigger of 700."""
@@ -60,8 +60,7 @@ def test_all_that_a_request_asks_of_a_case_is_worked_out_once(counted: Counter[s
 
 def test_boundaries_ascend_in_whatever_order_they_were_found() -> None:
     found = [Boundary(position, 0) for position in (14, 2, 10, 6, 4, 12, 8)]
-    masking = begun().with_boundaries(found[:3]).with_boundaries(found[3:]).masking
-    assert masking is not None
+    masking = sure(begun().with_boundaries(found[:3]).with_boundaries(found[3:]).masking)
     assert [boundary.position for boundary in masking.boundaries] == [2, 4, 6, 8, 10, 12, 14]
 
 
