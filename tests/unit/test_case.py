@@ -14,7 +14,7 @@ from app.core.stages.policy import Policy
 from app.core.summary.plan import plan_compaction
 from app.core.view.mask import Boundary, MaskPolicy
 from app.core.view.view import Note, Pins
-from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, sure, turns
+from tests.unit.conversations import SETTINGS, budget, case, chunk, conversation, cost, message, turns
 
 TALK = conversation(message("system", "rules"), *turns(10, size=40), message("user", "the last question"))
 """804 tokens: over the trigger of 700."""
@@ -56,17 +56,6 @@ def test_all_that_a_request_asks_of_a_case_is_worked_out_once(counted: Counter[s
         assert plan_compaction(LARGE, asked.widest_path, asked.budget, SETTINGS, "additive")
         settle(asked)
     assert counted == dict.fromkeys(WORKED_OUT, 1)
-
-
-def test_boundaries_ascend_in_whatever_order_they_were_found() -> None:
-    found = [Boundary(position, 0) for position in (14, 2, 10, 6, 4, 12, 8)]
-    masking = sure(begun().with_boundaries(found[:3]).with_boundaries(found[3:]).masking)
-    assert [boundary.position for boundary in masking.boundaries] == [2, 4, 6, 8, 10, 12, 14]
-
-
-def test_what_nobody_asks_for_is_not_worked_out(counted: Counter[str]) -> None:
-    begun().with_chunks([chunk(TALK, 0, 4)]).with_pins(PINNED).with_boundaries([Boundary(4, 0)])
-    assert not counted
 
 
 def test_what_is_learnt_makes_another_case_and_what_is_no_news_makes_none() -> None:
