@@ -26,8 +26,6 @@ RECORDS ?= 500000
 ROWS ?= 1000000
 SERVED ?= 40
 MINUTES ?= 1
-SCALE ?= 1.0
-SUMMARY ?= 2000
 OUT ?=
 N ?=
 JOBS ?=
@@ -49,7 +47,7 @@ STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench counting slow mutants understanding history recalling archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations plans statements
+.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -215,11 +213,8 @@ statements: dev-env ## statements and transactions that a request below the trig
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.statements --rate $(RATE) --seconds $(SECONDS)
 
-scale: dev-env plans ## the plans below, and look-ups in a PostgreSQL of a million conversations: docs/scale.md; options: SCALE=1.0 SUMMARY=2000
-	$(VENV)/python -m lab.benchmarks.scale --scale $(SCALE) --text $(SUMMARY)
-
-plans: dev-env ## what is read by all that is done again and again, with a million rows in each table; options: ROWS=1000000
-	$(VENV)/python -m lab.benchmarks.plans --rows $(ROWS)
+scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs: docs/scale.md; options: ROWS=1000000
+	$(VENV)/python -m lab.benchmarks.scale --rows $(ROWS)
 
 migrations: dev-env ## how long a migration takes, on both databases: docs/operations.md; options: CONVERSATIONS=50000 RECORDS=500000
 	$(VENV)/python -m lab.benchmarks.migrations --records $(RECORDS) \
@@ -232,10 +227,10 @@ bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=
 		$(if $(findstring command,$(origin SECONDS)),--seconds $(SECONDS)) $(if $(WITH),--with '$(WITH)') \
 		$(if $(SUBJECTS)$(SCENARIOS)$(WITH),--no-docs)
 
-counting: dev-env ## what counting a turn costs, by the length of the history; with ROWS=FOLDER how far estimates are off, by format
+accuracy: dev-env ## how far estimates are off, by format: ROWS=FOLDER
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(if $(ROWS),$(foreach format,responses messages,$(VENV)/python -m lab.benchmarks.accuracy $(format) \
-		$(ROWS)/token-groundtruth-$(format).jsonl &&) true,$(VENV)/python -m lab.benchmarks.counting)
+	$(foreach format,responses messages,$(VENV)/python -m lab.benchmarks.accuracy $(format) \
+		$(ROWS)/token-groundtruth-$(format).jsonl &&) true
 
 understanding: dev-env ## what it takes to understand a request, by its size and by what of it was seen before
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -244,9 +239,6 @@ understanding: dev-env ## what it takes to understand a request, by its size and
 history: dev-env ## what a turn costs a process, by the length of the history before it
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.history
-
-recalling: dev-env ## what it takes to recall, by the length of the history
-	$(VENV)/python -m lab.benchmarks.recalling
 
 archive: dev-env ## what a served request costs where messages are kept, beside one where they are not; options: DATABASE=postgresql://...
 	@$(VENV)/python scripts/fetch_tables.py .tables

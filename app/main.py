@@ -21,30 +21,17 @@ from app.compaction.paces import Paces
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
 from app.compaction.references import References
 from app.compaction.summariser import Summariser
+from app.compaction.writing import Writing
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
-from app.headers.hops import new_instance
+from app.edge.admission import BytesInFlight
+from app.edge.hops import new_instance
+from app.edge.origins import Door
+from app.edge.upstream import CONNECT_SECONDS, Upstream
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS
 from app.inspector.session import Sessions
 from app.inspector.visits import Inspector
-from app.memory import heap
-from app.memory.caches import Caches
-from app.memory.repeats import Repeats
-from app.memory.sightings import Sightings
-from app.metrics.families import (
-    CACHE_BYTES,
-    CACHES,
-    DATABASE_SECONDS,
-    DATABASE_UP,
-    DATABASE_WRITABLE,
-    IN_FLIGHT,
-    PAUSED,
-    RECORDS_DROPPED,
-    RECORDS_WAITING,
-    THREAD_WAITS,
-)
-from app.metrics.metrics import Gauges, Metrics, Sampler
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
@@ -57,17 +44,14 @@ from app.providers.providers import (
     Unspoken,
 )
 from app.providers.registry import tariff as list_tariff
-from app.providers.upstream import CONNECT_SECONDS, Upstream
 from app.providers.windows import Windows
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
-from app.proxy.in_flight import BytesInFlight
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
-from app.proxy.origins import Door
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
 from app.proxy.tenants import Tenants
@@ -75,18 +59,36 @@ from app.rest.error_handlers import add_error_handlers
 from app.rest.health import health_router, metrics_router
 from app.rest.routes import ROUTERS
 from app.rest.schema import schema_of
+from app.runtime import heap
+from app.runtime.caches import Caches
+from app.runtime.owned import OwnedTasks
+from app.runtime.repeats import Repeats
+from app.runtime.sightings import Sightings
+from app.runtime.threads import Work
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store
-from app.tasks.owned import OwnedTasks
-from app.tasks.threads import Work
+from app.telemetry.families import (
+    CACHE_BYTES,
+    CACHES,
+    DATABASE_SECONDS,
+    DATABASE_UP,
+    DATABASE_WRITABLE,
+    IN_FLIGHT,
+    PAUSED,
+    RECORDS_DROPPED,
+    RECORDS_WAITING,
+    THREAD_WAITS,
+)
+from app.telemetry.metrics import Gauges, Metrics, Sampler
+from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
-from app.tracing.spans import Tracer
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS, mark_of
+from app.wire.paths import format_at, key_headers
 from app.wire.reader import MessageReader
 from app.wire.types import BodyBounds
 
@@ -191,7 +193,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
     room = BackgroundRoom(BackgroundLimits(limits.background_compactions))
-    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
+    writing = Writing(providers, estimator, settings.base_model)
+    compactor = Compactor(store, summariser, writing, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(
@@ -203,7 +206,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         readers=readers,
         estimator=estimator,
         compactor=compactor,
-        background=Background(compactor, paces, room, tasks),
+        background=Background(compactor, writing, paces, room, tasks),
         ledger=ledger,
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),
@@ -273,12 +276,12 @@ def open_tracer(settings: Settings) -> Tracer | None:
     if settings.telemetry.traces == "off":
         return None
     try:
-        from app.tracing.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
+        from app.telemetry.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
     except ImportError as error:
         raise ConfigurationError(
             "telemetry.traces is otlp, which needs OpenTelemetry. Install it with `pip install 'steno[otel]'`."
         ) from error
-    return OtelTracer()
+    return OtelTracer(format_at)
 
 
 def open_store(
@@ -324,8 +327,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
         first_byte=settings.first_byte_seconds,
         between_bytes=settings.between_bytes_seconds,
         instance=instance,
-        key=key.get_secret_value() if key else None,
-        speaks=settings.speaks,
+        key=partial(key_headers, key.get_secret_value().encode(), settings.speaks) if key else None,
     )
 
 

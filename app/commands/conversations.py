@@ -20,6 +20,7 @@ from app.store import Page, Store, StoredConversation, StoreUnavailable
 from app.store.chunks import read_summaries
 from app.store.conversation_rows import find_conversation, read_conversations
 from app.store.message_rows import read_messages
+from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.tenant_rows import read_tenants
 from app.store.usage_records import read_records
@@ -61,7 +62,7 @@ async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
     found: list[Found] = []
     for seen in await store.rest_of_all(read_tenants):
         if seen.id.startswith(tenant):
-            page = await store.rest(read_conversations, seen.id, limit=limit, after=None, order="desc")
+            page = await store.rest(read_conversations, seen.id, Paging(limit, order="desc"))
             found += (Found(seen.id, each) for each in page.data)
     return sorted(found, key=lambda each: each.conversation.updated_at, reverse=True)[:limit]
 
@@ -92,7 +93,7 @@ async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[st
     tenant, known = found.tenant, found.conversation
 
     def of_it(query: Callable[..., Awaitable[Any]]) -> Callable[[str | None], Any]:
-        return lambda after: store.rest(query, tenant, known.id, limit=PAGE, after=after, order="asc")
+        return lambda after: store.rest(query, tenant, known.id, Paging(PAGE, after=after))
 
     return {
         "tenant": tenant,

@@ -17,7 +17,7 @@ from app.commands.inside import asking
 from app.commands.models import ask_for_models
 from app.commands.setting_lines import in_effect
 from app.commands.terminal import on_terminal, print_json, say
-from app.headers.hops import new_instance
+from app.edge.hops import new_instance
 from app.main import has_list_prices, open_providers, open_store
 from app.providers.diagnosis import judge_upstream, suffix
 from app.providers.discovery import ModelListing

@@ -9,8 +9,8 @@ import httpx2
 from pydantic import SecretStr
 
 from app.main import create_app
+from app.runtime.server import serve
 from app.settings import ModelSettings, Settings
-from app.tasks.server import serve
 
 ANSWER_SECONDS = 120.0
 

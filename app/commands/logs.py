@@ -13,7 +13,7 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from app.commands.terminal import may_be_coloured
-from app.proxy.asgi import AbortedAnswer
+from app.edge.asgi import AbortedAnswer
 from app.store import DatabaseUnusable
 
 _PLACE = re.compile(r'File "[^"]*", line \d+, in .*|[\w.]*(Error|Exception|ExceptionGroup)(?=:|$)')
@@ -62,7 +62,7 @@ def configure_logging(level: str, shape: Shape, file: TextIO | None = None) -> N
     # The HTTP client's own lines name every request; at info they would be most of the log.
     for name in ("httpx2", "httpcore2", "sqlalchemy", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
-    # Says for each batch what `app.tracing` says once.
+    # Says for each batch what `app.telemetry` says once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     # What the server says of its start is in the banner.
     logging.getLogger("uvicorn.error").setLevel(max(number, logging.WARNING) if readable else logging.NOTSET)

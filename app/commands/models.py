@@ -12,7 +12,7 @@ from rich.table import Table
 
 from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.core.limits.budget import Window
-from app.headers.hops import new_instance
+from app.edge.hops import new_instance
 from app.main import open_providers
 from app.providers.discovery import ModelListing
 from app.providers.listings import ListingOutcome

@@ -32,14 +32,14 @@ from app.commands.server import SWITCH_SECONDS, cannot_listen
 from app.commands.spent import Spent
 from app.commands.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
 from app.core.tokens.rules import rules_for
+from app.edge.protocol import protocol_within
 from app.inspector.links import operator_link
 from app.main import Application, create_app
-from app.proxy.protocol import protocol_within
+from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
 from app.settings.secret import server_secret
 from app.settings.sections.upstreams import ANTHROPIC
 from app.store.database import read_url
-from app.tasks.server import serve
 from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
@@ -188,7 +188,7 @@ def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Itera
         server = serve(
             app,
             listener=listener,
-            http=protocol_within(settings.limits),
+            http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
             date_header=False,
             server_header=False,
             lifespan="on",

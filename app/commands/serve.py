@@ -9,8 +9,8 @@ import structlog
 from app.commands import ports, server
 from app.commands.logs import configure_logging
 from app.commands.workers import Supervisor
-from app.metrics.metrics import Metrics
 from app.settings import Settings
+from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno")
 

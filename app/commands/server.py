@@ -20,14 +20,14 @@ from uvicorn.config import STARTUP_FAILURE
 from app import __version__
 from app.commands import ports
 from app.commands.logs import is_readable
+from app.edge.protocol import protocol_within
 from app.inspector.links import operator_link
 from app.main import create_app
-from app.metrics.metrics import Metrics
-from app.proxy.protocol import protocol_within
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
 from app.settings.secret import server_secret
 from app.store import StoreError
+from app.telemetry.metrics import Metrics
 from app.wire.paths import FORMAT_NAMES
 
 log = structlog.get_logger("steno")
@@ -69,7 +69,7 @@ def run(
     config = uvicorn.Config(
         app,
         # httptools: h11 accepts a length beside chunks, which smuggles requests.
-        http=protocol_within(settings.limits),
+        http=protocol_within(settings.limits.receive_seconds, settings.limits.connections),
         # FORWARDED_ALLOW_IPS in the environment would let callers say where they are: server.trusted_proxies does.
         proxy_headers=False,
         log_config=None,

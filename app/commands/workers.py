@@ -35,10 +35,10 @@ from app.commands import ports, server
 from app.commands.logs import configure_logging
 from app.commands.server import Started
 from app.core.tokens.rules import rules_for
-from app.memory import heap
-from app.metrics.metrics import Metrics, SupervisorMetrics
-from app.metrics.table import Table
+from app.runtime import heap
 from app.settings import Settings
+from app.telemetry.metrics import Metrics, SupervisorMetrics
+from app.telemetry.table import Table
 from app.tokens.tokenizer import Tokenizer
 
 log = structlog.get_logger("steno.workers")

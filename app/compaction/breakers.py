@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from app.core.reasons import Code, Reasons
 from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.gate import was_refused
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
-from app.memory.lineages import Lineage, Lineages
-from app.memory.sightings import Sightings
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.lineages import Lineage, Lineages
+from app.runtime.sightings import Sightings
 
 FAILURES = 3
 OPEN_SECONDS = 30.0

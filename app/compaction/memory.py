@@ -9,7 +9,7 @@ from time import monotonic
 from msgspec import Struct
 
 from app.core.view.chunks import SummaryChunk
-from app.memory.caches import Cache, Caches
+from app.runtime.caches import Cache, Caches
 
 CHUNK_BYTES = 2_000
 """Bytes of a chunk beside its texts."""

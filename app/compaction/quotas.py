@@ -9,9 +9,9 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.compaction.job import Place
+from app.core.deciding.request import Place
 from app.core.reasons import Code
-from app.memory.periods import Period
+from app.runtime.periods import Period
 
 MINUTE, HOUR = 60.0, 3_600.0
 

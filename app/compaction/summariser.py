@@ -18,11 +18,11 @@ from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
+from app.edge.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
 from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
-from app.memory.repeats import Repeats
-from app.memory.sightings import AnsweredTenants, Sightings
-from app.providers.upstream import LARGEST_OWN_ANSWER, LONGEST_REFUSAL, Headers, Upstream, UpstreamAnswer, read_into
-from app.tracing.spans import Tracer
+from app.runtime.repeats import Repeats
+from app.runtime.sightings import AnsweredTenants, Sightings
+from app.telemetry.spans import Tracer
 from app.wire.dialect import Manners, SummaryDialect
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded

@@ -11,9 +11,10 @@ from fastapi.responses import Response
 
 from app.core.reasons import Code
 from app.errors import StenoError, SummaryNotFound
-from app.inspector.conversation import TheConversation, formats_of, page_of, parts_of, summary_page
+from app.inspector.conversation import TheConversation, page_of, summary_page
 from app.inspector.curl import key_header
 from app.inspector.pages import address, segment
+from app.inspector.said import formats_of
 from app.inspector.timeline import Fates
 from app.inspector.visits import NoSuchPage, PageRoute, TheForm, TheVisit, Visit, redirected
 from app.inspector.why import meanings
@@ -33,7 +34,7 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
     """Pin one message, beside those that are pinned already."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     index, wanted = _index(form.get("message", "")), form.get("pinned") != "no"
-    held = {pin.position for pin in await services.store.rest(find_pins, tenant, id_)}
+    held = {pin.position for pin in await visit.find(find_pins, id_)}
     asked = held | {index} if wanted else held - {index}
     try:
         await pins.replace_pins(services, tenant, id_, msgspec.json.encode({"indexes": sorted(asked)}))
@@ -54,8 +55,8 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
         asked["through"] = _index(through)
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
     if key := form.get("key", "").strip():
-        last = Fates(parts_of(conversation)).number - 1
-        written = [message.format for message in await services.store.rest(read_stretch, tenant, id_, last, last)]
+        last = Fates(conversation.parts).number - 1
+        written = [message.format for message in await visit.find(read_stretch, id_, last, last)]
         name, before = key_header(formats_of(services).get(written[0] if written else "", services.format))
         headers.append((name, before + key.encode()))
     asking = Request({**request.scope, "headers": headers}, request.receive)

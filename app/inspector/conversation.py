@@ -16,7 +16,7 @@ from app.inspector.curl import curl_of
 from app.inspector.grid import grid_of
 from app.inspector.pages import HEADERS
 from app.inspector.payload import Place, entry_of, places_of, stretches_of
-from app.inspector.said import Formats, Said, said_in
+from app.inspector.said import Formats, Said, formats_of, said_in
 from app.inspector.sawtooth import NARROW, WIDE, Tooth, plot_of
 from app.inspector.teeth import teeth_of
 from app.inspector.timeline import Fate, Fates
@@ -30,6 +30,7 @@ from app.store import StoredConversation, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries, read_versions
 from app.store.conversation_rows import find_conversation
 from app.store.message_rows import find_history, read_sources, read_stretch
+from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.usage_records import read_latest_records
 
@@ -62,7 +63,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def _conversation(visit: TheVisit, conversation_id: Annotated[str, Path()]) -> StoredConversation:
     """Conversation of the path, which comes undecoded from the gate."""
     name = name_in_path("conversation_id", conversation_id.encode("latin-1"))
-    conversation = await visit.services.store.rest(find_conversation, visit.tenant, name)
+    conversation = await visit.find(find_conversation, name)
     if conversation is None:
         raise NoSuchPage
     return conversation
@@ -85,7 +86,7 @@ class Row(Struct, frozen=True):
     """True where the message is pinned from the next request on."""
 
 
-class Paging(Struct, frozen=True):
+class Screenful(Struct, frozen=True):
     """Part of the messages that a page shows."""
 
     first: int
@@ -101,19 +102,11 @@ class Paging(Struct, frozen=True):
         return self.last + 1 if self.last + 1 < self.count else None
 
 
-def page_at(wanted: int | None, count: int) -> Paging:
+def page_at(wanted: int | None, count: int) -> Screenful:
     """Page that holds a message; the latest one if none is wanted."""
     at = count - 1 if wanted is None else min(max(wanted, 0), count - 1)
     first = max(0, at) // MESSAGES * MESSAGES
-    return Paging(first, min(first + MESSAGES, count) - 1, count)
-
-
-def parts_of(conversation: StoredConversation) -> list[dict[str, Any]]:
-    return msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
-
-
-def formats_of(services: Services) -> Formats:
-    return {each.name: each for each in services.formats}
+    return Screenful(first, min(first + MESSAGES, count) - 1, count)
 
 
 @router.get("/ui/conversations/{conversation_id}")
@@ -141,16 +134,16 @@ async def page_of(
 ) -> Response:
     """Page of a conversation, with what an action came to: `done` or a `problem`. `through`: the message up to which
     its form is to compact."""
-    store, tenant, parts = visit.services.store, visit.tenant, parts_of(conversation)
-    ledger = await store.rest(read_latest_records, tenant, conversation.id, CALLS)
-    summaries = await store.rest(read_summaries, tenant, conversation.id, limit=SUMMARIES, after=None, order="desc")
+    parts = conversation.parts
+    ledger = await visit.find(read_latest_records, conversation.id, CALLS)
+    summaries = await visit.find(read_summaries, conversation.id, Paging(SUMMARIES, order="desc"))
     teeth = teeth_of(ledger.page.data, ledger.sums.messages.requests, TEETH)
     latest = teeth[-1] if teeth else None
     return visit.page(
         "conversation.html",
         status=status,
         conversation=conversation,
-        title=(await titles_of(visit.services, tenant, [conversation.id])).get(conversation.id),
+        title=(await titles_of(visit.services, visit.tenant, [conversation.id])).get(conversation.id),
         done=done,
         problem=problem,
         through=through,
@@ -163,7 +156,7 @@ async def page_of(
         summaries=replace(summaries, data=sorted(summaries.data, key=_newest_first)),
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
-        needs_key=needs_key(visit.services, tenant, conversation.model),
+        needs_key=needs_key(visit.services, visit.tenant, conversation.model),
         **await _timeline(visit, conversation, parts, at),
     )
 
@@ -188,12 +181,12 @@ async def _timeline(
 ) -> dict[str, Any]:
     services, fates = visit.services, Fates(parts)
     paging = page_at(at, fates.number)
-    pinned = {pin.position for pin in await services.store.rest(find_pins, visit.tenant, conversation.id)}
+    pinned = {pin.position for pin in await visit.find(find_pins, conversation.id)}
     stretches, rows = fates.stretches, []
     if services.keeps_messages:
         leading = next((part["messages"] for part in parts if part["kind"] == "instructions"), 0)
         first = paging.first or -leading
-        found = await services.store.rest(read_stretch, visit.tenant, conversation.id, first, paging.last)
+        found = await visit.find(read_stretch, conversation.id, first, paging.last)
         rows = _rows(found, range(first, paging.last + 1), fates, pinned, formats_of(services))
     shown = [each for each in stretches if paging.first <= each.last and each.first <= paging.last]
     return {"paging": paging, "stretches": stretches, "shown_stretches": shown, "rows": rows, "pinned": pinned}
@@ -237,7 +230,7 @@ async def show_payload(
     visit: TheVisit, conversation: TheConversation, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
 ) -> Response:
     """The latest payload as it went out, a page at a time, and on the first one the client's request as a command."""
-    services, places = visit.services, places_of(parts_of(conversation))
+    services, places = visit.services, places_of(conversation.parts)
     paging = page_at((page - 1) * MESSAGES, len(places))
     shown = places[paging.first : paging.last + 1]
     archived = await _archived(visit, conversation, shown) if services.keeps_messages else {}
@@ -262,7 +255,7 @@ async def _archived(
 ) -> dict[int, StoredMessage]:
     found: dict[int, StoredMessage] = {}
     for first, last in stretches_of(places):
-        stored = await visit.services.store.rest(read_stretch, visit.tenant, conversation.id, first, last)
+        stored = await visit.find(read_stretch, conversation.id, first, last)
         found |= {message.position: message for message in stored}
     return found
 
@@ -282,7 +275,7 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
     services = visit.services
     if not services.keeps_messages:
         return ""
-    kept = await services.store.rest(find_history, visit.tenant, conversation.id, services.bounds.messages, longest)
+    kept = await visit.find(find_history, conversation.id, services.bounds.messages, longest)
     if kept is None or (spoken := formats_of(services).get(kept.format)) is None:
         return ""
     url = visit.request.base_url
@@ -320,21 +313,20 @@ async def summary_page(
     status: int = 200,
 ) -> Response:
     """A summary beside what it was made from."""
-    store, tenant = visit.services.store, visit.tenant
-    chunk = await store.rest(find_summary, tenant, conversation.id, summary_id)
+    chunk = await visit.find(find_summary, conversation.id, summary_id)
     if chunk is None:
         raise NoSuchPage
-    kept = await store.rest(read_sources, tenant, chunk) if visit.services.keeps_messages and not chunk.level else []
+    kept = await visit.find(read_sources, chunk) if visit.services.keeps_messages and not chunk.level else []
     formats = formats_of(visit.services)
-    ledger = await store.rest(read_latest_records, tenant, conversation.id, CALLS)
+    ledger = await visit.find(read_latest_records, conversation.id, CALLS)
     return visit.page(
         "summary.html",
         status=status,
         conversation=conversation,
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
-        children=await store.request(chunks_named, tenant, chunk.children),
-        versions=await store.rest(read_versions, tenant, chunk),
+        children=await visit.services.store.request(chunks_named, visit.tenant, chunk.children),
+        versions=await visit.find(read_versions, chunk),
         sources=[(message.position, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),
         keeps_messages=visit.services.keeps_messages,

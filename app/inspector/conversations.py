@@ -42,13 +42,12 @@ async def list_conversations(
     sort: Sorting = "updated",
     after: Annotated[str | None, Query(max_length=1_000)] = None,
 ) -> Response:
-    store = visit.services.store
     wanted = Wanted(text=q.strip(), status=status or None, model=model or None, saved=saved, failed=failed)
     # As they stand in the form, so that a link to the next page asks for the same.
     asked = {"q": q.strip(), "status": status, "model": model, "saved": saved or None, "failed": failed or None}
     asked["sort"] = None if sort == "updated" else sort
     try:
-        found = await store.rest(search_conversations, visit.tenant, wanted, sort, limit=PER_PAGE, after=after)
+        found = await visit.find(search_conversations, wanted, sort, limit=PER_PAGE, after=after)
     except UnknownCursor:
         return redirected(address(HERE, **asked))
     return visit.page(
@@ -61,7 +60,7 @@ async def list_conversations(
         is_filtered=wanted != Wanted(),
         first_page=after is None,
         statuses=STATUSES,
-        models=await store.rest(read_models_used, visit.tenant, 100),
+        models=await visit.find(read_models_used, 100),
         sorted_by=SORTED_BY,
         here=HERE,
     )

@@ -8,8 +8,8 @@ from typing import Literal
 
 import structlog
 
-from app.memory.periods import Period
-from app.memory.repeats import Repeats
+from app.runtime.periods import Period
+from app.runtime.repeats import Repeats
 
 MOST_GUESSES = 10
 PERIOD_SECONDS = 600.0

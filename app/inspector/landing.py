@@ -123,11 +123,10 @@ def _state(provider: Provider) -> tuple[str, str]:
 
 async def _stored(visit: Visit) -> dict[str, Any]:
     """Values from the database; none while it is away."""
-    store = visit.services.store
     try:
-        used = await store.rest(read_models_used, visit.tenant)
+        used = await visit.find(read_models_used)
         wanted = Wanted(status="summarized")
-        latest = await store.rest(search_conversations, visit.tenant, wanted, "updated", limit=LATEST, after=None)
+        latest = await visit.find(search_conversations, wanted, "updated", limit=LATEST, after=None)
         titles = await titles_of(visit.services, visit.tenant, (each.id for each in latest.data))
     except StoreUnavailable:
         return {"windows": windows(visit, ()), "latest": [], "titles": {}}

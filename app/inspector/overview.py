@@ -15,10 +15,11 @@ from msgspec import Struct
 from app.inspector.charts import Stacked, stacked
 from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
-from app.metrics.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
 from app.store.calibration_rows import read_own_calibrations
+from app.store.pages import Paging
 from app.store.usage_days import SUMS, read_days
+from app.telemetry.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 
 PERIODS = (7, 14, 30)
 USUAL_DAYS = 14
@@ -80,11 +81,8 @@ class Counted(Struct, frozen=True):
 
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = USUAL_DAYS) -> Response:
-    store = visit.services.store
-    usage = await store.rest(read_days, visit.tenant, days)
-    calibrations = await store.rest(
-        read_own_calibrations, visit.tenant, limit=MOST_CALIBRATIONS, after=None, order="desc"
-    )
+    usage = await visit.find(read_days, days)
+    calibrations = await visit.find(read_own_calibrations, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
         days=days,

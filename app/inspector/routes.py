@@ -1,19 +1,36 @@
-"""The routers of all pages."""
+"""The routers of all pages, the inspector's own files, and whatever path under `/ui` is none."""
 
 from __future__ import annotations
 
-from app.inspector import (
-    actions,
-    conversation,
-    conversations,
-    files,
-    landing,
-    overview,
-    reference,
-    signing_in,
-)
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
-_SUBJECTS = (landing, overview, conversations, actions, conversation, reference, signing_in, files)
+from app.edge.relayed import value_of
+from app.inspector import actions, conversation, conversations, landing, overview, reference, signing_in
+from app.inspector.visits import NoSuchPage, PageRoute, TheInspector, redirected
 
-INSPECTOR_ROUTERS = tuple(subject.router for subject in _SUBJECTS)
+_SUBJECTS = (landing, overview, conversations, actions, conversation, reference, signing_in)
+
+_rest = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@_rest.get("/ui/static/{name}")
+async def read_file(request: Request, inspector: TheInspector, name: str) -> Response:
+    found = inspector.pages.file(name, value_of(request.scope["headers"], b"if-none-match"))
+    if found is None:
+        raise NoSuchPage
+    return found
+
+
+@_rest.get("/ui/")
+async def lead_to_overview() -> Response:
+    return redirected("/ui")
+
+
+@_rest.get("/ui/{rest:path}")
+async def refuse_unknown(rest: str) -> Response:  # noqa: ARG001 - FastAPI's way to name any path
+    raise NoSuchPage
+
+
+INSPECTOR_ROUTERS = (*(subject.router for subject in _SUBJECTS), _rest)
 """Routers of the inspector, in order: the last one takes whatever path none of the others has."""

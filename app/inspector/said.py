@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from app.core.history.messages import Kind, Message
+from app.proxy.services import Services
 from app.store import StoredMessage
 from app.wire.format import WireFormat
 from app.wire.members import Unreadable
@@ -45,16 +46,24 @@ class Said(Struct, frozen=True):
         return self.text[:GLANCE].rstrip() if len(self.text) > GLANCE or self.text.count("\n") > 5 else ""
 
 
+def formats_of(services: Services) -> Formats:
+    return {each.name: each for each in services.formats}
+
+
+def message_in(stored: StoredMessage, formats: Formats) -> Message | None:
+    """Archived message as its format reads it; None where it cannot be read any more."""
+    if (format_ := formats.get(stored.format)) is None:
+        return None
+    try:
+        return format_.message(format_.raw_of(stored.sent.encode("utf-8", "surrogatepass"))).message
+    except Unreadable:
+        return None
+
+
 def said_in(stored: StoredMessage, formats: Formats) -> Said:
     """Message as a page shows it; one that cannot be read any more is shown as its JSON."""
     kind = WORDS.get(stored.kind, stored.kind)
-    format_ = formats.get(stored.format)
-    raw = stored.sent.encode("utf-8", "surrogatepass")
-    try:
-        message = format_.message(format_.raw_of(raw)).message if format_ else None
-    except Unreadable:
-        message = None
-    if message is None:
+    if (message := message_in(stored, formats)) is None:
         return _cut(kind, stored.sent)
     return _cut(kind, _text_of(message), tuple(call.name for call in message.calls), _beside(message))
 

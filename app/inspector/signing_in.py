@@ -6,8 +6,9 @@ import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from app.edge.asgi import peer_of
+from app.edge.relayed import value_of
 from app.errors import MissingCredentials, OriginNotAllowed
-from app.headers.relayed import value_of
 from app.inspector.links import LINK_SECONDS
 from app.inspector.session import LASTS_SECONDS, OPERATORS
 from app.inspector.visits import (
@@ -23,7 +24,6 @@ from app.inspector.visits import (
     remember,
     too_many_guesses,
 )
-from app.proxy.asgi import peer_of
 from app.store.revocations import revoke
 from app.store.tenant_rows import is_tenant, read_tenants
 

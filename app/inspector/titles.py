@@ -7,11 +7,10 @@ from functools import partial
 
 from app.core.history.blocks import without_blocks
 from app.core.history.own_words import words_of
-from app.inspector.said import Formats
+from app.inspector.said import Formats, formats_of, message_in
 from app.proxy.services import Services
 from app.store import StoredMessage
 from app.store.message_rows import find_questions
-from app.wire.members import Unreadable
 
 LONGEST = 80
 """Characters of a title."""
@@ -26,8 +25,7 @@ async def titles_of(services: Services, tenant: str, conversation_ids: Iterable[
     titles: dict[str, str] = {}
     if not services.keeps_messages:
         return titles
-    formats = {each.name: each for each in services.formats}
-    untitled = list(conversation_ids)
+    formats, untitled = formats_of(services), list(conversation_ids)
     for number in range(MOST_MESSAGES):
         if untitled:
             found = await services.store.rest(find_questions, tenant, untitled, number, LONGEST_MESSAGE)
@@ -42,14 +40,7 @@ def _titled(found: Mapping[str, StoredMessage], formats: Formats) -> dict[str, s
 
 def title_in(stored: StoredMessage, formats: Formats) -> str:
     """Title of a message: the beginning of what the user himself wrote, in one line; empty where he wrote nothing."""
-    format_ = formats.get(stored.format)
-    try:
-        message = (
-            format_.message(format_.raw_of(stored.sent.encode("utf-8", "surrogatepass"))).message if format_ else None
-        )
-    except Unreadable:
-        message = None
-    if message is None:
+    if (message := message_in(stored, formats)) is None:
         return ""
     words = " ".join(" ".join(words_of(without_blocks(message))).split())
     return words if len(words) <= LONGEST else f"{_whole_words(words[:LONGEST])}\N{HORIZONTAL ELLIPSIS}"

@@ -14,23 +14,24 @@ from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 from msgspec import Struct, field
 
+from app.edge.asgi import peer_of, read_body
+from app.edge.relayed import value_of
 from app.errors import InvalidRequest, MissingCredentials, StenoError
-from app.headers.relayed import value_of
 from app.inspector.formats import minutes
 from app.inspector.guesses import Guesses
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS, Session, Sessions
-from app.metrics.table import Table
-from app.proxy.asgi import peer_of, read_body
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.proxy.tenants import ANONYMOUS
 from app.rest.dependencies import is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
+from app.store.calls import OwnQuery, P, T
 from app.store.revocations import find_revocations
 from app.store.tenant_rows import latest_tenant
+from app.telemetry.table import Table
 
 FORM_FIELD = "form_token"
 """Name of the field that every form carries."""
@@ -160,6 +161,10 @@ class Visit(Struct, frozen=True):
         not verify keys, so whoever signed in with one may be anybody."""
         scope = self.request.scope
         return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
+
+    async def find(self, query: OwnQuery[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Result of a query about the tenant's rows."""
+        return await self.services.store.rest(query, self.tenant, *arguments, **options)
 
     async def is_over(self) -> bool:
         """True once the session was ended. Raises `StoreUnavailable`."""

@@ -29,8 +29,8 @@ from app.core.tokens.calibration import (
     rejected,
 )
 from app.core.tokens.rules import LONGEST_MODEL
-from app.memory.bounded import BoundedMap
-from app.memory.repeats import Repeats
+from app.runtime.bounded import BoundedMap
+from app.runtime.repeats import Repeats
 from app.store import CalibrationKey, StatementRefused, Store, StoreUnavailable
 from app.store.calibration_rows import learn_calibrations, read_calibrations
 

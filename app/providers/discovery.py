@@ -31,9 +31,9 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import MOST_TOKENS, Window
 from app.core.tokens.rules import LONGEST_MODEL
+from app.edge.relayed import with_missing
+from app.edge.upstream import Headers, Upstream
 from app.errors import StenoError
-from app.headers.relayed import with_missing
-from app.providers.upstream import Headers, Upstream
 from app.wire.members import holds_more_values
 
 Entry = Mapping[str, Any]

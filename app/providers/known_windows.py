@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from app.core.limits.budget import Window
-from app.memory.bounded import BoundedMap
 from app.providers.discovery import ModelListing
 from app.providers.registry import bundled, look_up
+from app.runtime.bounded import BoundedMap
 from app.settings import ModelSettings, entry_of
 
 GUESSED = "neither configured nor announced nor known: a guess"

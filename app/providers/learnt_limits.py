@@ -17,12 +17,12 @@ import structlog
 from app.core.limits.budget import Window
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.tokens.rules import LONGEST_MODEL
-from app.memory.sightings import AnsweredTenants, Sightings
+from app.edge.upstream import Headers
 from app.providers.known_windows import SAME_CONTEXT
-from app.providers.upstream import Headers
+from app.runtime.owned import OwnedTasks
+from app.runtime.sightings import AnsweredTenants, Sightings
 from app.store import Store, StoreUnavailable
 from app.store.learned_windows import forget_window, learn_window, read_learned_windows
-from app.tasks.owned import OwnedTasks
 from app.wire.refusals import classify, decoded
 
 log = structlog.get_logger("steno.windows")

@@ -13,12 +13,12 @@ from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
 from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
-from app.memory.randomness import RANDOMNESS
-from app.metrics.families import VALUES_KEPT
-from app.metrics.metrics import Metrics
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.randomness import RANDOMNESS
 from app.store import UsageRecord
 from app.store.write_behind import WriteBehind
+from app.telemetry.families import VALUES_KEPT
+from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno.ledger")
 

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from app.edge.credentials import CREDENTIALS
+from app.edge.upstream import Headers, Upstream
 from app.errors import StenoError, UpstreamTimedOut
-from app.headers.credentials import CREDENTIALS
-from app.memory.bounded import MOST_REMEMBERED, BoundedMap
 from app.providers.discovery import Discovery, ListingRefused, ModelListing
 from app.providers.known_windows import KnownWindows
-from app.providers.upstream import Headers, Upstream
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.owned import OwnedTasks
 from app.settings import UpstreamSettings
-from app.tasks.owned import OwnedTasks
 
 log = structlog.get_logger("steno.windows")
 

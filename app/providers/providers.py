@@ -14,11 +14,11 @@ from msgspec import Struct
 from app.core.lazy import lazy
 from app.core.tokens.calibration import Calibration
 from app.core.tokens.rules import LONGEST_MODEL
+from app.edge.upstream import Upstream
 from app.errors import FormatNotSpoken, UnknownUpstream
-from app.memory.sightings import Sightings
 from app.providers.calibrations import Calibrations
-from app.providers.upstream import Upstream
 from app.providers.windows import Windows
+from app.runtime.sightings import Sightings
 from app.settings import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.store import StoredCalibration
 from app.wire.format import WireFormat

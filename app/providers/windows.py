@@ -18,16 +18,16 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow
-from app.memory.sightings import AnsweredTenants
+from app.edge.upstream import Headers, Upstream
 from app.providers.discovery import ModelListing
 from app.providers.known_windows import KnownWindows
 from app.providers.learnt_limits import LearntLimits
 from app.providers.listings import NOBODY, ListingOutcome, Listings
 from app.providers.registry import bundled
-from app.providers.upstream import Headers, Upstream
+from app.runtime.owned import OwnedTasks
+from app.runtime.sightings import AnsweredTenants
 from app.settings import ModelSettings, UpstreamSettings
 from app.store import Store
-from app.tasks.owned import OwnedTasks
 
 _FINE_TUNE = "ft:"
 

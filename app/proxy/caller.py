@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.lazy import lazy
-from app.headers.relayed import CALL_MARKER, Headers, forwarded
-from app.providers.transport.writing import RequestHead
-from app.providers.upstream import Upstream
+from app.edge.relayed import CALL_MARKER, Headers, forwarded
+from app.edge.upstream import Upstream
+from app.edge.writing import RequestHead
 from app.wire.format import WireFormat
 
 

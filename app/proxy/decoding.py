@@ -9,12 +9,12 @@ from functools import partial
 
 from msgspec import Struct
 
+from app.edge.relayed import Headers
+from app.edge.upstream import Headers as Received
+from app.edge.upstream import UpstreamAnswer
 from app.errors import BodyTooLarge, UpstreamUnreadable
-from app.headers.relayed import Headers
-from app.providers.upstream import Headers as Received
-from app.providers.upstream import UpstreamAnswer
 from app.proxy.caller import Caller
-from app.tasks.threads import Work
+from app.runtime.threads import Work
 from app.wire.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, ended, fed
 
 MOST_RATIO = 100

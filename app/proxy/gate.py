@@ -11,24 +11,24 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.edge.admission import check_headers, leaves_its_place
+from app.edge.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
+from app.edge.credentials import sends_key
+from app.edge.hops import check_hops
+from app.edge.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
+from app.edge.relayed import Headers, value_of
 from app.errors import (
     BadTarget,
-    HeadersTooLarge,
     InvalidRequest,
     MethodNotAllowed,
     StenoError,
     WebSocketNotSpoken,
 )
-from app.headers.credentials import sends_key
-from app.headers.hops import check_hops
-from app.headers.relayed import Headers, shadowed_by, shown, value_of
-from app.memory.repeats import Repeats
-from app.metrics.metrics import Metrics
 from app.providers.ledger import new_request_id
-from app.proxy.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
 from app.proxy.naming import IN_PATH, name_in_path
-from app.proxy.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord
+from app.runtime.repeats import Repeats
+from app.telemetry.metrics import Metrics
 from app.wire.format import WireFormat
 from app.wire.paths import COUNTS
 
@@ -49,19 +49,9 @@ FORWARDED = "forwarded"
 """Value of `COUNT` for the prompt that would be sent to the provider. Without the header: the one that came."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The first two are answered with the request as it arrived: with the operator's key."""
-HEADER_COUNT = 100
-"""Most headers of a request."""
-HEADER_BYTES = 32_768
-"""Largest sum of a request's headers, names and values."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-MOST_DECODINGS = 5
 FORMS = b"/ui/"
 """Paths whose body may be a form's: the inspector's forms carry a token that no other page can read."""
-_SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""Bytes without which a path has no dot, however it is written."""
-_DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
-_SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
-_AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
 PREFIXES = {b"/c/": CONVERSATION, b"/u/": UPSTREAM}
 """Prefixes of a base URL before a provider's path, each once, in any order."""
 _SLASHES = re.compile(rb"//+")
@@ -116,7 +106,7 @@ class Gate:
         headers: Headers = scope["headers"]
         page, shared = None, []
         try:
-            self._check_headers(headers)
+            check_headers(headers)
             host = self._door.check_host(headers, scope.get(AUTHORITY), scope["http_version"])
             stored = self._proxied(scope["raw_path"])[1] is None
             if (page := self._door.check_origin(headers, host, stored=stored)) is not None:
@@ -186,31 +176,6 @@ class Gate:
             UPSTREAM: None if upstream is None else unquote_to_bytes(upstream).decode("utf-8", "replace"),
         }, theirs
 
-    def _check_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
-        if len(headers) > HEADER_COUNT:
-            over = shown(headers[HEADER_COUNT][0])
-            raise HeadersTooLarge(
-                f"{len(headers)} headers were sent; at most {HEADER_COUNT} are accepted."
-                f" The first one too many is {over!r}.",
-                over,
-            )
-        size = 0
-        for name, value in headers:
-            size += len(name) + len(value)
-        if size > HEADER_BYTES:
-            largest = shown(max(headers, key=lambda header: len(header[0]) + len(header[1]))[0])
-            raise HeadersTooLarge(
-                f"The headers take {size} bytes; at most {HEADER_BYTES} are accepted. The largest is {largest!r}.",
-                largest,
-            )
-        for name, _ in headers:
-            if b"_" in name and (known := shadowed_by(name)) is not None:
-                raise InvalidRequest(
-                    f"The header {shown(name)!r} is refused, because some servers read {shown(known)!r} in it."
-                    " Send it with hyphens, or leave it out.",
-                    shown(name),
-                )
-
 
 def _split(path: bytes) -> tuple[Mapping[str, bytes | None], bytes]:
     """Split a path into what a base URL names, by scope key and as it stands there, and the path behind it."""
@@ -238,21 +203,6 @@ def counts_forwarded(headers: Headers) -> bool:
     if asked not in (None, FORWARDED):
         raise InvalidRequest(f"x-context-count can be {FORWARDED!r} only; it is {asked!r:.100}.", "x-context-count")
     return asked is not None
-
-
-def leaves_its_place(path: bytes) -> bool:
-    r"""True if any server could find a `.` or `..` segment in the path, however it is written. Some decode twice,
-    take `\` for `/`, cut off what follows a `;` or a NUL, and read overlong UTF-8."""
-    if _SUSPECT.search(path) is None:
-        return False
-    for _ in range(MOST_DECODINGS):
-        plain = _DOT.sub(b".", _SLASH.sub(b"/", path))
-        if any(_AFTER_SEGMENT.split(segment, maxsplit=1)[0] in (b".", b"..") for segment in plain.split(b"/")):
-            return True
-        if (decoded := unquote_to_bytes(plain)) == path:
-            return False
-        path = decoded
-    return True
 
 
 def _record_of(scope: Scope, repeats: Repeats, metrics: Metrics, verbose: bool) -> RequestRecord:

@@ -7,10 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.types import Receive, Scope, Send
 
-from app.errors import BodyTooLarge, RequestTimedOut, StenoError
-from app.headers.relayed import Headers, forwarded, value_of
-from app.providers.providers import Provider
-from app.proxy.asgi import (
+from app.edge.asgi import (
     CONNECTION,
     SIGNATURE,
     ClientAnswer,
@@ -19,6 +16,9 @@ from app.proxy.asgi import (
     peer_of,
     until_disconnect,
 )
+from app.edge.relayed import Headers, forwarded, value_of
+from app.errors import BodyTooLarge, RequestTimedOut, StenoError
+from app.providers.providers import Provider
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
 from app.proxy.relaying import relay_raw

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from time import monotonic
 
+from app.edge.connection import Exchange
+from app.edge.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
 from app.errors import StenoError
-from app.providers.transport.connection import Exchange
-from app.providers.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
 from app.wire.answers import AnswerEditor
 from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, may_tell_error

@@ -6,10 +6,10 @@ import asyncio
 
 from msgspec import Struct
 
+from app.edge.asgi import AbortedAnswer, ClientAnswer
+from app.edge.relayed import EVENT_STREAM, Headers, media_type, returned
+from app.edge.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
 from app.errors import StenoError, UpstreamDisconnected
-from app.headers.relayed import EVENT_STREAM, Headers, media_type, returned
-from app.providers.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over, read_into
-from app.proxy.asgi import AbortedAnswer, ClientAnswer
 from app.proxy.learning import Observation
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.record import RequestRecord

@@ -10,21 +10,21 @@ from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
 from app.compaction.references import References
 from app.core.history.identity import Identity
-from app.memory.repeats import Repeats
-from app.metrics.metrics import Sampler
+from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.conversations import Conversations
-from app.proxy.in_flight import BytesInFlight
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.tenants import Tenants
+from app.runtime.owned import OwnedTasks
+from app.runtime.repeats import Repeats
+from app.runtime.threads import Work
 from app.settings import CalibrationSettings, EventSettings, LimitSettings
 from app.store import Store
-from app.tasks.owned import OwnedTasks
-from app.tasks.threads import Work
+from app.telemetry.metrics import Sampler
+from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
-from app.tracing.spans import Tracer
 from app.wire.format import WireFormat
 from app.wire.reader import MessageReader
 from app.wire.types import BodyBounds

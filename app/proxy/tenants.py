@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.core.history.identity import Identity
+from app.edge.credentials import keys_in
+from app.edge.proxies import Network, client_of, is_from_this_machine
 from app.errors import MissingCredentials
-from app.headers.credentials import keys_in
-from app.headers.proxies import Network, client_of, is_from_this_machine
 
 ANONYMOUS = "anonymous"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-import msgspec
 from fastapi import APIRouter
 from msgspec.structs import asdict
 from pydantic import BaseModel, Field
@@ -13,18 +12,15 @@ from pydantic import BaseModel, Field
 from app.proxy.report import Tokens
 from app.rest.dependencies import (
     STATUSES,
-    After,
     ConversationId,
-    Limit,
     Listing,
-    Order,
+    NewestFirst,
     Tenant,
     TheServices,
     known,
     listing,
     made_of,
     no_conversation,
-    paged,
 )
 from app.store import StoredConversation
 from app.store.conversation_rows import read_conversations
@@ -63,12 +59,10 @@ router = APIRouter(prefix="/context", tags=["conversations"])
 
 
 @router.get("/conversations")
-async def list_conversations(
-    services: TheServices, tenant: Tenant, limit: Limit = 20, after: After = None, order: Order = "desc"
-) -> Listing[ConversationOut]:
+async def list_conversations(services: TheServices, tenant: Tenant, paging: NewestFirst) -> Listing[ConversationOut]:
     """The caller's conversations, newest first."""
-    found = services.store.rest(read_conversations, tenant, limit=limit, after=after, order=order)
-    return listing(await paged(found), _conversation)
+    found = await services.store.rest(read_conversations, tenant, paging)
+    return listing(found, _conversation)
 
 
 @router.get("/conversations/{conversation_id}")
@@ -81,12 +75,11 @@ async def read_conversation(services: TheServices, tenant: Tenant, conversation_
 async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> CoverageOut:
     """The latest payload in order: which messages were summarised, carried, shortened or verbatim."""
     conversation = await known(services, tenant, conversation_id)
-    parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
     return CoverageOut(
         conversation_id=conversation_id,
         context_status=conversation.status,
         tokens=conversation.tokens_after or 0,
-        parts=parts,
+        parts=conversation.parts,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -10,16 +10,16 @@ from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel
 
 from app.core.stages.ladder import Status
+from app.edge.asgi import peer_of, read_body
+from app.edge.relayed import value_of
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
-from app.headers.relayed import value_of
-from app.proxy.asgi import peer_of, read_body
 from app.proxy.caller import Caller
 from app.proxy.decoding import plain_body
 from app.proxy.intake import read
 from app.proxy.naming import name_in_path
 from app.proxy.native import restored
 from app.proxy.services import Services
-from app.store import Page, StoredConversation, UnknownCursor
+from app.store import Page, Paging, StoredConversation
 from app.store.conversation_rows import find_conversation
 from app.wire.format import WireFormat
 from app.wire.members import RawObject, Unreadable
@@ -33,6 +33,18 @@ M = TypeVar("M", bound=BaseModel)
 Limit = Annotated[int, Query(ge=1, le=100, description="Most entries of the page.")]
 Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
 After = Annotated[str | None, Query(description="The `last_id` of the page before.")]
+
+
+def _in_order(usual: Literal["asc", "desc"]) -> Any:
+    async def paging(limit: Limit = 20, after: After = None, order: Order = usual) -> Paging:
+        return Paging(limit, after, order)
+
+    return Depends(paging)
+
+
+OldestFirst = Annotated[Paging, _in_order("asc")]
+"""Page that a request wants of a list, the oldest entries first if it does not say otherwise."""
+NewestFirst = Annotated[Paging, _in_order("desc")]
 
 STATUSES = ", ".join(get_args(Status))
 """Every `context_status`, for the schema."""
@@ -155,7 +167,7 @@ async def whole(
     """Request with summaries in place of a compaction of ours that its history begins with; its caller then; and the
     ids of the summaries. Raises `InvalidReference` and `StorageUnavailable`."""
     found = await restored(services, caller, request)
-    return (request, caller, ()) if found is None else (found.request, found.caller, found.chunks)
+    return (request, caller, ()) if found is None else (found.wire, found.caller, found.chunks)
 
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:
@@ -168,14 +180,6 @@ async def known(services: Services, tenant: str, conversation_id: str) -> Stored
 
 def no_conversation(conversation_id: str) -> ConversationNotFound:
     return ConversationNotFound(f"There is no conversation {conversation_id!r}.")
-
-
-async def paged(asked: Awaitable[T]) -> T:
-    """Page of a list, as the store has it. Raises `InvalidRequest` for an `after` that the list does not hold."""
-    try:
-        return await asked
-    except UnknownCursor as error:
-        raise InvalidRequest(str(error), "after") from error
 
 
 def listing(page: Page[T], shown: Callable[[T], R]) -> Listing[R]:

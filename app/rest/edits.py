@@ -15,6 +15,7 @@ from app.proxy.services import Services
 from app.rest.dependencies import Body, ConversationId, Tenant, TheServices, known
 from app.rest.summaries import SummaryOut, found_summary, summary_out
 from app.store.chunks import chunks_named, deactivate_summaries, read_summaries, replace_summary
+from app.store.pages import Paging
 from app.wire.members import RawObject, Unreadable
 
 LONGEST_BODY = 200_000
@@ -91,7 +92,7 @@ async def undo_compaction(services: TheServices, tenant: Tenant, conversation_id
     stored last."""
     conversation = await known(services, tenant, conversation_id)
     sent = await services.store.request(chunks_named, tenant, conversation.summaries)
-    page = await services.store.rest(read_summaries, tenant, conversation_id, limit=NEWEST, after=None, order="desc")
+    page = await services.store.rest(read_summaries, tenant, conversation_id, Paging(NEWEST, order="desc"))
     made = last_compaction(sent, page.data)
     if not made:
         raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary that is in use.")

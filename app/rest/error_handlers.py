@@ -13,7 +13,7 @@ from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnav
 from app.proxy.record import LONGEST_PATH, REQUEST
 from app.rest.dependencies import base_of
 from app.rest.schema import methods_of
-from app.store import StoreUnavailable
+from app.store import StoreUnavailable, UnknownCursor
 
 _THEIRS = re.compile(
     r"/*(?P<named>(/[cu]/[^/]+){0,2})/+(v1/+)?(?P<api>chat/+completions|messages|responses|models|embeddings)(/.*)?"
@@ -27,6 +27,8 @@ def add_error_handlers(app: FastAPI) -> None:
             shown = error
         elif isinstance(error, StoreUnavailable):
             shown = StorageUnavailable(f"The database cannot be used: {error.reason}.")
+        elif isinstance(error, UnknownCursor):
+            shown = InvalidRequest(str(error), "after")
         elif isinstance(error, RequestValidationError):
             first = error.errors()[0]
             shown = InvalidRequest(f"{first['loc'][-1]}: {first['msg']}.", str(first["loc"][-1]))
@@ -36,7 +38,7 @@ def add_error_handlers(app: FastAPI) -> None:
         headers = {name.decode(): value.decode() for name, value in shown.headers}
         return Response(shown.envelope, shown.status, headers)
 
-    for kind in (StenoError, StoreUnavailable, RequestValidationError, HTTPException):
+    for kind in (StenoError, StoreUnavailable, UnknownCursor, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refuse)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from app.metrics.exposition import CONTENT_TYPE_LATEST, exposed
-from app.metrics.table import Table
 from app.proxy.services import Services
+from app.telemetry.exposition import CONTENT_TYPE_LATEST, exposed
+from app.telemetry.table import Table
 
 
 def health_router(services: Services) -> APIRouter:

@@ -13,17 +13,14 @@ from pydantic import BaseModel, Field
 from app.errors import MessagesNotKept
 from app.proxy.services import Services
 from app.rest.dependencies import (
-    After,
     ConversationId,
-    Limit,
     Listing,
-    Order,
+    OldestFirst,
     Tenant,
     TheServices,
     known,
     listing,
     made_of,
-    paged,
 )
 from app.rest.usage import TotalsOut, totals_out
 from app.store import MessagePage, StoredMessage
@@ -68,17 +65,13 @@ async def list_messages(
     services: TheServices,
     tenant: Tenant,
     conversation_id: ConversationId,
-    limit: Limit = 20,
-    after: After = None,
-    order: Order = "asc",
+    paging: OldestFirst,
 ) -> Response:
     """Everything that was said in a conversation, its branches too, in the order in which it came."""
     refuse_unless_kept(services)
     conversation = await known(services, tenant, conversation_id)
-    found = await paged(
-        services.store.rest(read_messages, tenant, conversation_id, limit=limit, after=after, order=order)
-    )
-    parts = msgspec.json.decode(conversation.coverage or b"[]", type=list[dict[str, Any]])
+    found = await services.store.rest(read_messages, tenant, conversation_id, paging)
+    parts = conversation.parts
     return rendered(listing(found.page, lambda message: _archived(message, found, parts)))
 
 

@@ -1,21 +1,22 @@
-"""REST over models: their windows, and where each is from."""
+"""REST over models: their windows, where each is from, and how estimates become the provider's tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import date
+from datetime import date, datetime
+from functools import partial
 from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.errors import InvalidRequest
 from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.proxy.services import Services
-from app.rest.dependencies import After, Limit, Listing, Order, Tenant, TheServices, made_of
-from app.store import Page, StoreUnavailable
+from app.rest.dependencies import Listing, NewestFirst, OldestFirst, Tenant, TheServices, listing, made_of
+from app.store import Page, Paging, StoredCalibration, StoreUnavailable, UnknownCursor
+from app.store.calibration_rows import read_own_calibrations
 from app.store.learned_windows import read_models_used
 
 
@@ -45,7 +46,44 @@ class ModelListing(Listing[ModelOut]):
     )
 
 
+class CalibrationOut(BaseModel):
+    id: str
+    object: Literal["calibration"] = "calibration"
+    upstream: str
+    model: str
+    formula: str = Field(description="What the estimates were counted with.")
+    tools: bool = Field(description="Whether it holds for requests with tools or for those without.")
+    ratio: float = Field(description="Tokens the provider counts for one that is estimated.")
+    offset: float = Field(description="Tokens the provider counts in every prompt beside those.")
+    samples: int = Field(description="Answered requests it was learnt from.")
+    source: Literal["prior", "learnt"] = Field(description="prior: what is expected of the model's family.")
+    note: str | None = Field(description="Why somebody should look at it.")
+    updated_at: datetime
+
+
 router = APIRouter(prefix="/context", tags=["models"])
+
+
+@router.get("/calibration")
+async def list_calibrations(services: TheServices, tenant: Tenant, paging: NewestFirst) -> Listing[CalibrationOut]:
+    """How the caller's estimates become the provider's tokens, for the models its requests taught; newest first."""
+    await services.providers.flush()
+    found = await services.store.rest(read_own_calibrations, tenant, paging)
+    return listing(found, partial(_calibration, services))
+
+
+def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOut:
+    key, calibration = stored.key, services.providers.in_force(stored)
+    return made_of(
+        CalibrationOut,
+        key,
+        ratio=round(calibration.ratio, 4),
+        offset=round(calibration.offset, 1),
+        samples=calibration.samples,
+        source="learnt" if calibration.samples else "prior",
+        note=calibration.note,
+        updated_at=stored.updated_at,
+    )
 
 
 @router.get("/models")
@@ -53,9 +91,7 @@ async def list_models(
     request: Request,
     services: TheServices,
     tenant: Tenant,
-    limit: Limit = 20,
-    after: After = None,
-    order: Order = "asc",
+    paging: OldestFirst,
 ) -> ModelListing:
     """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
     that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
@@ -66,7 +102,7 @@ async def list_models(
     # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
     await services.providers.default.windows.show(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
-    page = _page(list(providers), limit, after, order)
+    page = _page(list(providers), paging)
     day = day_of_list_prices() if services.has_list_prices else None
     return made_of(
         ModelListing,
@@ -76,14 +112,15 @@ async def list_models(
     )
 
 
-def _page(names: Sequence[str], limit: int, after: str | None, order: Order) -> Page[str]:
+def _page(names: Sequence[str], paging: Paging) -> Page[str]:
     """Page of a list that is in memory, in order."""
+    after = paging.after
     if after is not None and after not in names:
-        raise InvalidRequest(f"The list holds no {after!r} to continue after.", "after")
-    ordered = sorted(names, reverse=order == "desc")
+        raise UnknownCursor(f"The list holds no {after!r} to continue after.")
+    ordered = sorted(names, reverse=paging.order == "desc")
     start = ordered.index(after) + 1 if after is not None else 0
-    shown = ordered[start : start + limit]
-    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, start + limit < len(ordered))
+    shown, end = ordered[start : start + paging.limit], start + paging.limit
+    return Page(shown, shown[0] if shown else None, shown[-1] if shown else None, end < len(ordered))
 
 
 def _model(services: Services, provider: Provider, name: str, tenant: str) -> ModelOut:

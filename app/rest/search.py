@@ -8,10 +8,11 @@ from fastapi import APIRouter, Query, Response
 
 from app.core.view.chunks import SummaryChunk
 from app.errors import InvalidRequest
-from app.rest.dependencies import After, Limit, Listing, Tenant, TheServices, listing, paged
+from app.rest.dependencies import After, Limit, Listing, Tenant, TheServices, listing
 from app.rest.messages import MessageOut, message_out, refuse_unless_kept, rendered
 from app.rest.summaries import SummaryOut, summary_out
 from app.store import Searched, StoredMessage, words_in
+from app.store.pages import Paging
 from app.store.search import search_texts
 
 LONGEST_QUERY = 200
@@ -40,8 +41,8 @@ async def search(
         raise InvalidRequest("q must hold the words to look for, of letters and digits; it holds none.", "q")
     if len(words) > MOST_WORDS:
         raise InvalidRequest(f"q holds {len(words)} different words; at most {MOST_WORDS} are looked for.", "q")
-    found = services.store.rest(search_texts, tenant, words, among, limit=limit, after=after, order="desc")
-    return rendered(listing(await paged(found), _found))
+    found = await services.store.rest(search_texts, tenant, words, among, Paging(limit, after, "desc"))
+    return rendered(listing(found, _found))
 
 
 def _found(found: SummaryChunk | StoredMessage) -> SummaryOut | MessageOut:

@@ -12,17 +12,14 @@ from app.core.view.chunks import SummaryChunk
 from app.errors import SummaryNotFound
 from app.proxy.services import Services
 from app.rest.dependencies import (
-    After,
     ConversationId,
-    Limit,
     Listing,
-    Order,
+    OldestFirst,
     Tenant,
     TheServices,
     known,
     listing,
     made_of,
-    paged,
 )
 from app.store.chunks import find_summary, read_summaries
 
@@ -59,14 +56,12 @@ async def list_summaries(
     services: TheServices,
     tenant: Tenant,
     conversation_id: ConversationId,
-    limit: Limit = 20,
-    after: After = None,
-    order: Order = "asc",
+    paging: OldestFirst,
 ) -> Listing[SummaryOut]:
     """The summaries that a conversation made or uses, oldest first; those too that are not in use any more."""
     await known(services, tenant, conversation_id)
-    found = services.store.rest(read_summaries, tenant, conversation_id, limit=limit, after=after, order=order)
-    return listing(await paged(found), summary_out)
+    found = await services.store.rest(read_summaries, tenant, conversation_id, paging)
+    return listing(found, summary_out)
 
 
 @router.get("/conversations/{conversation_id}/summaries/{summary_id}")

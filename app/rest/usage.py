@@ -12,16 +12,13 @@ from pydantic import BaseModel, Field
 from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
 from app.errors import InvalidRequest
 from app.rest.dependencies import (
-    After,
     ConversationId,
-    Limit,
     Listing,
-    Order,
+    NewestFirst,
     Tenant,
     TheServices,
     known,
     listing,
-    paged,
 )
 from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums, sum_of
 from app.store.usage_records import read_records, read_report
@@ -212,15 +209,11 @@ async def read_usage(
     services: TheServices,
     tenant: Tenant,
     conversation_id: ConversationId,
-    limit: Limit = 20,
-    after: After = None,
-    order: Order = "desc",
+    paging: NewestFirst,
 ) -> UsageListing:
     """Usage of the conversation's calls: in all, by turn, and each by itself, newest first."""
     await known(services, tenant, conversation_id)
-    found = await paged(
-        services.store.rest(read_records, tenant, conversation_id, limit=limit, after=after, order=order)
-    )
+    found = await services.store.rest(read_records, tenant, conversation_id, paging)
     return UsageListing(
         conversation_id=conversation_id,
         totals=_sum(found.sums),

@@ -19,7 +19,7 @@ from app.store.facade import Check, Store
 from app.store.learned_windows import LearnedWindow
 from app.store.lease import Busy, Lease
 from app.store.message_rows import KeptHistory, MessagePage, StoredMessage, message_id
-from app.store.pages import Order, Page
+from app.store.pages import Order, Page, Paging
 from app.store.pins import Pin
 from app.store.search import Searched
 from app.store.tenant_rows import SeenTenant
@@ -59,6 +59,7 @@ __all__ = [
     "ModelUsage",
     "Order",
     "Page",
+    "Paging",
     "Pin",
     "Pulse",
     "SchemaTooNew",

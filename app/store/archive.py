@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Message
-from app.memory.caches import Cache, Caches
-from app.memory.repeats import Repeats
+from app.runtime.caches import Cache, Caches
+from app.runtime.repeats import Repeats
 from app.store.message_rows import MessageRow, message_id
 from app.store.words import term_size, words_in
 

@@ -17,7 +17,7 @@ from app.core.tokens.calibration import Calibration, Sample, observe, prior_for
 from app.store.batches import batches
 from app.store.clock import moment, now_ms
 from app.store.database import insert_into
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.tables import calibrations
 
 MOST_CALIBRATIONS = 10_000
@@ -126,12 +126,10 @@ async def _write(connection: AsyncConnection, learnt: Mapping[CalibrationKey, Ca
     )
 
 
-async def read_own_calibrations(
-    connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
-) -> Page[StoredCalibration]:
+async def read_own_calibrations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredCalibration]:
     """A page of the calibrations that the tenant's requests taught. Raises UnknownCursor if `after` is none of them."""
     rows = select(calibrations).where(calibrations.c.tenant == tenant)
-    return await read_page(connection, calibrations, rows, _stored, limit=limit, after=after, order=order)
+    return await read_page(connection, calibrations, rows, _stored, paging)
 
 
 def _key_columns(key: CalibrationKey) -> dict[str, Any]:

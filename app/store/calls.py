@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.store import revisions
 from app.store.database import MIGRATION_SECONDS, Database
 from app.store.errors import Queued, StoreUnavailable

@@ -15,10 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.summary.versions import renumbered
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.store.batches import Lookup, batches
-from app.store.clock import moment, now_ms
+from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
+from app.store.rows import members, owned, rows_of
 from app.store.summary_index import SUMMARIES, searched
 from app.store.tables import conversations, summary_chunks, summary_words
 from app.store.words import words_in
@@ -76,12 +77,11 @@ async def chunks_in(
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
     """The tenant's chunks with these ids, in the order of their ids, whether they are in use or not."""
-    found: dict[str, SummaryChunk] = {}
-    for batch in batches(sorted(set(ids))):
-        rows = await connection.execute(
-            select(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
-        )
-        found.update((row.id, _chunk(row)) for row in rows)
+    named = select(summary_chunks)
+    rows = await rows_of(
+        connection, sorted(set(ids)), lambda batch: named.where(owned(summary_chunks, tenant, id=batch))
+    )
+    found = {row.id: _chunk(row) for row in rows}
     return [found[id_] for id_ in ids if id_ in found]
 
 
@@ -136,11 +136,11 @@ async def deactivate_summaries(connection: AsyncConnection, tenant: str, ids: Se
 
 
 async def read_summaries(
-    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
+    connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging
 ) -> Page[SummaryChunk]:
     """A page of the chunks that the conversation made or last used. Raises UnknownCursor if `after` is none of it."""
     rows = await _summaries_of(connection, tenant, conversation_id)
-    return await read_page(connection, summary_chunks, rows, _chunk, limit=limit, after=after, order=order)
+    return await read_page(connection, summary_chunks, rows, _chunk, paging)
 
 
 async def find_summary(
@@ -154,19 +154,9 @@ async def find_summary(
 
 async def read_versions(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[SummaryChunk]:
     """Every chunk of its range, level and series, by version: what it replaced, itself, and what replaced it."""
-    columns = summary_chunks.c
-    rows = await connection.execute(
-        select(summary_chunks)
-        .where(
-            columns.tenant == tenant,
-            columns.series == chunk.series,
-            columns.level == chunk.level,
-            columns.from_digest == chunk.from_digest,
-            columns.through_digest == chunk.through_digest,
-        )
-        .order_by(columns.version)
-    )
-    return list(map(_chunk, rows))
+    same = {column.name: value for column, value in zip(_RANGE, _range(chunk), strict=True)}
+    versions = select(summary_chunks).where(owned(summary_chunks, tenant, **same)).order_by(summary_chunks.c.version)
+    return list(map(_chunk, await connection.execute(versions)))
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
@@ -182,19 +172,14 @@ async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]
 
 async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """Delete what the conversation made, and every fold that stands for any of it."""
-    own = await connection.execute(
-        select(summary_chunks.c.id).where(
-            summary_chunks.c.tenant == tenant, summary_chunks.c.conversation_id == conversation_id
-        )
-    )
+    of_it = owned(summary_chunks, tenant, conversation_id=conversation_id)
+    own = await connection.execute(select(summary_chunks.c.id).where(of_it))
     doomed = set(own.scalars())
     if not doomed:
         return
     doomed |= await _folds_over(connection, tenant, doomed)
     for batch in batches(list(doomed)):
-        await connection.execute(
-            delete(summary_chunks).where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
-        )
+        await connection.execute(delete(summary_chunks).where(owned(summary_chunks, tenant, id=batch)))
 
 
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
@@ -215,7 +200,7 @@ async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_i
     """Chunks that the conversation made or last used. Its row may not be there: chunks are stored at once,
     conversations a little later."""
     used = await connection.scalar(
-        select(conversations.c.summaries).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+        select(conversations.c.summaries).where(owned(conversations, tenant, id=conversation_id))
     )
     return select(summary_chunks).where(
         summary_chunks.c.tenant == tenant,
@@ -270,36 +255,21 @@ async def _is_outdated(connection: AsyncConnection, tenant: str, chunks: Sequenc
     """Whether a fold among them stands for what is not in use any more. What they stand for stays as it is until the
     transaction ends: whoever edits one of them finds the fold."""
     children = sorted({child for chunk in chunks for child in chunk.children} - {chunk.id for chunk in chunks})
-    for batch in batches(children):
-        rows = await connection.execute(
-            select(summary_chunks.c.deactivated_at)
-            .where(summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
-            .with_for_update(read=True)
-        )
-        if any(row.deactivated_at is not None for row in rows):
-            return True
-    return False
+    states = select(summary_chunks.c.deactivated_at).with_for_update(read=True)
+    rows = await rows_of(connection, children, lambda batch: states.where(owned(summary_chunks, tenant, id=batch)))
+    return any(row.deactivated_at is not None for row in rows)
 
 
 async def _lock_active(connection: AsyncConnection, tenant: str, ids: set[str]) -> set[str]:
     """Lock those chunks that are in use, with every fold over them. Nobody else changes them until the transaction
     ends, nor stores another fold."""
-    wanted = ids | await _folds_over(connection, tenant, ids)
-    active: set[str] = set()
     # In order of their keys, so that two replicas cannot deadlock.
-    for batch in batches(sorted(wanted)):
-        rows = await connection.execute(
-            select(summary_chunks.c.id)
-            .where(
-                summary_chunks.c.tenant == tenant,
-                summary_chunks.c.id.in_(batch),
-                summary_chunks.c.deactivated_at.is_(None),
-            )
-            .order_by(summary_chunks.c.id)
-            .with_for_update()
-        )
-        active |= set(rows.scalars())
-    held = active & ids
+    wanted = sorted(ids | await _folds_over(connection, tenant, ids))
+    active = select(summary_chunks.c.id).where(summary_chunks.c.deactivated_at.is_(None)).order_by(summary_chunks.c.id)
+    rows = await rows_of(
+        connection, wanted, lambda batch: active.where(owned(summary_chunks, tenant, id=batch)).with_for_update()
+    )
+    held = {row.id for row in rows} & ids
     return held | await _folds_over(connection, tenant, held)  # Once more: one may have been stored meanwhile.
 
 
@@ -307,17 +277,14 @@ async def _deactivate(connection: AsyncConnection, tenant: str, ids: Collection[
     """Deactivate the chunks, which no search finds any more, and return those that were in use."""
     done: list[str] = []
     for batch in batches(sorted(ids)):
-        own = (summary_chunks.c.tenant == tenant, summary_chunks.c.id.in_(batch))
         changed = await connection.execute(
             update(summary_chunks)
-            .where(*own, summary_chunks.c.deactivated_at.is_(None))
+            .where(owned(summary_chunks, tenant, id=batch), summary_chunks.c.deactivated_at.is_(None))
             .values(deactivated_at=now_ms())
             .returning(summary_chunks.c.id)
         )
         done += sorted(changed.scalars())
-        await connection.execute(
-            delete(summary_words).where(summary_words.c.tenant == tenant, summary_words.c.id.in_(batch))
-        )
+        await connection.execute(delete(summary_words).where(owned(summary_words, tenant, id=batch)))
     return done
 
 
@@ -328,11 +295,6 @@ def _columns(chunk: SummaryChunk) -> dict[str, Any]:
 
 
 def _chunk(row: Row[Any]) -> SummaryChunk:
-    columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
-    del columns["tenant"], columns["used_at"]
+    columns = members(row, "tenant", "used_at")
     columns["values"] = columns.pop("exact_values")
-    for name in ("carried", "children", "values", "rules"):
-        columns[name] = tuple(columns[name])
-    columns["created_at"] = moment(columns["created_at"])
-    columns["deactivated_at"] = columns["deactivated_at"] and moment(columns["deactivated_at"])
     return SummaryChunk(**columns)

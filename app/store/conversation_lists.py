@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Row, Select, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.reasons import Code
-from app.store.clock import moment
 from app.store.errors import UnknownCursor
+from app.store.rows import members, owned
 from app.store.summary_index import SUMMARIES
 from app.store.tables import conversations, summary_chunks
 from app.store.words import may_go_on, terms, words_in
@@ -99,7 +99,7 @@ async def search_conversations(
     shown = list(places)[:limit]
     rows = await connection.execute(
         select(*(_TABLE[name] for name in ListedConversation.__struct_fields__)).where(
-            _TABLE.tenant == tenant, _TABLE.id.in_(shown)
+            owned(conversations, tenant, id=shown)
         )
     )
     listed = {row.id: _listed(row) for row in rows}
@@ -151,5 +151,4 @@ def _read_cursor(after: str) -> tuple[int, str]:
 
 
 def _listed(row: Row[Any]) -> ListedConversation:
-    moments = {name: moment(getattr(row, name)) for name in ("created_at", "updated_at")}
-    return ListedConversation(**{**row._mapping, **moments})  # noqa: SLF001 - SQLAlchemy's public name for it
+    return ListedConversation(**members(row))

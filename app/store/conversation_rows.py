@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import (
@@ -25,14 +26,15 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
-from app.store.batches import Lookup, batches
+from app.store.batches import Lookup
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
 from app.store.lease import is_under_way, revoke_leases
 from app.store.message_rows import message_id
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.pins import delete_pins
 from app.store.prepared import Insert, PreparedInsert
+from app.store.rows import members, owned, rows_of
 from app.store.tables import conversations, heads, masks, messages, prints, usage_days, usage_records
 from app.store.usage_days import delete_records
 
@@ -85,6 +87,11 @@ class StoredConversation(Struct, frozen=True):
     summaries: tuple[str, ...]
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of the latest payload in order, without gaps."""
+        return msgspec.json.decode(self.coverage or b"[]", type=list[dict[str, Any]])
 
 
 class Pulse(Struct, frozen=True):
@@ -155,15 +162,9 @@ async def find_heads(
 
 
 async def _tips(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> dict[str, int]:
-    tips: dict[str, int] = {}
-    for batch in batches(list(ids)):
-        rows = await connection.execute(
-            select(conversations.c.id, conversations.c.turns).where(
-                conversations.c.tenant == tenant, conversations.c.id.in_(batch)
-            )
-        )
-        tips |= {row.id: row.turns for row in rows}
-    return tips
+    tips = select(conversations.c.id, conversations.c.turns)
+    rows = await rows_of(connection, list(ids), lambda batch: tips.where(owned(conversations, tenant, id=batch)))
+    return {row.id: row.turns for row in rows}
 
 
 async def write_conversations(connection: AsyncConnection, unwritten: Sequence[UnwrittenRequests]) -> int | None:
@@ -188,29 +189,25 @@ async def is_committed(connection: AsyncConnection, transaction: int) -> bool | 
     return None if status == "in progress" else status == "committed"
 
 
-async def read_conversations(
-    connection: AsyncConnection, tenant: str, *, limit: int, after: str | None, order: Order
-) -> Page[StoredConversation]:
+async def read_conversations(connection: AsyncConnection, tenant: str, paging: Paging) -> Page[StoredConversation]:
     """A page of the tenant's conversations, by creation. Raises UnknownCursor if `after` is none of them."""
     rows = select(conversations).where(conversations.c.tenant == tenant)
-    return await read_page(connection, conversations, rows, _conversation, limit=limit, after=after, order=order)
+    return await read_page(connection, conversations, rows, _conversation, paging)
 
 
 async def find_conversation(
     connection: AsyncConnection, tenant: str, conversation_id: str
 ) -> StoredConversation | None:
     """The tenant's conversation with that id; None if there is none, or its first request is not flushed yet."""
-    rows = await connection.execute(
-        select(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
-    )
-    row = rows.first()
+    found = await connection.execute(select(conversations).where(owned(conversations, tenant, id=conversation_id)))
+    row = found.first()
     return _conversation(row) if row else None
 
 
 async def read_pulse(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> Pulse:
     """The conversation at this moment. `ttl_ms`: how long a lease lives."""
-    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
-    updated = await connection.scalar(select(conversations.c.updated_at).where(*own))
+    own = owned(conversations, tenant, id=conversation_id)
+    updated = await connection.scalar(select(conversations.c.updated_at).where(own))
     compacting = await is_under_way(connection, tenant, conversation_id, ttl_ms)
     return Pulse(compacting, None if updated is None else moment(updated))
 
@@ -222,16 +219,11 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await revoke_leases(connection, tenant, conversation_id)
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
-    own_records = usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id
-    await delete_records(connection, *own_records)
+    await delete_records(connection, owned(usage_records, tenant, conversation_id=conversation_id))
     await connection.execute(delete(usage_days).where(usage_days.c.tenant == tenant, usage_days.c.calls <= 0))
     for table in (heads, masks, prints, messages):
-        await connection.execute(
-            delete(table).where(table.c.tenant == tenant, table.c.conversation_id == conversation_id)
-        )
-    deleted = await connection.execute(
-        delete(conversations).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
-    )
+        await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
+    deleted = await connection.execute(delete(conversations).where(owned(conversations, tenant, id=conversation_id)))
     # Last: whoever sets pins holds the conversation's row, so either they are there by now or it finds no conversation.
     await delete_pins(connection, tenant, conversation_id)
     return bool(deleted.rowcount)
@@ -239,10 +231,10 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
 
 async def _lock_as_flushes_do(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """Lock the conversation, then its heads by digest, which a flush may be giving to another one: no deadlock."""
-    row = select(conversations.c.id).where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+    row = select(conversations.c.id).where(owned(conversations, tenant, id=conversation_id))
     await connection.execute(row.with_for_update())
-    owned = select(heads.c.digest).where(heads.c.tenant == tenant, heads.c.conversation_id == conversation_id)
-    await connection.execute(owned.order_by(heads.c.digest).with_for_update())
+    its_heads = select(heads.c.digest).where(owned(heads, tenant, conversation_id=conversation_id))
+    await connection.execute(its_heads.order_by(heads.c.digest).with_for_update())
 
 
 def _upsert_conversation(connection: AsyncConnection, statement: Insert) -> ClauseElement:
@@ -306,9 +298,4 @@ def _head_rows(seen: UnwrittenRequests) -> list[tuple[Any, ...]]:
 
 
 def _conversation(row: Row[Any]) -> StoredConversation:
-    columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
-    del columns["tenant"], columns["last_message"]
-    columns["summaries"] = tuple(columns["summaries"])
-    columns["created_at"] = moment(columns["created_at"])
-    columns["updated_at"] = moment(columns["updated_at"])
-    return StoredConversation(**columns)
+    return StoredConversation(**members(row, "tenant", "last_message"))

@@ -10,7 +10,7 @@ import structlog
 from msgspec import Struct
 
 from app.core.history.recognition import Head
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.store import conversation_rows, tenant_rows
 from app.store.calls import REST_SECONDS, Calls
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.clock import now_ms
 from app.store.database import insert_into
+from app.store.rows import owned
 from app.store.tables import conversations, learned_windows
 
 MOST_OF_TENANT = 100
@@ -64,16 +65,16 @@ async def learn_window(
             },
         )
     )
-    of_tenant = (learned_windows.c.upstream == upstream, learned_windows.c.tenant == tenant)
+    of_tenant = owned(learned_windows, tenant, upstream=upstream)
     oldest_kept = (
         select(learned_windows.c.expires_at)
-        .where(*of_tenant)
+        .where(of_tenant)
         .order_by(learned_windows.c.expires_at.desc())
         .offset(MOST_OF_TENANT - 1)
         .limit(1)
     )
     await connection.execute(
-        delete(learned_windows).where(*of_tenant, learned_windows.c.expires_at < oldest_kept.scalar_subquery())
+        delete(learned_windows).where(of_tenant, learned_windows.c.expires_at < oldest_kept.scalar_subquery())
     )
 
 
@@ -81,10 +82,7 @@ async def forget_window(connection: AsyncConnection, upstream: str, model: str, 
     """Drop a tenant's limit under that many tokens; another replica may have learnt a larger one since."""
     await connection.execute(
         delete(learned_windows).where(
-            learned_windows.c.upstream == upstream,
-            learned_windows.c.model == model,
-            learned_windows.c.tenant == tenant,
-            learned_windows.c.limit_tokens < below,
+            owned(learned_windows, tenant, upstream=upstream, model=model), learned_windows.c.limit_tokens < below
         )
     )
 

@@ -13,10 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.messages import Kind
 from app.core.view.chunks import SummaryChunk
-from app.store.batches import batches
-from app.store.clock import moment, now_ms
+from app.store.clock import now_ms
 from app.store.database import insert_into
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
+from app.store.rows import members, owned, rows_of
 from app.store.tables import conversations, message_words, messages
 from app.store.usage_records import UsageSums, sums_of_requests
 from app.store.word_index import WordIndex
@@ -105,14 +105,12 @@ async def write_messages(connection: AsyncConnection, rows: Sequence[MessageRow]
     return left
 
 
-async def read_messages(
-    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
-) -> MessagePage:
+async def read_messages(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> MessagePage:
     """A page of the conversation's messages; empty where nothing is kept. Raises UnknownCursor if `after` is none of
     its messages."""
-    own = (messages.c.tenant == tenant, messages.c.conversation_id == conversation_id)
-    rows = select(*(messages.c[name] for name in _IN_ORDER), _size()).where(*own)
-    sizes = await read_page(connection, messages, rows, _sized, limit=limit, after=after, order=order, by=_IN_ORDER)
+    own = owned(messages, tenant, conversation_id=conversation_id)
+    rows = select(*(messages.c[name] for name in _IN_ORDER), _size()).where(own)
+    sizes = await read_page(connection, messages, rows, _sized, paging, _IN_ORDER)
     page = await page_of(connection, tenant, sizes)
     latest = await _latest(connection, tenant, conversation_id, page.data)
     usage = await _usage(connection, tenant, conversation_id, {message.request_id for message in page.data})
@@ -161,10 +159,10 @@ async def find_history(
     connection: AsyncConnection, tenant: str, conversation_id: str, most_messages: int, most_characters: int
 ) -> KeptHistory | None:
     """The kept history of the latest request; None where nothing is kept of it, or more than that."""
-    own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id
+    own = owned(messages, tenant, conversation_id=conversation_id)
     last = await connection.scalar(select(_last_message(tenant, conversation_id)))
     leading = await connection.scalar(select(_latest_instruction(tenant, conversation_id)))
-    step = select(messages.c.id, messages.c.previous_id, messages.c.position, _size()).where(*own)
+    step = select(messages.c.id, messages.c.previous_id, messages.c.position, _size()).where(own)
     path = step.where(messages.c.id.in_([last or "", leading or ""])).cte("path", recursive=True)
     path = path.union_all(step.join(path, messages.c.id == path.c.previous_id))
     found = (await connection.execute(select(path).order_by(path.c.position).limit(most_messages + 1))).all()
@@ -186,9 +184,7 @@ async def find_questions(
         messages.c.kind == Kind.USER.name.lower(),
     )
     in_order = of_user.order_by(*(messages.c[name] for name in _IN_ORDER)).offset(number).limit(1)
-    wanted = select(in_order.scalar_subquery()).where(
-        conversations.c.tenant == tenant, conversations.c.id.in_(conversation_ids)
-    )
+    wanted = select(in_order.scalar_subquery()).where(owned(conversations, tenant, id=list(conversation_ids)))
     rows = await connection.execute(
         select(messages).where(messages.c.tenant == tenant, messages.c.id.in_(wanted), _size() <= most_characters)
     )
@@ -197,21 +193,16 @@ async def find_questions(
 
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
     """The tenant's messages with these ids, by id; missing ones are left out."""
-    found: dict[str, StoredMessage] = {}
-    for batch in batches(ids):
-        rows = await connection.execute(select(messages).where(messages.c.tenant == tenant, messages.c.id.in_(batch)))
-        found.update((row.id, _stored(row)) for row in rows)
-    return found
+    rows = await rows_of(connection, ids, lambda batch: select(messages).where(owned(messages, tenant, id=batch)))
+    return {row.id: _stored(row) for row in rows}
 
 
 async def sizes_of(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[tuple[str, int]]:
     """The ids with the sizes of their messages in characters; 0 for what is no message."""
-    known: dict[str, int] = {}
-    for batch in batches(ids):
-        rows = await connection.execute(
-            select(messages.c.id, _size()).where(messages.c.tenant == tenant, messages.c.id.in_(batch))
-        )
-        known.update((row.id, row.size) for row in rows)
+    sizes = select(messages.c.id, _size())
+    known = dict(
+        map(_sized, await rows_of(connection, ids, lambda batch: sizes.where(owned(messages, tenant, id=batch))))
+    )
     return [(id_, known.get(id_, 0)) for id_ in ids]
 
 
@@ -238,22 +229,18 @@ async def _owners(connection: AsyncConnection, rows: Iterable[MessageRow]) -> se
     """Lock those of the rows' conversations that are there, and will be until the transaction ends. Nobody else writes
     messages of theirs meanwhile: what follows a message is never dated before it."""
     key = (conversations.c.tenant, conversations.c.id)
-    found: set[tuple[str, str]] = set()
-    for batch in batches(sorted({(row.tenant, row.conversation_id) for row in rows})):
-        there = select(*key).where(tuple_(*key).in_(batch)).order_by(*key).with_for_update(key_share=True)
-        found.update((row.tenant, row.id) for row in await connection.execute(there))
-    return found
+    there = select(*key).order_by(*key).with_for_update(key_share=True)
+    wanted = sorted({(row.tenant, row.conversation_id) for row in rows})
+    found = await rows_of(connection, wanted, lambda batch: there.where(tuple_(*key).in_(batch)))
+    return {(row.tenant, row.id) for row in found}
 
 
 async def _followed(connection: AsyncConnection, rows: Sequence[MessageRow]) -> set[tuple[str, str]]:
     """The messages before these that are stored already."""
     key, own = (messages.c.tenant, messages.c.id), {(row.tenant, row.id) for row in rows}
     before = {(row.tenant, row.previous_id) for row in rows if row.previous_id is not None} - own
-    found: set[tuple[str, str]] = set()
-    for batch in batches(sorted(before)):
-        there = await connection.execute(select(*key).where(tuple_(*key).in_(batch)))
-        found.update((row.tenant, row.id) for row in there)
-    return found
+    found = await rows_of(connection, sorted(before), lambda batch: select(*key).where(tuple_(*key).in_(batch)))
+    return {(row.tenant, row.id) for row in found}
 
 
 async def _latest(
@@ -270,15 +257,15 @@ async def _latest(
 
 def _last_message(tenant: str, conversation_id: str) -> ScalarSelect[str]:
     """Id of the last message in the latest request's history."""
-    own = conversations.c.tenant == tenant, conversations.c.id == conversation_id
-    return select(conversations.c.last_message).where(*own).scalar_subquery()
+    own = owned(conversations, tenant, id=conversation_id)
+    return select(conversations.c.last_message).where(own).scalar_subquery()
 
 
 def _latest_instruction(tenant: str, conversation_id: str) -> ScalarSelect[str]:
     """The last of the instructions that led the latest request which brought any anew: which of them led the latest one
     of all nobody notes, as no summary depends on them."""
-    own = messages.c.tenant == tenant, messages.c.conversation_id == conversation_id, messages.c.position == -1
-    newest = select(messages.c.id).where(*own).order_by(messages.c.created_at.desc(), messages.c.id.desc())
+    own = owned(messages, tenant, conversation_id=conversation_id, position=-1)
+    newest = select(messages.c.id).where(own).order_by(messages.c.created_at.desc(), messages.c.id.desc())
     return newest.limit(1).scalar_subquery()
 
 
@@ -321,7 +308,4 @@ def _columns(row: MessageRow) -> dict[str, Any]:
 
 
 def _stored(row: Row[Any]) -> StoredMessage:
-    columns = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
-    del columns["tenant"]
-    columns["created_at"] = moment(columns["created_at"])
-    return StoredMessage(**columns)
+    return StoredMessage(**members(row, "tenant"))

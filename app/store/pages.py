@@ -24,18 +24,26 @@ class Page(Struct, Generic[T], frozen=True):
     has_more: bool
 
 
+class Paging(Struct, frozen=True):
+    """Part of a list that is asked for."""
+
+    limit: int
+    """Most entries of the page."""
+    after: str | None = None
+    """The `last_id` of the page before; None for the first one."""
+    order: Order = "asc"
+
+
 async def read_page(
     connection: AsyncConnection,
     table: FromClause,
     rows: Select[Any],
     build: Callable[[Row[Any]], T],
-    *,
-    limit: int,
-    after: str | None,
-    order: Order,
+    paging: Paging,
     by: Sequence[str] = ("created_at", "id"),
 ) -> Page[T]:
     """The rows after the cursor, in the order of the columns `by`. The cursor has to be one of the rows."""
+    after, is_rising = paging.after, paging.order == "asc"
     keys = [table.c[name] for name in by]
     position = tuple_(*keys)
     if after is not None:
@@ -43,13 +51,13 @@ async def read_page(
         if cursor is None:
             raise UnknownCursor(f"The list holds no {after!r} to continue after.")
         reached = tuple_(*(getattr(cursor, name) for name in by))
-        rows = rows.where(position > reached if order == "asc" else position < reached)
-    rows = rows.order_by(*(keys if order == "asc" else (key.desc() for key in keys))).limit(limit + 1)
+        rows = rows.where(position > reached if is_rising else position < reached)
+    rows = rows.order_by(*(keys if is_rising else (key.desc() for key in keys))).limit(paging.limit + 1)
     found = (await connection.execute(rows)).all()
-    shown = found[:limit]
+    shown = found[: paging.limit]
     return Page(
         data=[build(row) for row in shown],
         first_id=shown[0].id if shown else None,
         last_id=shown[-1].id if shown else None,
-        has_more=len(found) > limit,
+        has_more=len(found) > paging.limit,
     )

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.clock import moment, now_ms
 from app.store.database import Database
+from app.store.rows import owned
 from app.store.tables import conversations, pins
 
 
@@ -72,8 +73,7 @@ async def bind_pins(
     one keeps the pin."""
     await connection.execute(
         update(pins).where(
-            pins.c.tenant == tenant,
-            pins.c.conversation_id == conversation_id,
+            owned(pins, tenant, conversation_id=conversation_id),
             pins.c.position == bindparam("at"),
             pins.c.digest.is_(None),
         ),
@@ -90,7 +90,7 @@ async def set_pins(
     transaction."""
     known = await connection.execute(
         select(conversations.c.id)
-        .where(conversations.c.tenant == tenant, conversations.c.id == conversation_id)
+        .where(owned(conversations, tenant, id=conversation_id))
         # Who deletes the conversation, or replaces the pins at the same time, waits.
         .with_for_update()
     )
@@ -107,4 +107,4 @@ async def set_pins(
 
 async def delete_pins(connection: AsyncConnection, tenant: str, conversation_id: str) -> None:
     """Delete the conversation's pins, bound or not. Needs a transaction."""
-    await connection.execute(delete(pins).where(pins.c.tenant == tenant, pins.c.conversation_id == conversation_id))
+    await connection.execute(delete(pins).where(owned(pins, tenant, conversation_id=conversation_id)))

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
-from app.memory.bounded import BoundedMap
+from app.runtime.bounded import BoundedMap
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.tables import CleanText, clean, is_clean

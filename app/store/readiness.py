@@ -8,7 +8,7 @@ from time import monotonic
 
 import structlog
 
-from app.memory.repeats import Repeats
+from app.runtime.repeats import Repeats
 from app.store.errors import DatabaseUnusable, StoreUnavailable
 from app.store.guard import REMEDY
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.view.chunks import SummaryChunk
 from app.store.chunks import chunks_named
 from app.store.message_rows import MESSAGES, StoredMessage, messages_named, sizes_of, within_size
-from app.store.pages import Order, Page
+from app.store.pages import Page, Paging
 from app.store.summary_index import SUMMARIES
 from app.store.word_index import find_words
 
@@ -23,14 +23,11 @@ async def search_texts(
     tenant: str,
     words: Sequence[str],
     among: Searched,
-    *,
-    limit: int,
-    after: str | None,
-    order: Order,
+    paging: Paging,
 ) -> Page[SummaryChunk | StoredMessage]:
     """A page of what holds every word, or one that begins with it: see `words`. Raises UnknownCursor if `after` is none
     of it."""
-    found = await find_words(connection, _INDEXES[among], tenant, words, limit=limit, after=after, order=order)
+    found = await find_words(connection, _INDEXES[among], tenant, words, paging)
     sizes = await sizes_of(connection, tenant, found.data)
     page = within_size(Page(sizes, found.first_id, found.last_id, found.has_more))
     named: dict[str, SummaryChunk | StoredMessage] = dict(await messages_named(connection, tenant, page.data))

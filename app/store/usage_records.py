@@ -29,8 +29,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.tokens.usage import Decided, Made, Price, PriceSource, Purpose, Tokens
 from app.store.batches import has_key, written
 from app.store.clock import moment
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.prepared import Insert, Prepared, PreparedInsert
+from app.store.rows import owned
 from app.store.tables import clean, usage_days, usage_records
 from app.store.usage_days import COSTS, COUNTS, DAY_MS, Counts, added_to_days, added_up, count_records, sums_over
 
@@ -190,26 +191,24 @@ async def write_usage(connection: AsyncConnection, records: Sequence[UsageRecord
         await count_records(connection, list(new))
 
 
-async def read_records(
-    connection: AsyncConnection, tenant: str, conversation_id: str, *, limit: int, after: str | None, order: Order
-) -> UsagePage:
+async def read_records(connection: AsyncConnection, tenant: str, conversation_id: str, paging: Paging) -> UsagePage:
     """A page of the conversation's records, with its sums; empty where nobody knows it. Raises UnknownCursor if `after`
     is none of its records."""
-    own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
-    rows = select(usage_records).where(*own)
-    page = await read_page(connection, usage_records, rows, _stored, limit=limit, after=after, order=order)
+    own = owned(usage_records, tenant, conversation_id=conversation_id)
+    rows = select(usage_records).where(own)
+    page = await read_page(connection, usage_records, rows, _stored, paging)
     shown = list(dict.fromkeys(stored.record.turn for stored in page.data))
     turns = await _turns(connection, own, shown)
-    found = await connection.execute(_sums_of_requests().where(*own).group_by(_FOR_ANSWERS))
+    found = await connection.execute(_sums_of_requests().where(own).group_by(_FOR_ANSWERS))
     return UsagePage(page, [turns[turn] for turn in shown], _both(found.all()))
 
 
 async def read_latest_records(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> UsagePage:
     """The conversation's latest records, newest first, and the sums of all, without its turns."""
-    own = (usage_records.c.tenant == tenant, usage_records.c.conversation_id == conversation_id)
-    rows = select(usage_records).where(*own)
-    page = await read_page(connection, usage_records, rows, _stored, limit=most, after=None, order="desc")
-    found = await connection.execute(_sums_of_requests().where(*own).group_by(_FOR_ANSWERS))
+    own = owned(usage_records, tenant, conversation_id=conversation_id)
+    rows = select(usage_records).where(own)
+    page = await read_page(connection, usage_records, rows, _stored, Paging(most, order="desc"))
+    found = await connection.execute(_sums_of_requests().where(own).group_by(_FOR_ANSWERS))
     return UsagePage(page, (), _both(found.all()))
 
 
@@ -280,18 +279,16 @@ async def sums_of_requests(
 ) -> dict[str, UsageSums]:
     """Usage of these requests of the conversation, as far as anything is known of them."""
     table, rows = usage_records.c, dict[str, list[Row[Any]]]()
-    own = (table.tenant == tenant, table.conversation_id == conversation_id, table.request_id.in_(requests))
-    grouped = _sums().add_columns(table.request_id).where(*own).group_by(table.request_id, _FOR_ANSWERS)
+    own = owned(usage_records, tenant, conversation_id=conversation_id, request_id=list(requests))
+    grouped = _sums().add_columns(table.request_id).where(own).group_by(table.request_id, _FOR_ANSWERS)
     for row in await connection.execute(grouped):
         rows.setdefault(row.request_id, []).append(row)
     return {request: _both(of_request) for request, of_request in rows.items()}
 
 
-async def _turns(
-    connection: AsyncConnection, own: Sequence[ColumnElement[bool]], turns: Sequence[int]
-) -> dict[int, TurnUsage]:
+async def _turns(connection: AsyncConnection, own: ColumnElement[bool], turns: Sequence[int]) -> dict[int, TurnUsage]:
     table = usage_records.c
-    wanted = (*own, table.turn.in_(turns))
+    wanted = (own, table.turn.in_(turns))
     by_turn = _sums_of_requests().add_columns(table.turn).where(*wanted).group_by(table.turn, _FOR_ANSWERS)
     sums = await connection.execute(by_turn)
     rows = sums.all()

@@ -16,7 +16,7 @@ import asyncpg
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.memory.repeats import Repeats
+from app.runtime.repeats import Repeats
 from app.store.database import CONNECT_SECONDS, Database
 from app.store.errors import StoreUnavailable, describe
 from app.store.guard import Guard

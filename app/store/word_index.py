@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TSQUERY
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import insert_into
-from app.store.pages import Order, Page, read_page
+from app.store.pages import Page, Paging, read_page
 from app.store.words import may_go_on, terms
 
 Indexed = tuple[str, str, Sequence[str]]
@@ -94,10 +94,7 @@ async def find_words(
     indexes: Sequence[WordIndex],
     tenant: str,
     words: Sequence[str],
-    *,
-    limit: int,
-    after: str | None,
-    order: Order,
+    paging: Paging,
 ) -> Page[str]:
     """The ids of the tenant's rows that hold every word, or one that begins with it. Of several tables together."""
     wanted = list(zip(terms(tenant, words), map(may_go_on, words), strict=True))
@@ -106,4 +103,4 @@ async def find_words(
     held = (union_all(*found) if len(found) > 1 else found[0]).cte("held")
     held = held.prefix_with("MATERIALIZED", dialect="postgresql")
     rows = select(held.c.id, held.c.created_at).where(held.c.tenant == tenant)
-    return await read_page(connection, held, rows, lambda row: str(row.id), limit=limit, after=after, order=order)
+    return await read_page(connection, held, rows, lambda row: str(row.id), paging)

@@ -13,8 +13,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
-from app.memory.caches import Caches
-from app.memory.repeats import Repeats
+from app.runtime.caches import Caches
+from app.runtime.repeats import Repeats
 from app.store.archive import Archive, Strand
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
 from app.store.database import Database

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.memory.caches import Cache, Caches
+from app.runtime.caches import Cache, Caches
 from app.wire.envelopes import SHORT, Envelopes
 from app.wire.members import LengthenedObject, RawObject, count_marks
 

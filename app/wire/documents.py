@@ -16,7 +16,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from app.core.history.messages import Media
-from app.memory.bounded import BoundedMap
+from app.runtime.bounded import BoundedMap
 
 LONGEST = 43 << 20
 """Characters of a document's base64 that are looked at: 32 MB, the most that providers take."""

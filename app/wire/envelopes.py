@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from app.memory.caches import Cache, Caches
+from app.runtime.caches import Cache, Caches
 from app.wire.members import RawObject, ResizedObject, Unreadable, holds_more_values, split_array
 
 SHORT = 32_768

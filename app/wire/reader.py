@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message
-from app.memory.caches import Cache, Caches
+from app.runtime.caches import Cache, Caches
 from app.wire.beginnings import Beginnings
 from app.wire.surrogates import told_apart
 from app.wire.types import Decode

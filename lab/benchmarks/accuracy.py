@@ -15,6 +15,7 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -24,16 +25,34 @@ import msgspec
 from app.core.history.identity import Identity
 from app.core.tokens.calibration import claude_version, prior_for
 from app.core.tokens.estimate import estimate
+from app.core.tokens.rules import rules_for
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
+from app.wire.chat_completions.format import CHAT_COMPLETIONS
+from app.wire.chat_completions.messages import read_message
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
 from app.wire.members import Unreadable
 from app.wire.reader import MessageReader
 from app.wire.types import WireRequest
 
+IDENTITY = Identity(b"benchmark")
 KNOWN, SCHEMA, MEDIA = "known", "with a schema", "with pictures or files"
 CLOSE = (0.05, 0.1)
+
+
+def steno(request: dict[str, Any]) -> int:
+    """Steno's estimate of a Chat Completions request, from the bytes it would receive; nothing is remembered between
+    requests but the tables."""
+    read = CHAT_COMPLETIONS.read(msgspec.json.encode(request))
+    rules = rules_for(read.model)
+    messages = MessageReader(IDENTITY, read_message).read(read.raw_messages)
+    return estimate(messages, read.declarations(), rules, _tokenizer().counter(rules.encoding))
+
+
+@cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer()
 
 
 class Scored(NamedTuple):
@@ -52,7 +71,7 @@ class Scorer:
     def __init__(self, wire: WireFormat) -> None:
         self._wire = wire
         self._estimator = Estimator(Tokenizer())
-        self._reader = MessageReader(Identity(b"benchmark"), wire.message)
+        self._reader = MessageReader(IDENTITY, wire.message)
 
     def score(self, row: dict[str, Any]) -> Scored | None:
         """A request's estimate beside its size; None for a request that Steno cannot read."""

@@ -19,8 +19,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from lab.benchmarks.counting import message
 from lab.benchmarks.history import Client, processor_nanoseconds, provider
+from lab.benchmarks.talks import message
 from tests.databases import database_on
 from tests.e2e.commands import Serving
 from tests.e2e.crowds import replicas

@@ -19,7 +19,7 @@ import msgspec
 from app.core.history.identity import Identity
 from app.core.tokens.declarations import Declarations
 from app.core.tokens.estimate import Count
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.messages import read_message

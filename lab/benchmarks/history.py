@@ -23,7 +23,7 @@ from statistics import median
 
 import msgspec
 
-from lab.benchmarks.counting import message
+from lab.benchmarks.talks import message
 from lab.benchmarks.waiters import ANSWER, SUMMARY, _response
 from tests.e2e.commands import Serving
 from tests.e2e.crowds import replicas

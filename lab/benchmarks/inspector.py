@@ -25,9 +25,10 @@ from typing import Any
 import httpx2
 from sqlalchemy import Table, insert, select, text
 
+from app.edge.protocol import protocol_within
 from app.inspector.links import operator_token
 from app.main import create_app
-from app.proxy.protocol import protocol_within
+from app.runtime.server import serve
 from app.settings import load
 from app.store import Store
 from app.store.summary_index import SUMMARIES
@@ -41,7 +42,6 @@ from app.store.tables import (
     usage_records,
 )
 from app.store.usage_days import DAY_MS
-from app.tasks.server import serve
 
 MESSAGES = 1_000
 TURNS = MESSAGES // 2
@@ -341,7 +341,8 @@ def main() -> None:
             secret=SECRET,
         )
         app = create_app(settings)
-        server = serve(app, http=protocol_within(settings.limits), lifespan="on")
+        limits = settings.limits
+        server = serve(app, http=protocol_within(limits.receive_seconds, limits.connections), lifespan="on")
         try:
             print(table_of(measure(server.url, world, given.rounds)))
         finally:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
-from pathlib import Path
 from time import perf_counter
 
 from sqlalchemy import text
 
 from app.store import Store, migrations, tidying
 from app.store.database import Database
-from lab.benchmarks.scale import Server
+from tests.databases import database_on, start_server
 
 BEFORE = "0009"
 """The last revision of which nothing was searched, recalled or added up."""
@@ -102,11 +101,10 @@ async def main() -> None:
         "records": arguments.records,
     }
     tidying.START_SECONDS = 3_600.0  # It is done here.
-    with tempfile.TemporaryDirectory(prefix="steno-migrations-") as folder:
-        server = Server(Path(folder) / "postgres", keep=False)
+    with tempfile.TemporaryDirectory(prefix="steno-migrations-") as folder, database_on(start_server()) as server:
         print(f"{arguments.conversations:,} conversations with a summary each, {arguments.records:,} usage records\n")
         print("| | before the start, s | while it serves, s |\n|---|--:|--:|")
-        for name, url in (("SQLite", f"sqlite:///{folder}/steno.db"), ("PostgreSQL", server.url)):
+        for name, url in (("SQLite", f"sqlite:///{folder}/steno.db"), ("PostgreSQL", server)):
             await fill(url, sizes)
             before, after = await measure(url)
             print(f"| {name} | {before:.1f} | {after:.1f} |", flush=True)

@@ -17,7 +17,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from app.core.tokens.calibration import Calibration, Prior, Sample, observe, prior_of
-from lab.benchmarks.counters import steno
+from lab.benchmarks.accuracy import steno
 
 MEMBERS = ("model", "messages", "tools", "tool_choice", "response_format")
 SIZES = ((0, None), (100, 300), (300, None), (1_000, None))

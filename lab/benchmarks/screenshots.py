@@ -19,11 +19,11 @@ from typing import Any, Literal
 import httpx2
 from playwright.async_api import Browser, async_playwright
 
+from app.edge.protocol import protocol_within
 from app.inspector.links import operator_link
 from app.main import create_app
-from app.proxy.protocol import protocol_within
+from app.runtime.server import serve
 from app.settings import load
-from app.tasks.server import serve
 from lab.benchmarks.inspector import SECRET, World, prepare
 from lab.simulator import Simulator
 
@@ -107,7 +107,8 @@ def main() -> None:
             secret=SECRET,
         )
         app = create_app(settings)
-        server = serve(app, http=protocol_within(settings.limits), lifespan="on")
+        limits = settings.limits
+        server = serve(app, http=protocol_within(limits.receive_seconds, limits.connections), lifespan="on")
         try:
             talk(server.url)
             asyncio.run(shoot_all(server.url, into))

@@ -34,6 +34,12 @@ UNCHANGED = "Nobody on our side has changed anything, as far as I know, and the 
 COLOURS = ("amber", "crimson", "violet", "turquoise", "ivory", "scarlet", "olive", "indigo", "maroon", "silver")
 HOLDERS = ("drawer", "bucket", "locker", "envelope", "suitcase", "basket", "toolbox", "wardrobe", "crate", "teapot")
 
+MESSAGE_WORDS = 110
+WORDS = (
+    "order parcel address refund Tuesday invoice 4711 the a of and was sent to because customer agreed that clerk"
+    " wrote warehouse return label email never again price reduced by 12.50 euro since March, please confirm"
+)
+
 AGENT_INSTRUCTIONS = (
     "You are a coding agent in a Python repository. Read what you need, change as little as possible, and say in a"
     " sentence or two what you found before you go on."
@@ -51,6 +57,12 @@ REMARKS = (
     "{name} is clear now, and it is not the cause. What it is given must already be wrong, so I look there.",
     "Nothing in {name} depends on the order of calls. I keep that in mind and read the neighbour.",
 )
+
+
+def message(random_: random.Random) -> bytes:
+    """A message of about 135 tokens, as JSON, for what does not depend on its sense."""
+    text = " ".join(random_.choices(WORDS.split(), k=MESSAGE_WORDS))
+    return json.dumps({"role": random_.choice(("user", "assistant")), "content": text}, separators=(",", ":")).encode()
 
 
 def chat(tokens: int, count: Count, seed: int = 1) -> Recording:

@@ -18,13 +18,13 @@ from typing import Any
 
 from app.core.history.identity import Identity
 from app.core.view.view import Conversation
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.tokens.estimator import Estimator
 from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.reader import MessageReader
 from app.wire.types import BOUNDS
-from lab.benchmarks.counting import message
+from lab.benchmarks.talks import message
 
 SIZES = {"300 B": 1, "4 KB": 7, "40 KB": 72, "400 KB": 720, "4 MB": 7_200}
 """Messages, of about 560 bytes."""

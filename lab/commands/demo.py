@@ -15,8 +15,8 @@ import httpx2
 from app.commands.terminal import say
 from app.core.tokens.rules import rules_for
 from app.main import create_app
+from app.runtime.server import serve
 from app.settings import load
-from app.tasks.server import serve
 from app.tokens.tokenizer import Tokenizer
 from lab.simulator import Simulator
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from starlette.types import Receive, Scope, Send
 
+from app.edge.hops import new_instance
+from app.edge.upstream import Upstream
 from app.errors import StenoError
-from app.headers.hops import new_instance
-from app.providers.upstream import Upstream
-from app.tasks.server import RunningServer, serve
+from app.runtime.server import RunningServer, serve
 from lab.formats.known import FORMATS, format_at
 from lab.replay.evidence import SentMessages
 from lab.simulator.log import Kind, Log, Record

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from app.core.tokens.rules import rules_for
 from app.main import create_app
+from app.runtime.server import RunningServer, serve
 from app.settings import load
-from app.tasks.server import RunningServer, serve
 from app.tokens.tokenizer import Tokenizer
 from lab.replay.recorder import Recorder
 from lab.simulator import Record, Simulator

@@ -71,19 +71,19 @@ class Format(Protocol[AcceptedT]):
 
     def owns(self, record: Record) -> bool:
         """Whether the request's path, or its headers, are those of the format."""
-        ...
+        return record.path == self.path
 
-    def respond(self, record: Record, rules: RequestRules) -> Content | None:
+    def respond(self, record: Record, rules: RequestRules) -> Content | None:  # noqa: ARG002 - for formats that have some
         """The answer on another path of the format; None: the path is not its own."""
-        ...
+        return None
 
     def error(self, fault: Fault) -> Mapping[str, Any]:
         """The body of a scripted status from 400 on: the fault's error object, or the provider's own for it."""
         ...
 
-    def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:
+    def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:  # noqa: ARG002 - Anthropic does
         """The body of an error, with the request's id where the provider names it there."""
-        ...
+        return error
 
     def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
         """Frame of an error after so many frames."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import http
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from lab.simulator.format import AcceptedT, Format
 from lab.simulator.script import Fault
 
 _USUAL_HEADERS = {
@@ -29,16 +30,17 @@ _ERRORS: Mapping[int, tuple[str, str, str | None]] = {
 }
 
 
-def headers(request_id: str, status: int) -> Mapping[str, str]:
-    return {"x-request-id": request_id, **_USUAL_HEADERS, **(_EXHAUSTED_HEADERS if status == 429 else {})}
+class OpenAI(Format[AcceptedT], Protocol[AcceptedT]):
+    """Headers and errors of OpenAI's APIs."""
 
+    def headers(self, request_id: str, status: int) -> Mapping[str, str]:
+        return {"x-request-id": request_id, **_USUAL_HEADERS, **(_EXHAUSTED_HEADERS if status == 429 else {})}
 
-def error(fault: Fault) -> Mapping[str, Any]:
-    """The fault's error object, or OpenAI's own for its status."""
-    usual = (
-        http.HTTPStatus(fault.status).phrase,
-        "invalid_request_error" if fault.status < 500 else "server_error",
-        None,
-    )
-    message, kind, code = _ERRORS.get(fault.status, usual)
-    return {"error": fault.error or {"message": message, "type": kind, "param": None, "code": code}}
+    def error(self, fault: Fault) -> Mapping[str, Any]:
+        usual = (
+            http.HTTPStatus(fault.status).phrase,
+            "invalid_request_error" if fault.status < 500 else "server_error",
+            None,
+        )
+        message, kind, code = _ERRORS.get(fault.status, usual)
+        return {"error": fault.error or {"message": message, "type": kind, "param": None, "code": code}}

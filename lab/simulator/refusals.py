@@ -137,6 +137,15 @@ def out_of_range(path: str, value: float, least: float, most: float) -> Refusal:
     return Refusal(message, path, code)
 
 
+def check_number(name: str, value: Any, least: float, most: float) -> None:
+    """Raise what OpenAI says to a number of another kind than its bounds are of, or outside of them."""
+    whole = isinstance(least, int)
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise Refused(wrong_type(name, "an integer" if whole else "a decimal", value))
+    if not least <= value <= most:
+        raise Refused(out_of_range(name, value, least, most))
+
+
 def only_with(path: str, other: str) -> Refusal:
     return Refusal(f"Invalid value for '{path}': '{path}' is only allowed when '{other}' are specified.", path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.core.tokens.estimate import Count
-from app.tasks.server import RunningServer, serve
+from app.runtime.server import RunningServer, serve
 from app.tokens.tokenizer import Tokenizer
 from lab.simulator.chat_completions.format import ChatCompletions
 from lab.simulator.connection import (

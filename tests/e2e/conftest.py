@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands, running
 from tests.e2e.forks import Forks
@@ -32,7 +32,7 @@ def _forks() -> Iterator[None]:
 @pytest.fixture
 def simulator() -> Simulator:
     """The provider, which `provider` runs: to script it and to read its log."""
-    return Simulator(window=WINDOW, tables=TABLES)
+    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture

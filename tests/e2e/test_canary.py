@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from app import errors
-from app.headers.credentials import CREDENTIALS
+from app.edge.credentials import CREDENTIALS
 from tests.e2e import commands
 from tests.e2e.histories import turns
 from tests.e2e.raw import CHAT, Answer, connected, get, read_answer, request_bytes, send

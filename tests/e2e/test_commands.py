@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from app import __version__
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from app.commands import serve as serving
-from app.proxy.protocol import MOST_WAITING, SPARE_CONNECTIONS
+from app.edge.protocol import MOST_WAITING, SPARE_CONNECTIONS
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from app.tokens.tokenizer import Tokenizer
 from lab.commands import demo
 from lab.simulator import Fault, Simulator

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.proxy.asgi import ClientAnswer, until_disconnect
+from app.edge.asgi import ClientAnswer, until_disconnect
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import connected, get, is_closed, post, read_answer, read_until, request_bytes, send

@@ -13,13 +13,13 @@ from sqlalchemy import text
 from app import __version__
 from app.commands.doctor import check_port, examine, is_healthy, show
 from app.providers import listings
+from app.runtime.server import RunningServer
 from app.settings import load
 from app.settings.checks import Finding
 from app.store import Store
 from app.store.database import Database
 from app.store.learned_windows import learn_window
 from app.store.migrations import head_revision, upgrade
-from app.tasks.server import RunningServer
 from lab.simulator import Model, Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving

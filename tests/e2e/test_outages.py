@@ -22,7 +22,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from lab.simulator import Simulator
 from tests.chaos.cluster import Postgres
 from tests.databases import SMALL_POOL

@@ -16,10 +16,10 @@ import httpx2
 import pytest
 from sqlalchemy import select, update
 
+from app.runtime.server import RunningServer
 from app.store import Store
 from app.store.clock import now_ms
 from app.store.tables import leases, summary_chunks
-from app.tasks.server import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, SECRET, Serving

@@ -19,8 +19,8 @@ import httpx2
 import openai
 import pytest
 
+from app.runtime.server import RunningServer
 from app.store import Store
-from app.tasks.server import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until

@@ -18,7 +18,7 @@ import httpx2
 import openai
 import pytest
 
-from app.tasks.server import RunningServer, serve
+from app.runtime.server import RunningServer, serve
 from lab.simulator import Fault, Model, Simulator
 
 MODEL = "gpt-4o"

@@ -11,7 +11,7 @@ import httpx2
 import openai
 import pytest
 
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from lab.simulator import Model, ScriptedCall, Simulator
 
 TABLES = Path(__file__).parents[2] / ".tables"

@@ -19,7 +19,7 @@ from typing import Self
 
 import pytest
 
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving

@@ -19,10 +19,10 @@ from app.core.summary.flow import Failure
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import SUMMARY_PROMPT, SummaryRequest, summary_request
 from app.core.tokens.usage import Tokens
-from app.headers.hops import new_instance
-from app.headers.relayed import for_summary
-from app.providers.upstream import Upstream
-from app.tasks.server import RunningServer
+from app.edge.hops import new_instance
+from app.edge.relayed import for_summary
+from app.edge.upstream import Upstream
+from app.runtime.server import RunningServer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.usage import read_usage
 from lab.simulator import Fault, Model, Simulator
@@ -397,7 +397,6 @@ async def test_what_a_model_refuses_is_left_out_and_remembered(simulator: Simula
 
 async def test_the_operators_parameters_go_with_each_call(simulator: Simulator, provider: RunningServer) -> None:
     given = {"temperature": 0, "seed": 7, "reasoning_effort": "high", "stop": ["###"]}
-    simulator.models = "any"
     simulator.window = 128_000
     async with routed(provider, model="o9") as routes:
         asking = summariser(parameters=given)

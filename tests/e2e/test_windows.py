@@ -9,7 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from app.providers.listings import WAIT_SECONDS
-from app.tasks.server import RunningServer
+from app.runtime.server import RunningServer
 from lab.simulator import Model, Simulator
 from lab.simulator.listings import Shape
 from lab.simulator.script import Fault

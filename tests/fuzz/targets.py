@@ -20,18 +20,18 @@ from app.core.history.identity import Identity
 from app.core.limits.budget import MOST_TOKENS, Shares, Window, budget_for
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Conversation, Costs, View
+from app.edge.asgi import ClientAnswer
+from app.edge.credentials import keys_in
+from app.edge.hops import check_hops, hops_in, with_hop
+from app.edge.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.errors import InvalidRequest, LoopDetected
-from app.headers.credentials import keys_in
-from app.headers.hops import check_hops, hops_in, with_hop
-from app.headers.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.main import gate_of
-from app.metrics.metrics import Metrics
-from app.proxy.asgi import ClientAnswer
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.settings.policies import read_preset, read_trigger
+from app.telemetry.metrics import Metrics
 from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message

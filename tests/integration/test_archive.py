@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from app.store import Store, StoreUnavailable, UnknownCursor, archive, message_rows, words_in
 from app.store.conversation_rows import find_conversation, write_conversations
 from app.store.message_rows import find_history, find_questions, read_messages, read_stretch
+from app.store.pages import Paging
 from app.store.search import search_texts
 from app.store.tables import conversations, message_words, messages
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, put, seen, show, strand
@@ -27,8 +28,7 @@ async def kept(
     store: Store, conversation_id: str = "c1", tenant: str = TENANT, *, limit: int = 100, **page: Any
 ) -> list[str]:
     """What was said, in the order in which the archive has it."""
-    asked = {"after": None, "order": "asc", **page}
-    found = await store.rest(read_messages, tenant, conversation_id, limit=limit, **asked)
+    found = await store.rest(read_messages, tenant, conversation_id, Paging(limit, **page))
     return [text_of(message.sent) for message in found.page.data]
 
 
@@ -37,13 +37,13 @@ def text_of(sent: str) -> str:
 
 
 async def latest(store: Store) -> list[str]:
-    found = await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")
+    found = await store.rest(read_messages, TENANT, "c1", Paging(100))
     return [text_of(message.sent) for message in found.page.data if message.id in found.latest]
 
 
 async def found(store: Store, *asked: str, among: Any = "messages", tenant: str = TENANT, **page: Any) -> list[str]:
-    wanted = {"limit": 100, "after": None, "order": "desc", **page}
-    hits = await store.rest(search_texts, tenant, words_in(" ".join(asked)), among, **wanted)
+    wanted = Paging(**{"limit": 100, "order": "desc", **page})
+    hits = await store.rest(search_texts, tenant, words_in(" ".join(asked)), among, wanted)
     return [text_of(hit.sent) if hasattr(hit, "sent") else hit.text for hit in hits.data]
 
 
@@ -65,7 +65,7 @@ async def test_a_history_that_is_sent_again_adds_what_is_new(store: Store) -> No
     for length in range(1, 10, 2):
         show(store, *TALK[:length], request_id=f"r{length}")
         await store.flush()
-    page = (await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")).page
+    page = (await store.rest(read_messages, TENANT, "c1", Paging(100))).page
     assert [text_of(message.sent) for message in page.data] == TALK
     assert [message.position for message in page.data] == list(range(9))
     assert [message.request_id for message in page.data] == ["r1", "r3", "r3", "r5", "r5", "r7", "r7", "r9", "r9"]
@@ -293,12 +293,12 @@ async def test_a_message_is_not_kept_without_its_conversation(store: Store) -> N
 
 async def test_pages_join_in_both_orders(store: Store) -> None:
     show(store, *TALK)
-    whole = (await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")).page
+    whole = (await store.rest(read_messages, TENANT, "c1", Paging(100))).page
     for order, all_of_it in (("asc", TALK), ("desc", TALK[::-1])):
         joined: list[str] = []
         after = None
         while True:
-            page = (await store.rest(read_messages, TENANT, "c1", limit=2, after=after, order=order)).page  # type: ignore[arg-type]
+            page = (await store.rest(read_messages, TENANT, "c1", Paging(2, after=after, order=order))).page  # type: ignore[arg-type]
             joined += [text_of(message.sent) for message in page.data]
             after = page.last_id
             if not page.has_more:
@@ -314,7 +314,7 @@ async def test_a_page_of_large_messages_is_cut_and_says_so(store: Store, monkeyp
     show(store, "a" * 90, "b" * 50, "c" * 40, "d" * 500)
     pages, after = [], None
     for _ in range(4):
-        page = (await store.rest(read_messages, TENANT, "c1", limit=100, after=after, order="asc")).page
+        page = (await store.rest(read_messages, TENANT, "c1", Paging(100, after=after))).page
         pages.append(([text_of(message.sent)[0] for message in page.data], page.has_more))
         after = page.last_id
         if not page.has_more:
@@ -325,7 +325,7 @@ async def test_a_page_of_large_messages_is_cut_and_says_so(store: Store, monkeyp
 async def test_only_what_the_latest_request_held_counts_as_its_history(store: Store) -> None:
     show(store, *TALK)
     show(store, *TALK[:3])
-    page = await store.rest(read_messages, TENANT, "c1", limit=2, after=None, order="desc")
+    page = await store.rest(read_messages, TENANT, "c1", Paging(2, order="desc"))
     assert page.latest == frozenset()
     assert await latest(store) == TALK[:3]
 
@@ -386,14 +386,14 @@ async def test_a_history_of_which_the_last_message_is_not_kept_is_none(store: St
 
 
 async def kept_messages(store: Store) -> list[Any]:
-    return list((await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")).page.data)
+    return list((await store.rest(read_messages, TENANT, "c1", Paging(100))).page.data)
 
 
 async def test_what_a_request_took_stands_beside_what_it_brought(store: Store) -> None:
     show(store, *TALK[:1], request_id="r")
     show(store, *TALK[:3], request_id="r2")
     store.writes.record_usage(used("u1"))
-    found = await store.rest(read_messages, TENANT, "c1", limit=100, after=None, order="asc")
+    found = await store.rest(read_messages, TENANT, "c1", Paging(100))
     assert set(found.usage) == {"r"}
     assert found.usage["r"].messages.prompt == 1
 
@@ -419,7 +419,7 @@ async def test_summaries_and_messages_are_found_together_newest_first(store: Sto
     whole = ["Which parcel?", "About a parcel.", "The parcel is lost."]
     assert await found(store, "parcel", among="all") == whole
     assert await found(store, "parcel", among="summaries") == ["About a parcel."]
-    page = await store.rest(search_texts, TENANT, ["parcel"], "all", limit=2, after=None, order="desc")
+    page = await store.rest(search_texts, TENANT, ["parcel"], "all", Paging(2, order="desc"))
     assert await found(store, "parcel", among="all", after=page.last_id) == whole[2:]
 
 

@@ -14,6 +14,7 @@ from app.providers.calibrations import Calibrations
 from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, migrations
 from app.store.calibration_rows import learn_calibrations, read_calibrations, read_own_calibrations
 from app.store.database import Database
+from app.store.pages import Paging
 from app.store.tables import metadata
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore
@@ -122,11 +123,11 @@ async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
     seen_by = {
         tenant: {row.key.model: row.calibration.samples for row in page.data}
         for tenant in (TENANT, STRANGER, "nobody")
-        for page in [await store.rest(read_own_calibrations, tenant, limit=100, after=None, order="asc")]
+        for page in [await store.rest(read_own_calibrations, tenant, Paging(100))]
     }
     assert seen_by == {TENANT: {"ft:gpt-4o:acme::x": 1, "gpt-4o": 1}, STRANGER: {"gpt-4o": 2}, "nobody": {}}
     with pytest.raises(UnknownCursor):
-        await store.rest(read_own_calibrations, STRANGER, limit=1, after=key("ft:gpt-4o:acme::x").id, order="asc")
+        await store.rest(read_own_calibrations, STRANGER, Paging(1, after=key("ft:gpt-4o:acme::x").id))
 
 
 async def test_calibrations_are_listed_in_pages(store: Store) -> None:
@@ -136,7 +137,7 @@ async def test_calibrations_are_listed_in_pages(store: Store) -> None:
     found: list[str] = []
     after = None
     for _ in range(3):
-        page = await store.rest(read_own_calibrations, TENANT, limit=2, after=after, order="asc")
+        page = await store.rest(read_own_calibrations, TENANT, Paging(2, after=after))
         found += [row.key.model for row in page.data]
         after = page.last_id
         assert page.has_more == (len(found) < 5)

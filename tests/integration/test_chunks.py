@@ -23,6 +23,7 @@ from app.store.chunks import (
     replace_summary,
 )
 from app.store.conversation_rows import find_conversation
+from app.store.pages import Paging
 from app.store.search import search_texts
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
@@ -138,7 +139,7 @@ async def test_summaries_of_a_conversation_are_those_it_made_and_those_it_used(s
     await put(store, chunk(4, 8))
     await put(store, chunk(4, 9, conversation_id="c2"))
     store.writes.record(seen("c2", summaries=("chunk-0-4", "gone")))
-    page = await store.rest(read_summaries, TENANT, "c2", limit=10, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, "c2", Paging(10))
     assert [one.id for one in page.data] == ["chunk-0-4", "chunk-4-9"]
     assert await store.rest(find_summary, TENANT, "c2", "chunk-0-4") is not None
     assert await store.rest(find_summary, TENANT, "c2", "chunk-4-8") is None
@@ -147,7 +148,7 @@ async def test_summaries_of_a_conversation_are_those_it_made_and_those_it_used(s
 async def test_summaries_are_listed_before_the_conversation_is(store: Store) -> None:
     """Chunks are stored at once, conversations a little later."""
     await put(store, chunk(0, 4))
-    page = await store.rest(read_summaries, TENANT, "c1", limit=10, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, "c1", Paging(10))
     assert [one.id for one in page.data] == ["chunk-0-4"]
 
 
@@ -158,7 +159,7 @@ async def test_pages_of_summaries_join_without_gap_or_overlap(store: Store, orde
     pages, after = [], None
     while True:
         page = await store.rest(
-            read_summaries, TENANT, "c1", limit=3, after=after, order="asc" if order == "asc" else "desc"
+            read_summaries, TENANT, "c1", Paging(3, after=after, order="asc" if order == "asc" else "desc")
         )
         pages.append([one.id for one in page.data])
         assert (page.first_id, page.last_id) == (pages[-1][0], pages[-1][-1])
@@ -174,7 +175,7 @@ async def test_unknown_cursor_is_an_error_rather_than_the_end_of_the_list(store:
     """An empty page would tell somebody who deletes page by page that all is done."""
     await put(store, chunk(0, 4))
     with pytest.raises(UnknownCursor):
-        await store.rest(read_summaries, TENANT, "c1", limit=3, after="gone", order="asc")
+        await store.rest(read_summaries, TENANT, "c1", Paging(3, after="gone"))
 
 
 async def test_other_tenant_reads_no_chunk(store: Store) -> None:
@@ -182,7 +183,7 @@ async def test_other_tenant_reads_no_chunk(store: Store) -> None:
     await put(store, chunk(0, 4))
     store.writes.record(seen(tenant=STRANGER, summaries=("chunk-0-4",)))
     assert await store.request(chunks_in, STRANGER, "default", chain(5)) == []
-    assert (await store.rest(read_summaries, STRANGER, "c1", limit=3, after=None, order="asc")).data == []
+    assert (await store.rest(read_summaries, STRANGER, "c1", Paging(3))).data == []
     assert await store.rest(find_summary, STRANGER, "c1", "chunk-0-4") is None
 
 
@@ -216,7 +217,7 @@ async def test_recent_first_chunks_are_found_by_their_last_message_under_any_cha
 
 async def ids(store: Store, conversation_id: str = "c1") -> dict[str, bool]:
     """The summaries of a conversation, each with whether it is in use."""
-    page = await store.rest(read_summaries, TENANT, conversation_id, limit=100, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, conversation_id, Paging(100))
     return {one.id: one.deactivated_at is None for one in page.data}
 
 
@@ -311,7 +312,7 @@ async def test_no_search_finds_what_is_not_in_use(store: Store) -> None:
     await store.rest_change(replace_summary, TENANT, "chunk-0-4", next_of(chunk(0, 4), text="They met in Kyoto."))
     await store.tidying.index_summaries()
     for word, found in (("tokyo", []), ("kyoto", ["chunk-0-4-v2"])):
-        page = await store.rest(search_texts, TENANT, [word], "summaries", limit=5, after=None, order="asc")
+        page = await store.rest(search_texts, TENANT, [word], "summaries", Paging(5))
         assert [one.id for one in page.data] == found
 
 

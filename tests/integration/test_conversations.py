@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,12 @@ from app.core.history.recognition import Head
 from app.store import Page, Store, UnknownCursor
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import UnwrittenRequests, find_conversation, read_conversations, write_conversations
+from app.store.pages import Paging
 from tests.integration.examples import SERIES, STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
-async def ids(store: Store, tenant: str = TENANT, **changes: object) -> list[str]:
-    page = await store.rest(read_conversations, tenant, **{"limit": 100, "after": None, "order": "asc", **changes})  # type: ignore[arg-type] # three keywords of three types
+async def ids(store: Store, tenant: str = TENANT, **changes: Any) -> list[str]:
+    page = await store.rest(read_conversations, tenant, Paging(**{"limit": 100, **changes}))
     return [conversation.id for conversation in page.data]
 
 
@@ -103,7 +105,7 @@ async def test_pages_of_conversations_join_without_gap_or_overlap(store: Store, 
 
 async def test_empty_list_is_a_page_without_ids(store: Store) -> None:
     """Nothing stored is not an error."""
-    page = await store.rest(read_conversations, TENANT, limit=5, after=None, order="desc")
+    page = await store.rest(read_conversations, TENANT, Paging(5, order="desc"))
     assert page == Page(data=[], first_id=None, last_id=None, has_more=False)
 
 
@@ -111,7 +113,7 @@ async def test_cursor_of_another_tenant_is_unknown(store: Store) -> None:
     """It must not even show that the id exists."""
     store.writes.record(seen("theirs", tenant=STRANGER))
     with pytest.raises(UnknownCursor):
-        await store.rest(read_conversations, TENANT, limit=5, after="theirs", order="asc")
+        await store.rest(read_conversations, TENANT, Paging(5, after="theirs"))
 
 
 async def test_tenants_never_see_each_others_conversations(store: Store) -> None:

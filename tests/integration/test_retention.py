@@ -16,6 +16,7 @@ from app.store.chunks import read_summaries
 from app.store.clock import now_ms
 from app.store.learned_windows import learn_window
 from app.store.lease import is_revoked
+from app.store.pages import Paging
 from app.store.pins import set_pins
 from app.store.places import keep_mask, keep_print
 from app.store.search import search_texts
@@ -154,9 +155,9 @@ async def test_a_chunk_that_somebody_uses_outlives_the_conversation_that_made_it
     await store.flush()
     await store.tidying.remove_unused()
     assert await count(store, conversations, summary_chunks, summary_words) == [1, 1, 1]
-    page = await store.rest(read_summaries, TENANT, "c1", limit=9, after=None, order="asc")
+    page = await store.rest(read_summaries, TENANT, "c1", Paging(9))
     assert [(one.id, one.conversation_id) for one in page.data] == [("others", "c2")]
-    found = await store.rest(search_texts, TENANT, ["met"], "summaries", limit=9, after=None, order="asc")
+    found = await store.rest(search_texts, TENANT, ["met"], "summaries", Paging(9))
     assert [one.id for one in found.data] == ["others"]
     assert await count(store, heads, masks, pins, usage_records) == [1, 1, 2, 0]
 

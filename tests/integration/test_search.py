@@ -13,6 +13,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import Store, UnknownCursor, summary_index, words_in
+from app.store.pages import Paging
 from app.store.search import search_texts
 from app.store.tables import summary_words
 from app.store.words import terms
@@ -22,7 +23,7 @@ from tests.integration.examples import TENANT as US
 
 async def found(store: Store, *words: str, tenant: str = US, limit: int = 100, after: str | None = None) -> list[str]:
     asked = words_in(" ".join(words))
-    page = await store.rest(search_texts, tenant, asked, "summaries", limit=limit, after=after, order="desc")
+    page = await store.rest(search_texts, tenant, asked, "summaries", Paging(limit, after=after, order="desc"))
     return [one.id for one in page.data]
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 from app.core.tokens.usage import Decided, Made, Price, Tokens
 from app.store import Store, StoreUnavailable, UnknownCursor, UsagePage, UsageRecord, UsageSum, write_behind
 from app.store.conversation_rows import read_conversations
+from app.store.pages import Paging
 from app.store.tables import usage_records
 from app.store.usage_records import read_records, write_usage
 from tests.faults.proxy import FaultProxy
@@ -47,9 +48,7 @@ def record(conversation_id: str = "c1", *, tenant: str = TENANT, **changes: Any)
 
 
 async def usage(store: Store, conversation_id: str = "c1", **options: Any) -> UsagePage:
-    return await store.rest(
-        read_records, TENANT, conversation_id, **{"limit": 100, "after": None, "order": "asc", **options}
-    )
+    return await store.rest(read_records, TENANT, conversation_id, Paging(**{"limit": 100, **options}))
 
 
 async def stored(store: Store) -> int:
@@ -149,7 +148,7 @@ async def test_conversations_and_records_do_not_take_each_other_with_them(store:
     store.writes.record_usage(record())
     await store.flush()
     assert await stored(store) == 1 + (bad == "conversation")
-    conversations = (await store.rest(read_conversations, TENANT, limit=10, after=None, order="asc")).data
+    conversations = (await store.rest(read_conversations, TENANT, Paging(10))).data
     assert [each.requests for each in conversations] == [1] * (1 + (bad == "record"))
     assert (store.writes.dropped, store.writes.dropped_records) == (bad == "conversation", bad == "record")
 

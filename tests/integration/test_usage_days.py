@@ -15,6 +15,7 @@ from app.core.tokens.usage import Decided, Price, Tokens
 from app.store import Store, StoreUnavailable, UsageRecord, migrations
 from app.store import usage_days as usage_days_module
 from app.store.database import Database
+from app.store.pages import Paging
 from app.store.tables import usage_days, usage_days_due, usage_records
 from app.store.usage_days import DAY_MS, read_days
 from app.store.usage_records import read_records, read_report, write_usage
@@ -99,7 +100,7 @@ async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in
 
     told = await store.rest(read_report, TENANT, 0, 1 << 50, model=None, by="model")
     groups = [group.sums for group in told.groups]
-    pages = [await store.rest(read_records, TENANT, f"c{name}", limit=1, after=None, order="desc") for name in range(3)]
+    pages = [await store.rest(read_records, TENANT, f"c{name}", Paging(1, order="desc")) for name in range(3)]
     for all_sums in ([told.sums], groups, [page.sums for page in pages]):
         assert sum((of.messages.saved_cost or 0.0) + (of.summaries.saved_cost or 0.0) for of in all_sums) == expected
         assert sum(of.messages.too_large for of in all_sums) == len(large)

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, write_behind
 from app.store.conversation_rows import find_conversation, read_conversations, write_conversations
+from app.store.pages import Paging
 from app.store.tables import conversations
 from tests.integration.examples import TENANT, OpenStore, digest, seen
 
@@ -222,7 +223,7 @@ async def test_number_the_driver_cannot_bind_does_not_take_others_with_it(store:
     assert [await stored(store, name) for name in ("c1", "window", "tokens", "c2")] == [1, None, None, 1]
     assert store.writes.dropped == 2
     store.writes.record(seen("c3"))
-    page = await store.rest(read_conversations, TENANT, limit=100, after=None, order="asc")
+    page = await store.rest(read_conversations, TENANT, Paging(100))
     assert {conversation.id for conversation in page.data} == {"c1", "c2", "c3"}
 
 
@@ -232,7 +233,7 @@ async def test_large_backlog_is_stored_in_several_transactions(store: Store, mon
     for number in range(8):
         store.writes.record(seen(f"c{number}"))
     await store.flush()
-    page = await store.rest(read_conversations, TENANT, limit=100, after=None, order="asc")
+    page = await store.rest(read_conversations, TENANT, Paging(100))
     assert len(page.data) == 8
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.tasks.server import serve
+from app.runtime.server import serve
 from tests.e2e import running
 from tests.e2e.running import StartSteno, Steno
 from tests.telegrams.telegrams import KINDS

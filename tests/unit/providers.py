@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import respx
 
-from app.headers.hops import new_instance
-from app.providers.upstream import Upstream
+from app.edge.hops import new_instance
+from app.edge.upstream import Upstream
 
 NETWORK = respx.MockRouter(using="httpx", assert_all_called=False)
 _NUMBERS = count(1)

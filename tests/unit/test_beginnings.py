@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.wire import beginnings as beginnings_module
 from app.wire import envelopes as envelopes_module
 from app.wire.beginnings import Beginnings

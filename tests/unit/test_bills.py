@@ -12,10 +12,10 @@ import pytest
 from app.core.tokens.usage import Bill as Told
 from app.core.tokens.usage import Tokens, spends
 from app.main import tariffs_of
-from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger
 from app.settings import load
 from app.store import UsageRecord
+from app.telemetry.metrics import Metrics
 from app.wire.answers import AnswerEditor
 from app.wire.dialect import read_answer
 from app.wire.formats import FORMATS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.bounded import BoundedMap
+from app.runtime.bounded import BoundedMap
 from tests.unit.clock import Clock
 
 

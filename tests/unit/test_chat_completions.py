@@ -15,7 +15,7 @@ from app.core.history.messages import Media, ToolCall
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Costs, Verbatim, View
 from app.errors import InvalidRequest
-from app.memory.caches import ENTRY_BYTES, Caches
+from app.runtime.caches import ENTRY_BYTES, Caches
 from app.wire import members, objects
 from app.wire.chat_completions import request as requests
 from app.wire.chat_completions.format import CHAT_COMPLETIONS

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tasks.coalescing import MOST_HELD, CoalescingTransport
+from app.edge.coalescing import MOST_HELD, CoalescingTransport
 
 
 class Socket:

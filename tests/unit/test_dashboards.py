@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.metrics.exposition import exposed
-from app.metrics.metrics import Metrics
+from app.telemetry.exposition import exposed
+from app.telemetry.metrics import Metrics
 from tests.unit.promql import RATES, asked
 
 ROOT = Path(__file__).parents[2]

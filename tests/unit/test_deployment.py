@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from app.commands.serve import SPARE_FILES
-from app.proxy.gate import HEADER_BYTES, HEADER_COUNT
+from app.edge.admission import HEADER_BYTES, HEADER_COUNT
 from app.settings import Settings, environment_name, every_setting, load
 
 ROOT = Path(__file__).parents[2]

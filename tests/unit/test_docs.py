@@ -20,8 +20,8 @@ import yaml
 from app import __version__
 from app.commands.cli import cli
 from app.core.reasons import Code
+from app.edge.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.errors import StenoError
-from app.headers.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, QUERY_KEYS
 from app.settings import Settings, environment_name, every_setting
 from lab.simulator import Simulator
 from scripts.write_examples import shown

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from app.errors import InvalidRequest
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.wire import envelopes
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.format import CHAT_COMPLETIONS

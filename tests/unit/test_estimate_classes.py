@@ -15,7 +15,7 @@ import pytest
 
 from app.tokens.tables import TABLES
 from app.tokens.tokenizer import Tokenizer
-from lab.benchmarks.counters import steno as estimated
+from lab.benchmarks.accuracy import steno as estimated
 
 FETCHED = Path(__file__).parents[2] / ".tables"
 pytestmark = pytest.mark.skipif(

@@ -12,9 +12,9 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from app.proxy.asgi import CONNECTION, SAME_HEAD
-from app.proxy.heads import KnownHead
-from app.proxy.protocol import protocol_within
+from app.edge.asgi import CONNECTION, SAME_HEAD
+from app.edge.heads import KnownHead
+from app.edge.protocol import protocol_within
 from app.settings import LimitSettings
 
 Piece = tuple[bytes, bool]
@@ -163,7 +163,7 @@ def told(protocol: type[Any], pieces: Sequence[Piece]) -> tuple[list[object], by
     return asyncio.run(played())
 
 
-PROTOCOL: type[Any] = protocol_within(LimitSettings())
+PROTOCOL: type[Any] = protocol_within(LimitSettings().receive_seconds, LimitSettings().connections)
 
 
 def same_both_ways(pieces: Sequence[Piece]) -> int:

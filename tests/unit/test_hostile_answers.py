@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.edge.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
-from app.providers.upstream import LONGEST_REFUSAL, Upstream, WholeAnswer, read_into
 from app.wire import sse
 from app.wire.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
 from app.wire.chat_completions.summaries import ChatSummaries

@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 from app.core.history.identity import Chain
 from app.core.tokens.savings import Estimated
 from app.core.tokens.usage import Bill, Price, Spend, Tariff, Tokens, cost, saved, spends
-from app.metrics.metrics import Metrics
 from app.providers.ledger import Ledger, new_request_id
 from app.settings import load
 from app.store import UsageRecord
+from app.telemetry.metrics import Metrics
 
 PRICE = Price(prompt=15, completion=75)
 CACHING = Price(prompt=15, completion=75, cached=1.5)

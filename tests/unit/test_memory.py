@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))

@@ -12,10 +12,10 @@ import pytest
 from app.core.reasons import Code, because
 from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
-from app.metrics.exposition import exposed
-from app.metrics.families import ANSWERED, CACHES, ENDS, FAMILIES, PAUSED, REPORTED, REQUEST_SECONDS, TOKENS, WAITS
-from app.metrics.metrics import Metrics, Sampler, SupervisorMetrics
-from app.metrics.table import Table
+from app.telemetry.exposition import exposed
+from app.telemetry.families import ANSWERED, CACHES, ENDS, FAMILIES, PAUSED, REPORTED, REQUEST_SECONDS, TOKENS, WAITS
+from app.telemetry.metrics import Metrics, Sampler, SupervisorMetrics
+from app.telemetry.table import Table
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)

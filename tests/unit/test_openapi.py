@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from app.core.stages.ladder import Status
-from app.headers.credentials import CREDENTIALS
+from app.edge.credentials import CREDENTIALS
 from app.rest import wire_schema
 from app.wire.early import EVENT_SHAPES
 from app.wire.formats import FORMATS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.proxy.protocol import TICK_SECONDS, Cycle, Idle, StrictProtocol
-from app.tasks.coalescing import Turn
+from app.edge.coalescing import Turn
+from app.edge.protocol import TICK_SECONDS, Cycle, Idle, StrictProtocol
 
 
 class Loop:

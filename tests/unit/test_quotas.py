@@ -86,7 +86,7 @@ def test_tokens_that_were_spent_come_back_after_an_hour() -> None:
 
 
 def test_only_so_many_tenants_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.memory.periods.MOST_REMEMBERED", 2)
+    monkeypatch.setattr("app.runtime.periods.MOST_REMEMBERED", 2)
     limited = Quotas(forced_per_minute=1, clock=Clock(1_000.5))
     for tenant in ("a", "b", "c"):
         limited.force(tenant)

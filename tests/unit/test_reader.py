@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from app.core.history.messages import Message
-from app.memory.caches import Caches
+from app.runtime.caches import Caches
 from app.wire.chat_completions.messages import read_message
 from app.wire.formats import FORMATS, mark_of
 from app.wire.reader import MOST_NEW, MessageReader

@@ -9,11 +9,11 @@ from typing import Any, cast
 import httpx2
 import pytest
 
+from app.edge.connection import Connection, Exchange, Timeouts
+from app.edge.pool import Pool
+from app.edge.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
+from app.edge.writing import RequestHead
 from app.errors import UpstreamDisconnected
-from app.providers.transport.connection import Connection, Exchange, Timeouts
-from app.providers.transport.pool import Pool
-from app.providers.transport.writing import RequestHead
-from app.providers.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
 from app.proxy.relaying import Relay
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.sse import event

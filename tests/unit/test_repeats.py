@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.memory.repeats import MOST_REMEMBERED, REMINDER_SECONDS, Repeats
+from app.runtime.repeats import MOST_REMEMBERED, REMINDER_SECONDS, Repeats
 
 
 def test_what_lasts_is_told_once_a_minute_with_how_often_it_happened() -> None:

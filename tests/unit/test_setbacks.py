@@ -5,7 +5,7 @@ import pytest
 from app.compaction.breakers import Setbacks
 from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
-from app.memory.lineages import Lineage
+from app.runtime.lineages import Lineage
 from tests.unit.clock import Clock
 from tests.unit.conversations import chunk, conversation, turns
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from app.tasks.shared import SharedWork
+from app.runtime.shared import SharedWork
 
 
 class Work:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory import sightings as module
-from app.memory.sightings import AnsweredTenants, Sightings
+from app.runtime import sightings as module
+from app.runtime.sightings import AnsweredTenants, Sightings
 from tests.unit.clock import Clock
 
 DAY = 24 * 3600.0

@@ -15,8 +15,8 @@ from app.core.reasons import Code, because
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
-from app.headers.hops import new_instance
-from app.providers.upstream import Upstream
+from app.edge.hops import new_instance
+from app.edge.upstream import Upstream
 from app.wire.chat_completions.summaries import ChatSummaries
 from tests.unit.providers import answer
 

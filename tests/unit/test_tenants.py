@@ -7,8 +7,7 @@ from typing import Literal
 import pytest
 
 from app.core.history.identity import Identity
-from app.errors import MissingCredentials
-from app.headers.credentials import (
+from app.edge.credentials import (
     ACCOUNTS,
     CREDENTIALS,
     KEYS,
@@ -18,6 +17,7 @@ from app.headers.credentials import (
     sends_key,
     without_keys,
 )
+from app.errors import MissingCredentials
 from app.proxy.tenants import ANONYMOUS, Tenants
 
 IDENTITY = Identity(b"secret")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.providers.transport.reading import LONGEST_HEAD, MOST_INTERIM, AnswerReading, GarbledAnswer
+from app.edge.reading import LONGEST_HEAD, MOST_INTERIM, AnswerReading, GarbledAnswer
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -17,7 +17,7 @@ import pytest
 from app.wire.formats import FORMATS
 
 APP = Path(__file__).parents[2] / "app"
-ROOMS = ("core", "proxy", "compaction")
+ROOMS = ("core", "edge", "proxy", "compaction")
 _WORD = re.compile(r"[a-z][a-z_]*")
 _KEY = re.compile(r'"([a-z][a-z_]*)"\s*:')
 """JSON that is written by hand."""
@@ -35,9 +35,9 @@ REPORT = "Steno's own report and events, the same in every format"
 
 ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
-    "compaction/job.py": {"summary": PURPOSE, "cmp_": "what Steno calls a compaction"},
-    "compaction/leased.py": {"background": PURPOSE},
+    "compaction/request.py": {"summary": PURPOSE},
     "compaction/performer.py": {"background": PURPOSE},
+    "core/deciding/attempt.py": {"cmp_": "what Steno calls a compaction"},
     "core/limits/overflow.py": {"request_too_large": "what was too large: all of a request, not the window"},
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/own_words.py": {"tool": "the group that its name is found in"},
@@ -65,13 +65,13 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     },
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
-    "proxy/asgi.py": {"status": ASGI, "type": ASGI},
+    "edge/asgi.py": {"status": ASGI, "type": ASGI},
     "proxy/caller.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
     "proxy/options.py": dict.fromkeys(("compaction", "trigger"), OPTION),
-    "proxy/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
-    "proxy/protocol.py": {"status": ASGI},
+    "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
+    "edge/protocol.py": {"status": ASGI},
     "proxy/report.py": dict.fromkeys(("context", "conversation_id", "messages"), REPORT),
 }
 

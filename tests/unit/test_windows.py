@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 
 from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow
-from app.memory.sightings import MOST_OF_ONE
 from app.providers.known_windows import GUESSED, MOST_CACHED
 from app.providers.learnt_limits import LEARNT_SECONDS, lowered, overflow_in
 from app.providers.listings import REFRESH_CHANGING_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, WAIT_SECONDS
 from app.providers.windows import Windows
+from app.runtime.sightings import MOST_OF_ONE
 from app.settings import Settings, load
 from app.store import Store
 from tests.e2e import running

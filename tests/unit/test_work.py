@@ -9,8 +9,8 @@ from threading import Event, get_ident
 
 import pytest
 
-from app.tasks import threads
-from app.tasks.threads import Work
+from app.runtime import threads
+from app.runtime.threads import Work
 
 PATIENCE = 10.0
 

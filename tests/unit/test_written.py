@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.headers import written as module
-from app.headers.relayed import Headers
-from app.headers.written import LONGEST_WORD, MOST_WORDS, written
+from app.edge import written as module
+from app.edge.relayed import Headers
+from app.edge.written import LONGEST_WORD, MOST_WORDS, written
 
 
 def lines(*headers: tuple[bytes, bytes]) -> bytes:

@@ -10,11 +10,11 @@ from lab.simulator.chat_completions.refusals import two_token_limits, unrecogniz
 from lab.simulator.refusals import (
     Refusal,
     Refused,
+    check_number,
     long_array,
     missing,
     only_when,
     only_with,
-    out_of_range,
     unknown,
     wrong_type,
     wrong_value,
@@ -79,15 +79,7 @@ def _check_numbers(given: Mapping[str, Any]) -> None:
         raise Refused(two_token_limits())
     for name, (least, most) in _RANGES.items():
         if name in given:
-            _check_number(name, given[name], least, most)
-
-
-def _check_number(name: str, value: Any, least: float, most: float) -> None:
-    whole = isinstance(least, int)
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise Refused(wrong_type(name, "an integer" if whole else "a decimal", value))
-    if not least <= value <= most:
-        raise Refused(out_of_range(name, value, least, most))
+            check_number(name, given[name], least, most)
 
 
 def _check_stream_options(given: Mapping[str, Any]) -> None:

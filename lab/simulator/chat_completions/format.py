@@ -9,14 +9,13 @@ from app.core.tokens.estimate import Count
 from lab.simulator import openai
 from lab.simulator.chat_completions.answers import Answer, compose
 from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
-from lab.simulator.content import Content
 from lab.simulator.format import Frame
 from lab.simulator.log import Record
 from lab.simulator.rules import RequestRules
 from lab.simulator.script import Fault
 
 
-class ChatCompletions:
+class ChatCompletions(openai.OpenAI[AcceptedRequest]):
     """`POST /v1/chat/completions`."""
 
     path = "/v1/chat/completions"
@@ -31,20 +30,5 @@ class ChatCompletions:
     def answer(self, sequence: int, request: AcceptedRequest, fault: Fault, text: str, count: Count) -> Answer:
         return compose(sequence, request, fault, text, count)
 
-    def owns(self, record: Record) -> bool:
-        return record.path == self.path
-
-    def respond(self, record: Record, rules: RequestRules) -> Content | None:
-        return None
-
-    def error(self, fault: Fault) -> Mapping[str, Any]:
-        return openai.error(fault)
-
-    def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:
-        return error
-
     def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
         return Frame(None, {"error": error})
-
-    def headers(self, request_id: str, status: int) -> Mapping[str, str]:
-        return openai.headers(request_id, status)

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.core.tokens.estimate import Count
 from lab.simulator.content import Content, json_content
-from lab.simulator.format import Frame
+from lab.simulator.format import Format, Frame
 from lab.simulator.log import Record
 from lab.simulator.messages.answers import Answer, compose
 from lab.simulator.messages.refusals import no_such_model
@@ -31,7 +31,7 @@ _ERRORS: Mapping[int, tuple[str, str]] = {
 _MODELS = "/v1/models/"
 
 
-class Messages:
+class Messages(Format[AcceptedRequest]):
     """`POST /v1/messages`, what it would cost, and a model's window."""
 
     path = "/v1/messages"

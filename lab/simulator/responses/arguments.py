@@ -8,8 +8,8 @@ from typing import Any
 from lab.simulator.refusals import (
     Refusal,
     Refused,
+    check_number,
     missing,
-    out_of_range,
     unknown,
     unreadable,
     wrong_type,
@@ -61,7 +61,7 @@ def check_arguments(request: Any) -> Mapping[str, Any]:
     _check_types(given)
     for name, (least, most) in _RANGES.items():
         if name in given:
-            _check_number(name, given[name], least, most)
+            check_number(name, given[name], least, most)
     _check_state(given)
     _check_tools(given)
     for index, entry in enumerate(given.get("context_management", ())):
@@ -86,14 +86,6 @@ def _check_types(given: Mapping[str, Any]) -> None:
                 raise Refused(wrong_type(name, expected, given[name]))
     if not isinstance(given.get("input", ""), str | list):
         raise Refused(wrong_type("input", "one of a string or array of input items", given["input"]))
-
-
-def _check_number(name: str, value: Any, least: float, most: float) -> None:
-    whole = isinstance(least, int)
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise Refused(wrong_type(name, "an integer" if whole else "a decimal", value))
-    if not least <= value <= most:
-        raise Refused(out_of_range(name, value, least, most))
 
 
 def _check_state(given: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from lab.simulator.script import Fault
 _CONVERSATIONS = "/v1/conversations"
 
 
-class Responses:
+class Responses(openai.OpenAI[AcceptedRequest]):
     """`POST /v1/responses`, what it keeps, what it would cost, and its compaction."""
 
     path = "/v1/responses"
@@ -58,17 +58,8 @@ class Responses:
             return json_content(self._kept(record))
         return None
 
-    def error(self, fault: Fault) -> Mapping[str, Any]:
-        return openai.error(fault)
-
-    def identified(self, error: Mapping[str, Any], request_id: str) -> Mapping[str, Any]:
-        return error
-
     def error_frame(self, error: Mapping[str, Any], sent: int) -> Frame:
         return Frame("error", {"type": "error", "sequence_number": sent, "error": error})
-
-    def headers(self, request_id: str, status: int) -> Mapping[str, str]:
-        return openai.headers(request_id, status)
 
     def _begin(self, record: Record) -> Content:
         """A new conversation, with items that it may begin with."""

@@ -1,0 +1,145 @@
+"""Sightings: what a tenant saw holds for that tenant, and for everybody once a second tenant saw the same.
+
+What a provider's answers teach may be the work of whoever asked: an error quotes its request, a prompt can be written
+to be counted wrongly. Pure bookkeeping: it ends by itself, is bounded, and no tenant pushes out what others saw.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
+from operator import eq
+from time import monotonic
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+
+MOST_OF_ONE = 100
+"""Maximum number of sightings of one tenant."""
+MOST_TENANTS = 2_000
+MOST_COMPARED = 16
+"""Maximum number of tenants whose sightings of one thing are compared, the latest first."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class AnsweredTenants:
+    """Tenants whom a provider answered recently: a key that was made up is refused."""
+
+    def __init__(self) -> None:
+        self._latest: BoundedMap[str, bool] = BoundedMap(MOST_REMEMBERED)
+
+    def add(self, tenant: str) -> bool:
+        """Add a tenant; true if it was not there."""
+        if self._latest.use(tenant):
+            return False
+        self._latest.keep(tenant, True)
+        return True
+
+    def __contains__(self, tenant: str) -> bool:
+        return tenant in self._latest
+
+
+def anybody(_: str) -> bool:
+    """Return true: every tenant counts."""
+    return True
+
+
+class _Sighting(Struct, Generic[V], frozen=True):
+    value: V
+    until: float
+    """End of the sighting, by the clock."""
+
+
+class Sightings(Generic[K, V]):
+    """The latest sighting of each thing by each tenant."""
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = monotonic,
+        *,
+        counts: Callable[[str], bool] = anybody,
+        agrees: Callable[[V, V], bool] = eq,
+    ) -> None:
+        """Each sighting holds for `seconds`.
+
+        `counts`: whether a tenant's sightings may confirm those of others. `agrees(other, value)`: whether another
+        tenant's value confirms this one.
+        """
+        self._seconds = seconds
+        self._clock = clock
+        self._counts = counts
+        self._agrees = agrees
+        self._by_tenant: BoundedMap[str, BoundedMap[K, _Sighting[V]]] = BoundedMap(
+            MOST_TENANTS, pushed_out=self._unlink_all
+        )
+        self._tenants: dict[K, OrderedDict[str, None]] = {}
+        """Tenants who saw each thing, the latest last."""
+
+    def saw(self, tenant: str, what: K, value: V, seconds: float | None = None) -> None:
+        """Record what the tenant saw, in place of its last sighting. `seconds`: how long it holds, if not as others."""
+        self.forget(tenant, what)
+        held = self._by_tenant.get(tenant)
+        if held is None:
+            held = BoundedMap(MOST_OF_ONE, pushed_out=lambda seen, _: self._unlink(tenant, seen))
+        self._by_tenant.keep(tenant, held)
+        held.keep(what, _Sighting(value, self._clock() + (self._seconds if seconds is None else seconds)))
+        self._tenants.setdefault(what, OrderedDict())[tenant] = None
+
+    def own(self, tenant: str, what: K) -> V | None:
+        """Return what the tenant saw itself; None if it saw nothing."""
+        held = self._by_tenant.get(tenant)
+        sighting = held.get(what) if held else None
+        return sighting.value if sighting is not None and sighting.until > self._clock() else None
+
+    def confirmed(self, what: K) -> list[V]:
+        """Return every value that one tenant saw and another one confirms."""
+        seen = ((tenant, self.own(tenant, what)) for tenant in reversed(self._tenants.get(what, OrderedDict())))
+        counted = ((tenant, value) for tenant, value in seen if value is not None and self._counts(tenant))
+        compared = list(islice(counted, MOST_COMPARED))
+        return [
+            value
+            for tenant, value in compared
+            if any(self._agrees(other, value) for another, other in compared if another != tenant)
+        ]
+
+    def holding(self, tenant: str, what: K) -> V | None:
+        """Return the value to go by: the tenant's own sighting, else the latest that is confirmed."""
+        own = self.own(tenant, what)
+        return own if own is not None else next(iter(self.confirmed(what)), None)
+
+    def forget(self, tenant: str, what: K) -> None:
+        held = self._by_tenant.get(tenant)
+        if held is None or held.pop(what) is None:
+            return
+        if not held:
+            self._by_tenant.pop(tenant)
+        self._unlink(tenant, what)
+
+    def of(self, tenant: str) -> Iterator[tuple[K, V]]:
+        """Return everything that the tenant saw."""
+        for what in list(self._by_tenant.get(tenant) or ()):
+            if (value := self.own(tenant, what)) is not None:
+                yield what, value
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over everything that was seen by anybody."""
+        return iter(self._tenants)
+
+    def __contains__(self, what: K) -> bool:
+        """True if anybody saw this."""
+        return what in self._tenants
+
+    def _unlink(self, tenant: str, what: K) -> None:
+        del self._tenants[what][tenant]
+        if not self._tenants[what]:
+            del self._tenants[what]
+
+    def _unlink_all(self, tenant: str, held: BoundedMap[K, _Sighting[V]]) -> None:
+        for what in held:
+            self._unlink(tenant, what)

@@ -1,0 +1,1 @@
+"""Telemetry: metrics of all processes (docs/metrics.md), and traces (docs/traces.md)."""
