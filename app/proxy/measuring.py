@@ -14,6 +14,7 @@ from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Decided
 from app.core.view.view import Conversation
+from app.edge import own_headers
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
@@ -165,7 +166,7 @@ def _key(request: WireRequest, caller: Caller) -> Hashable | None:
     """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
     if "trigger" in request.wishes.options or len(request.model) > LONGEST_MODEL:
         return None
-    preset = request.wishes.options.get("preset") or caller.header(b"x-context-preset")
+    preset = request.wishes.options.get("preset") or caller.header(own_headers.PRESET)
     if preset is not None and not isinstance(preset, str):
         return None
     tools = request.has_tools, request.forbids_tools
