@@ -69,7 +69,7 @@ class Referred(NamedTuple):
 
 
 class AnswerAsked(Struct, frozen=True):
-    """What a request says of the answer that it wants."""
+    """Members of a request about the answer that it wants."""
 
     stream: bool
     output: int | None
@@ -79,11 +79,11 @@ class AnswerAsked(Struct, frozen=True):
     wants_usage: bool = True
     """Whether the client asked for the tokens a stream cost, which most formats give unasked."""
     says_whether_usage: bool = True
-    """Whether the client says anything about it: what comes then is not what comes unasked."""
+    """Whether the client says anything about usage; if not, usage in a stream came unasked."""
 
 
 class Wishes(Struct, frozen=True):
-    """What a request asks of Steno: how its history is to be compacted."""
+    """Instructions to Steno in a request: how its history is to be compacted."""
 
     options: Mapping[str, Any]
     """The body's `context` object."""

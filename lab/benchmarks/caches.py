@@ -86,7 +86,7 @@ def _provide(port: Any) -> None:
 def _without_heads() -> None:
     from app.edge.heads import KnownHead  # noqa: PLC0415 - as all here: in the process that is to do without
 
-    KnownHead.of = classmethod(lambda *_: None)  # type: ignore[method-assign]
+    KnownHead.of = classmethod(lambda *_: None)  # type: ignore[method-assign, assignment]
 
 
 def _without_admission() -> None:

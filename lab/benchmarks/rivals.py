@@ -1,7 +1,11 @@
 """Counters of other libraries, for the same scoring as `lab.benchmarks.accuracy`.
 
-They need packages that Steno does not, in an environment of their own (docs/estimates.md). Each is given the best that
-its documentation allows: the name without a provider before it, and `functions`, which none of them knows, as tools.
+    grep -Ev '"class": "(other-|image-url|audio|file)' ROWS > CORE    # the rivals would fetch the rest
+    python token_accuracy.py lab.benchmarks.rivals:litellm CORE --path .    # also :cookbook, :texts
+
+They need packages that Steno does not, in an environment of their own: litellm 1.106.2 and tiktoken 0.14.0, with
+HF_HUB_OFFLINE=1, LITELLM_LOCAL_MODEL_COST_MAP=True and TIKTOKEN_CACHE_DIR=.tables. Each is given the best that its
+documentation allows: the name without a provider before it, and `functions`, which none of them knows, as tools.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from lab.simulator import Simulator
 from tests.browser.axe import findings
 from tests.browser.conftest import DESK, PHONE, TABLES, fits_its_width, watch
 from tests.e2e import running
+from tests.e2e.histories import used
 from tests.e2e.running import WINDOW, Steno
 
 pytestmark = [pytest.mark.release, pytest.mark.asyncio(loop_scope="session")]
@@ -86,9 +87,7 @@ def talk(number: int) -> list[Any]:
     for turn in range(number):
         said.append({"role": "user", "content": words(f"{HOSTILE} {turn}: where is ORD-{turn:04d}?", 180)})
         if turn % 3 == 0:
-            call = {"id": f"call_{turn}", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
-            said.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            said.append({"role": "tool", "tool_call_id": f"call_{turn}", "content": words("a row of the table", 700)})
+            said += used(f"call_{turn}", words("a row of the table", 700), "look_up")
         said.append({"role": "assistant", "content": words(f"ORD-{turn:04d} is on its way.", 120)})
     return [*said, {"role": "user", "content": f"And ORD-{number:04d}?"}]
 

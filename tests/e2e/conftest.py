@@ -32,7 +32,7 @@ def _forks() -> Iterator[None]:
 @pytest.fixture
 def simulator() -> Simulator:
     """The provider, which `provider` runs: to script it and to read its log."""
-    return Simulator(window=WINDOW, tables=TABLES)
+    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture

@@ -28,6 +28,24 @@ def long_history(turns_of_400: int = 15) -> list[Any]:
     return turns(turns_of_400)
 
 
+def said(role: str, content: Any) -> Any:
+    return {"role": role, "content": content}
+
+
+def calls(*names: str, tool: str = "read", arguments: str = "{}", content: str | None = None) -> Any:
+    made = [{"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}} for name in names]
+    return {"role": "assistant", "content": content, "tool_calls": made}
+
+
+def result(name: str, content: Any) -> Any:
+    return {"role": "tool", "tool_call_id": name, "content": content}
+
+
+def used(name: str, content: Any, tool: str = "read") -> list[Any]:
+    """A call and its result."""
+    return [calls(name, tool=tool), result(name, content)]
+
+
 def chat(messages: list[Any] | None = None, **members: Any) -> bytes:
     """A chat request's body."""
     return json.dumps({"model": MODEL, "messages": messages or HELLO, **members}).encode()

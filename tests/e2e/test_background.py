@@ -16,7 +16,7 @@ from app.compaction.quotas import BackgroundLimits
 from app.compaction.summariser import Summariser
 from lab.simulator import Simulator
 from tests.e2e.commands import until
-from tests.e2e.histories import chat, turns
+from tests.e2e.histories import chat, turns, used
 from tests.e2e.raw import Answer, connected, get, post, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
 from tests.e2e.test_without_database import context
@@ -164,10 +164,8 @@ def reports(number: int, turns_before: int) -> list[Any]:
     """A history of so many turns, and an agent that has read so many long reports since."""
     history = turns(turns_before)
     for step in range(number):
-        call = {"id": f"c{step}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
         history += [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{step}", "content": f"Report {step}:" + " all is well here" * 250},
+            *used(f"c{step}", f"Report {step}:" + " all is well here" * 250, "read_report"),
             {"role": "assistant", "content": f"Report {step} says that all is well."},
         ]
     return [*history, {"role": "user", "content": "And now?"}]

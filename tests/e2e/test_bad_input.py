@@ -13,7 +13,7 @@ from app.settings.presets import PRESET_NAMES
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.conftest import TABLES
-from tests.e2e.histories import MODEL, turns
+from tests.e2e.histories import MODEL, calls, result, said, turns
 from tests.e2e.raw import post
 from tests.e2e.running import WINDOW, Steno
 
@@ -24,19 +24,6 @@ IMAGE = {
     "image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"},
 }
 AUDIO = {"type": "input_audio", "input_audio": {"data": "UklGRiQAAABXQVZF" * 40, "format": "wav"}}
-
-
-def said(role: str, content: Any) -> dict[str, Any]:
-    return {"role": role, "content": content}
-
-
-def call(*ids: str, arguments: str = "{}") -> dict[str, Any]:
-    calls = [{"id": i, "type": "function", "function": {"name": "look_up", "arguments": arguments}} for i in ids]
-    return {"role": "assistant", "content": None, "tool_calls": calls}
-
-
-def result(id_: str, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": id_, "content": text}
 
 
 LONG = "the parcel went back to the warehouse " * 60
@@ -50,14 +37,14 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     "only system messages": lambda: [said("system", LONG) for _ in range(30)],
     "system messages at the end": lambda: [*BEFORE, *(said("system", LONG) for _ in range(3)), QUESTION],
     "parallel calls cut by the client": lambda: [
-        *(*BEFORE, said("user", "Both?"), call("a", "b"), result("a", LONG * 3), said("assistant", "One."), QUESTION),
+        *(*BEFORE, said("user", "Both?"), calls("a", "b"), result("a", LONG * 3), said("assistant", "One."), QUESTION),
     ],
-    "calls that were never answered": lambda: [*BEFORE, call("x"), QUESTION, call("y"), said("user", LONG), QUESTION],
+    "calls that were never answered": lambda: [*BEFORE, calls("x"), QUESTION, calls("y"), said("user", LONG), QUESTION],
     "duplicated ids": lambda: [
-        step for _ in range(20) for step in (said("user", "Again?"), call("same"), result("same", LONG))
+        step for _ in range(20) for step in (said("user", "Again?"), calls("same"), result("same", LONG))
     ],
     "the same id twice in one message": lambda: [
-        *(*BEFORE, said("user", "Twice?"), call("a", "a"), result("a", LONG * 5), result("a", LONG * 5)),
+        *(*BEFORE, said("user", "Twice?"), calls("a", "a"), result("a", LONG * 5), result("a", LONG * 5)),
     ],
     "empty strings": lambda: [said(role, "") for _ in range(200) for role in ("user", "assistant")] + [QUESTION],
     "wrong alternation": lambda: [said("assistant", LONG) for _ in range(20)] + [said("user", LONG)] * 20,
@@ -68,25 +55,25 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     ],
     "5,000 tiny messages": lambda: [said(role, "a b c") for _ in range(2_500) for role in ("user", "assistant")][:-1],
     "one tool result of 2 MB": lambda: [
-        *(said("user", "Read."), call("big"), result("big", LONG * 900)),
+        *(said("user", "Read."), calls("big"), result("big", LONG * 900)),
     ],
     "a tool result of 2 MB that was answered": lambda: [
-        *(said("user", "Read."), call("big"), result("big", LONG * 900), said("assistant", "Read."), QUESTION),
+        *(said("user", "Read."), calls("big"), result("big", LONG * 900), said("assistant", "Read."), QUESTION),
     ],
     "arguments of 200 kB": lambda: [
-        *(said("user", "Do."), call("big", arguments=json.dumps({"a": LONG * 90})), result("big", "done")),
+        *(said("user", "Do."), calls("big", arguments=json.dumps({"a": LONG * 90})), result("big", "done")),
         *(said("assistant", "Done."), QUESTION),
     ],
     "arguments that are no JSON": lambda: [
         *(
             said("user", "Do."),
-            call("big", arguments="{" + LONG * 20),
+            calls("big", arguments="{" + LONG * 20),
             result("big", LONG),
             said("assistant", "k"),
             QUESTION,
         ),
     ],
-    "a key twice in a message": lambda: [*BEFORE, said("user", "twice"), call("k"), result("k", "TWICE" + LONG * 20)],
+    "a key twice in a message": lambda: [*BEFORE, said("user", "twice"), calls("k"), result("k", "TWICE" + LONG * 20)],
     "an empty list": list,
     "a single message": lambda: [QUESTION],
 }

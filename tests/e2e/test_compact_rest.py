@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from lab.simulator import Simulator
-from tests.e2e.histories import MODEL, chat, turns
+from tests.e2e.histories import MODEL, chat, turns, used
 from tests.e2e.raw import Answer, get, post, request_bytes, send
 from tests.e2e.running import StartSteno
 
@@ -171,11 +171,9 @@ def test_tool_results_are_summarised_where_masks_would_do(simulator: Simulator, 
     url = steno().url
     talk: list[Any] = []
     for step in range(6):
-        call = {"id": f"c{step}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
         talk += [
             {"role": "user", "content": f"Read report {step}."},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{step}", "content": f"row {step} " * 100},
+            *used(f"c{step}", f"row {step} " * 100),
             {"role": "assistant", "content": f"Report {step} is fine."},
         ]
     talk.append({"role": "user", "content": "And?"})

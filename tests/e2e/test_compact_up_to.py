@@ -11,21 +11,15 @@ import openai
 import pytest
 
 from lab.simulator import Simulator
-from tests.e2e.conftest import TABLES
 from tests.e2e.histories import MODEL, chat, turns
 from tests.e2e.raw import Answer, get, post
-from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.running import StartSteno, Steno
 
 ONE = "/context/conversations/one"
 COMPACT = f"{ONE}/compact"
 RULES = {"role": "system", "content": "Be brief."}
 HISTORY: Any = [RULES, *turns(15)]
 NAMED = {"x-conversation-id": "one"}
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 def shown(answered: Answer) -> Any:

@@ -82,7 +82,6 @@ def test_a_prompt_that_is_not_warm_is_compacted_when_it_is_due(simulator: Simula
     ],
 )
 def test_a_warm_prompt_is_compacted_when_it_is_due(simulator: Simulator, steno: StartSteno, settings: Any) -> None:
-    simulator.models = "any"
     proxy = steno(**{"prices": DEAR, **settings})
     assert context(talk(proxy, DUE))["status"] == "summarized"
     assert len(simulator.summaries) == 1
@@ -105,9 +104,8 @@ def test_a_summariser_that_costs_more_than_it_spares_is_put_off_also_where_nothi
     assert not simulator.summaries
 
 
-def test_list_prices_do_where_the_operator_sets_none(simulator: Simulator, steno: StartSteno) -> None:
+def test_list_prices_do_where_the_operator_sets_none(steno: StartSteno) -> None:
     """What the cache has costs a tenth of gpt-5's prompts, and half of gpt-4o's."""
-    simulator.models = "any"
     proxy = steno()
     for model, status in (("gpt-5", "full"), ("gpt-4o", "summarized")):
         bodies = (chat(turns(number), model=model) for number in range(11, DUE + 1))

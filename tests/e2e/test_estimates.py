@@ -63,7 +63,7 @@ SIZES = {
 def test_after_five_requests_an_estimate_of_80_000_tokens_is_right_within_3_percent(
     model: str, skew: float, offset: int, sizes: list[int], simulator: Simulator, steno: StartSteno
 ) -> None:
-    simulator.window, simulator.models = 1_000_000, "any"
+    simulator.window = 1_000_000
     simulator.skew, simulator.offset = skew, offset
     proxy = steno(models=LARGE)
     for number in sizes:
@@ -427,9 +427,8 @@ def test_a_request_far_below_the_trigger_is_told_its_tokens_all_the_same(
 
 
 def test_tools_that_may_not_be_called_are_not_counted_where_the_provider_does_not_charge_for_them(
-    simulator: Simulator, steno: StartSteno
+    steno: StartSteno,
 ) -> None:
-    simulator.models = "any"
     proxy = steno()
     plain = estimated(proxy, turns(3), model="deepseek-chat")
     assert estimated(proxy, turns(3), model="deepseek-chat", tools=TOOLS, tool_choice="none") == plain

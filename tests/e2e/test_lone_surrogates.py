@@ -10,9 +10,8 @@ import pytest
 
 from app.wire.surrogates import replaced
 from lab.simulator import Simulator
-from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
-from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.running import StartSteno, Steno
 from tests.e2e.test_three_formats import ALL, CHAT, MESSAGES, RESPONSES, Written, call
 
 HALF = "\ud83d"
@@ -58,11 +57,6 @@ AGENTS = {
     ],
 }
 """What an agent does between a question and its answer."""
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture

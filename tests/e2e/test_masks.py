@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.simulator import Record, Simulator
-from tests.e2e.histories import chat
+from tests.e2e.histories import chat, used
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import NOTHING_RECALLED, StartSteno
 
@@ -23,11 +23,9 @@ def steps(number: int, words: int = 500) -> list[Any]:
     """So many questions, each with a call, a long result and an answer."""
     talk: list[Any] = []
     for step in range(number):
-        call = {"id": f"c{step}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
         talk += [
             {"role": "user", "content": f"Read report {step}."},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{step}", "content": report(step, words)},
+            *used(f"c{step}", report(step, words), "read_report"),
             {"role": "assistant", "content": f"Report {step} says that row {step} is fine."},
         ]
     return talk
@@ -79,10 +77,8 @@ def test_a_masked_message_has_the_same_bytes_in_the_next_ten_requests_and_after_
             proxy = steno(storage=storage, compaction=NOTHING_RECALLED)
         post(proxy.url, chat(talk, tools=[TOOL]))
         # Each turn has a result that is sent whole, not being answered yet: a boundary that moved would mask it.
-        call = {"id": f"late{turn}", "type": "function", "function": {"name": "read_report", "arguments": "{}"}}
         talk += [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"late{turn}", "content": report(turn, 100)},
+            *used(f"late{turn}", report(turn, 100), "read_report"),
         ]
         post(proxy.url, chat(talk, tools=[TOOL]))
         talk += [{"role": "assistant", "content": "Fine."}, {"role": "user", "content": f"And {turn}?"}]

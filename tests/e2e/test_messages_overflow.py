@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -16,7 +15,6 @@ from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import ScriptedProvider, answer
 from tests.e2e.thinkers import events_in, message_of
 
-TABLES = Path(__file__).parents[2] / ".tables"
 PATH, MODEL = "/v1/messages", "claude-sonnet-4-5"
 TWICE: Any = [{"match": "*", "context_window": 2 * WINDOW}]
 """As much too large as a refusal corrects: beyond that the operator's word stands."""
@@ -32,11 +30,6 @@ REFUSALS = {
     "output": (400, "invalid_request_error", AND_OUTPUT),
     "size": (413, "request_too_large", "Request size exceeds model context window"),
 }
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(window=WINDOW, models="any", tables=TABLES)
 
 
 def ask(steno: Steno, messages: Any = LONG, *headers: bytes, **members: Any) -> Answer:

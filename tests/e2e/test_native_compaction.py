@@ -14,19 +14,13 @@ import pytest
 
 from app.store import StoreUnavailable
 from lab.simulator import Fault, ScriptedCall, Simulator
-from tests.e2e.conftest import TABLES
-from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.running import StartSteno, Steno
 from tests.e2e.store_calls import intercept
 
 GPT, KNOWING, CLAUDE = "gpt-5-nocompact", "gpt-5", "claude-opus-4-nocompact"
 THRESHOLD = 1_000
 SUMMARIZE: dict[str, Any] = {"betas": ["compact-2026-09-04"], "compaction": {"type": "summarize"}}
 FACT = "The customer {n} ordered part number {n}{n}{n} on the {n}th of May, for the warehouse in the harbour. "
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(window=WINDOW, tables=TABLES, models="any")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from app.edge.connection import Exchange
 from app.proxy import exchange
 from lab.simulator import Fault, Simulator
-from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.histories import chat, long_history, turns, used
 from tests.e2e.raw import Answer, connected, get, post, read_until, request_bytes
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
@@ -40,11 +40,7 @@ def documents() -> list[Any]:
     """Large tool results that can be cut without a summary: about 11,000 tokens."""
     talk: list[Any] = [{"role": "user", "content": "Read the reports."}]
     for number in range(4):
-        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        talk.append(
-            {"role": "tool", "tool_call_id": f"c{number}", "content": "the report says that all is well " * 400}
-        )
+        talk += used(f"c{number}", "the report says that all is well " * 400)
     return [*talk, {"role": "assistant", "content": "All is well."}, {"role": "user", "content": "Sure?"}]
 
 

@@ -17,7 +17,7 @@ import pytest
 from lab.simulator import Simulator
 from lab.simulator.log import Record
 from tests.e2e.conftest import TABLES
-from tests.e2e.histories import MODEL, chat, long_history, turns
+from tests.e2e.histories import MODEL, chat, long_history, turns, used
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
 
@@ -220,12 +220,10 @@ def fills_the_memory(stage: Stage) -> None:
 
 
 def masks_results(stage: Stage) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     for number in range(2):
         stage.attack(
             *turns(9, first=number),
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": "c", "content": "all is well " * 900},
+            *used("c", "all is well " * 900),
             {"role": "assistant", "content": "All is well."},
             {"role": "user", "content": "Sure?"},
         )

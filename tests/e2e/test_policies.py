@@ -37,10 +37,7 @@ def test_a_request_chooses_its_preset_in_the_body_or_in_a_header(steno: StartSte
     assert actions(post(proxy.url, chat(history, context={"preset": "default"}), SLIDING)) == ["summarized"]
 
 
-def test_a_models_preset_wins_over_the_upstreams_and_that_over_the_settings(
-    simulator: Simulator, steno: StartSteno, provider: Any
-) -> None:
-    simulator.models = "any"
+def test_a_models_preset_wins_over_the_upstreams_and_that_over_the_settings(steno: StartSteno, provider: Any) -> None:
     other = {"base_url": f"{provider.url}/v1", "discover_windows": False, "models": ["llama-*"], "preset": "off"}
     models = [
         {"match": "llama-slide", "context_window": 8_000, "preset": "sliding-window"},
@@ -132,7 +129,6 @@ def test_the_operators_text_follows_the_pinned_copies_each_time(simulator: Simul
 
 
 def test_a_model_or_a_tenant_has_prompts_of_its_own(simulator: Simulator, steno: StartSteno) -> None:
-    simulator.models = "any"
     first = steno()
     tenant = json.loads(get(first.url, "/context/tenant").body)["id"]
     prompts = [

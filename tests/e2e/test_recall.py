@@ -14,8 +14,7 @@ import pytest
 
 from app.core.recall.policy import RecallPolicy
 from lab.simulator import Simulator
-from tests.e2e.conftest import TABLES
-from tests.e2e.histories import turns
+from tests.e2e.histories import turns, used
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.test_three_formats import ALL, CHAT, MESSAGES, RESPONSES, Written
@@ -29,11 +28,6 @@ def history(detail: str = DETAIL, question: str = QUESTION) -> list[Any]:
     said = turns(15)
     said[2:2] = [{"role": "user", "content": detail}, {"role": "assistant", "content": "I keep that in mind."}]
     return [*said[:-1], {"role": "user", "content": question}]
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture
@@ -202,10 +196,8 @@ def test_replicas_on_one_database_send_the_same_bytes(
     """One has read the conversation all along, the other sees its end only."""
     first, second = (started(steno, storage={"url": postgres_url}) for _ in range(2))
     said = history()
-    call = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     steps = [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "Nothing in the pantry."},
+        *used("c1", "Nothing in the pantry.", "look_up"),
     ]
     prefix = ""
     for more in ([], steps):

@@ -9,19 +9,12 @@ from html import unescape
 
 import pytest
 
-from lab.simulator import Simulator
-from tests.e2e.conftest import TABLES
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import get, post
-from tests.e2e.running import WINDOW, StartSteno
+from tests.e2e.running import StartSteno
 
 _COMMAND = re.compile(r'<pre id="command-(\w+)" tabindex="0">(.*?)</pre>', re.DOTALL)
 EXAMPLE = "chk_1"
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(window=WINDOW, models="any", tables=TABLES)
 
 
 def summary_in_use(url: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.simulator import Fault, Simulator
-from tests.e2e.histories import chat, long_history, turns
+from tests.e2e.histories import chat, long_history, turns, used
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno
 from tests.e2e.test_overflow import OVERFLOW
@@ -27,9 +27,7 @@ def documents(number: int) -> list[Any]:
     """Answered tool results, about 1,400 tokens each, that masks take away."""
     talk: list[Any] = [{"role": "user", "content": "Read the reports."}]
     for n in range(number):
-        call = {"id": f"c{n}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        talk.append({"role": "tool", "tool_call_id": f"c{n}", "content": "the report says that all is well " * 200})
+        talk += used(f"c{n}", "the report says that all is well " * 200)
         talk.append({"role": "assistant", "content": f"Report {n} is well."})
     return [*talk, {"role": "user", "content": "Sure?"}]
 
@@ -146,7 +144,6 @@ def test_a_stream_that_has_begun_goes_on(simulator: Simulator, steno: StartSteno
 def test_so_it_is_in_every_format(
     simulator: Simulator, steno: StartSteno, target: str, body: dict[str, Any], words: str
 ) -> None:
-    simulator.models = "any"
     simulator.next_chat(Fault(status=400, error={"type": "invalid_request_error", "message": words}))
     headers = b"content-type: application/json", b"authorization: Bearer sk-test"
     sent = json.dumps({"model": "claude-sonnet-4-6", **body}).encode()

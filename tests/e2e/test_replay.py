@@ -349,7 +349,6 @@ def test_command_plays_in_another_format(tmp_path: Path, written: str) -> None:
 def test_command_listens_in_on_a_provider_of_every_format(
     tmp_path: Path, provider: RunningServer, simulator: Simulator
 ) -> None:
-    simulator.models = "any"
     files = []
     for written in FORMATS.values():
         said = said_in(written.name, agents(tmp_path, 8, 8))

@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from lab.simulator import Fault, Simulator
 from tests.e2e.compactions import NOTES
-from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, post
 from tests.e2e.running import WINDOW, StartSteno, Steno
@@ -34,11 +33,6 @@ OVERFLOW = {
     "param": "input",
     "code": "context_length_exceeded",
 }
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 def body(items: Any = LONG, **members: Any) -> dict[str, Any]:

@@ -14,8 +14,7 @@ import pytest
 
 from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import NOTES, compactions, statuses
-from tests.e2e.conftest import TABLES
-from tests.e2e.running import WINDOW, StartSteno
+from tests.e2e.running import StartSteno
 
 MODEL = "gpt-think"
 COMPACTIONS = 5
@@ -26,11 +25,6 @@ TOOLS: Any = [
 SEALED: Any = {"store": False, "include": ["reasoning.encrypted_content"]}
 """What a client asks for that keeps the reasoning itself."""
 FILLER = "the clerk reads aloud what stands in the order and the customer explains why it came too late to the door "
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 def test_a_client_that_keeps_its_reasoning_goes_through_five_compactions(

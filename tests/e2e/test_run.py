@@ -89,7 +89,6 @@ def test_a_client_goes_through_steno_to_where_it_went_before(
     tmp_path: Path, simulator: Simulator, provider: RunningServer, client: str
 ) -> None:
     """With its own key, its own standard output and its own exit status; the end says what was saved."""
-    simulator.models = "any"
     (tmp_path / "talk.py").write_text(client + CHAT)
     before = {"OPENAI_BASE_URL": f"{provider.url}/v1", "ANTHROPIC_BASE_URL": provider.url}
     keys = {"OPENAI_API_KEY": "sk-mine", "ANTHROPIC_API_KEY": "sk-mine"}

@@ -28,8 +28,7 @@ def given(session: str = SESSION, model: str = MODEL) -> bytes:
 
 
 @pytest.fixture
-def running(steno: StartSteno, simulator: Simulator) -> Steno:
-    simulator.models = "any"
+def running(steno: StartSteno) -> Steno:
     return steno()
 
 

@@ -397,7 +397,6 @@ async def test_what_a_model_refuses_is_left_out_and_remembered(simulator: Simula
 
 async def test_the_operators_parameters_go_with_each_call(simulator: Simulator, provider: RunningServer) -> None:
     given = {"temperature": 0, "seed": 7, "reasoning_effort": "high", "stop": ["###"]}
-    simulator.models = "any"
     simulator.window = 128_000
     async with routed(provider, model="o9") as routes:
         asking = summariser(parameters=given)

@@ -11,10 +11,9 @@ import pytest
 
 from lab.simulator import Simulator
 from tests.e2e.compactions import statuses
-from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, request_bytes, send
-from tests.e2e.running import WINDOW, StartSteno, Steno
+from tests.e2e.running import StartSteno, Steno
 
 LONG: Any = turns(15)
 RULES = "Answer as the clerk."
@@ -42,11 +41,6 @@ CHAT = Written("chat_completions", "/v1/chat/completions", "messages", {}, "gpt-
 MESSAGES = Written("messages", "/v1/messages", "messages", {"system": RULES, "max_tokens": 400}, "claude-x")
 RESPONSES = Written("responses", "/v1/responses", "input", {"instructions": RULES}, "gpt-y")
 ALL = (CHAT, MESSAGES, RESPONSES)
-
-
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator(models="any", window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture

@@ -42,11 +42,8 @@ def other_provider(other: Simulator) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def both(
-    steno: StartSteno, simulator: Simulator, other_provider: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> StartBoth:
+def both(steno: StartSteno, other_provider: RunningServer, monkeypatch: pytest.MonkeyPatch) -> StartBoth:
     """Starts Steno before two providers; keywords with `other=` are settings of the second one."""
-    simulator.models = "any"
     monkeypatch.setenv("OTHER_KEY", OWN_KEY)
     monkeypatch.setenv("DEFAULT_KEY", DEFAULT_KEY)
 

@@ -35,9 +35,9 @@ REPORT = "Steno's own report and events, the same in every format"
 
 ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
-    "compaction/job.py": {"summary": PURPOSE, "cmp_": "what Steno calls a compaction"},
-    "compaction/leased.py": {"background": PURPOSE},
+    "compaction/request.py": {"summary": PURPOSE},
     "compaction/performer.py": {"background": PURPOSE},
+    "core/deciding/attempt.py": {"cmp_": "what Steno calls a compaction"},
     "core/limits/overflow.py": {"request_too_large": "what was too large: all of a request, not the window"},
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/own_words.py": {"tool": "the group that its name is found in"},

@@ -69,10 +69,9 @@ class EventSettings(Section):
     stream: EventShape = "chunk"
     """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs.
 
-    `chunk`: a frame that every client of the format takes, with a `compaction` member. `start`: the frame that begins
-    the answer, where more clients show it. `named`: `event: compaction_started`, for readers of raw server-sent events;
-    the usual loop over `chunk.choices[0]` crashes on it. With `off` the client waits in silence. A client chooses with
-    `x-context-events`; [shapes](rest.md#shapes) has the frames.
+    [Shapes](rest.md#shapes) has the frames of each. Every client of a format takes `chunk`; more clients show `start`.
+    `named` is for readers of raw server-sent events: the usual loop over `chunk.choices[0]` crashes on it. With `off`
+    the client waits in silence. A client chooses with `x-context-events`.
     """
     keep_alive_seconds: float = Field(10.0, ge=1, le=60)
     """Seconds between keep-alives while a summary is made; less for a client that announces a short timeout.

@@ -41,7 +41,7 @@ class TailSettings(Section):
     """Share of the limit up to which more turns stay, and at most 16,384 tokens; 0 for none.
 
     So the prompt after a compaction is in proportion to the window. A large share means more compactions, because each
-    frees less. A long turn is cut between its steps if whole turns would leave most of this unused.
+    frees less. A long turn is cut between its steps.
     """
     max_ratio: Ratio = _SHARES.tail
     """Share of the limit that the verbatim tail may take."""
@@ -53,9 +53,8 @@ class MaskSettings(Section):
     enabled: bool = True
     """Mask tool results that the assistant has answered, before anything is summarised.
 
-    They are reduced to head and tail, with their size noted, and keep the same bytes from then on. If that alone brings
-    the prompt under the target, no summary is made; the summariser reads the originals. `context.actions` says
-    `masked`.
+    They are reduced to head and tail, and keep the same bytes from then on. If that alone brings the prompt under the
+    target, no summary is made; the summariser reads the originals.
     """
     allow: tuple[str, ...] = ()
     """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
@@ -88,7 +87,7 @@ class SessionPruningSettings(Section):
 
     `adaptive` and `aggressive` are OpenClaw's session pruning, `position` is LibreChat's context pruning, with their
     numbers ([policies](policies.md#the-presets)). Nothing is stored, and bytes change that the provider has cached.
-    `context.actions` says `trimmed` and `cleared`. `compaction.mask.allow` and `.deny` apply to the first two.
+    `compaction.mask.allow` and `.deny` apply to the first two.
     """
 
 
@@ -98,8 +97,8 @@ class PruneSettings(Section):
     enabled: bool = _POLICY.prune
     """Leave out the oldest messages if nothing else makes the prompt fit; the answer says which.
 
-    A call goes with its results. Instructions, the last user message, pinned messages and the last unit stay. Off, a
-    prompt that is still too large goes to the provider as the client sent it, and is refused there.
+    Instructions, the last user message, pinned messages and the last unit stay. Off, a prompt that is still too large
+    goes to the provider as the client sent it, and is refused there.
     """
 
 
@@ -109,15 +108,13 @@ class CostGateSettings(Section):
     enabled: bool = True
     """Put off a compaction or a mask that would cost more than it saves, if prices are known and there is room.
 
-    There is room up to 0.90 of the limit. `context.reason` says `put_off_for_cost`. No effect on triggers by turns or
-    messages, and on requests with a `compact_threshold` of their own.
+    There is room up to 0.90 of the limit. [Costs](costs.md) says when this has no effect.
     """
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
     """Least number of requests, this one included, that a conversation is expected to go on for.
 
     A compaction must save within them what it costs. A higher number makes compactions earlier; they pay only if the
-    conversation really goes on for as long. Steno expects [more](costs.md#how-many-requests) of a conversation that has
-    grown accordingly.
+    conversation goes on for as long ([how many requests](costs.md#how-many-requests)).
     """
 
 
@@ -127,9 +124,9 @@ class BackgroundSettings(Section):
     enabled: bool = True
     """Make summaries after an answer, for the requests to come, so that these need not wait.
 
-    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened, answered tool
-    results first, or waits. Off, the request that fires the trigger waits for its summary. This also holds for a preset
-    that a request, a model or an upstream chooses, unless the preset switches it off.
+    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened or waits ([in
+    the background](summaries.md#in-the-background)). Off, the request that fires the trigger waits. This also holds for
+    a preset that a request, a model or an upstream chooses, unless the preset switches it off.
     """
     tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
     """Prompt tokens an hour, at the pace of its latest requests, that make a conversation worth preparing for.
@@ -144,8 +141,8 @@ class RecallSettings(Section):
     enabled: bool = True
     """Quote passages about the last user message from messages that are left out or shortened.
 
-    They are quoted letter by letter, in a message before it. Only words are compared. A client switches it off for one
-    request with `x-context-recall: off` or `"context": {"recall": false}`.
+    [Recall](what-is-kept.md#recall) compares words only. A client switches it off for one request with
+    `x-context-recall: off`.
     """
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
@@ -175,23 +172,22 @@ class CompactionSettings(Section):
     preset: Preset = "default"
     """Bundle of settings to begin with; settings next to it win. In YAML, put "off" into quotes.
 
-    [Policies](policies.md) describes the presets. In a file that sets everything the preset has no effect: take out
-    what it is to decide. A request may choose another preset (`context.preset`, `x-context-preset`), else its model,
-    else its upstream. Such a preset keeps of this section only `enabled`, `background`, `client_instructions`,
-    `pinned_text`, `wait_seconds` and `overflow_retries`, and of `summary` only `model`, `upstream`, `fallbacks`,
-    `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`. With `off` here no request can choose
-    another one.
+    [Policies](policies.md) describes the presets. In a file that sets everything the preset has no effect. A request
+    may choose another preset (`context.preset`, `x-context-preset`), else its model, else its upstream. Such a preset
+    keeps of this section only `enabled`, `background`, `client_instructions`, `pinned_text`, `wait_seconds` and
+    `overflow_retries`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds`, `prompts`,
+    `reasoning_allowance`, `parameters` and `rules`. With `off` here no request can choose another one.
     """
     strategy: Strategy = _POLICY.strategy
     """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for no summaries.
 
     `additive`: one for each range of messages, folded when they take too much. `full`: one over everything before the
-    tail, made from all originals each time. `rolling`: one over everything, made from the last one and what came after
+    tail, made from the originals each time. `rolling`: one over everything, made from the last one and what came after
     it. `checkpoint`: the same, with more detail on recent messages. `window`: only the latest turns or tokens are sent.
     `none`: single messages are shortened, or the oldest left out.
 
-    A request reads the summaries of its own strategy only. With `rolling` and `checkpoint` details fade. With preset
-    `sliding-window`, another strategy needs `window: {turns: null}`.
+    A request reads the summaries of its own strategy only. With preset `sliding-window`, another strategy needs
+    `window: {turns: null}`.
     """
     trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
@@ -215,9 +211,9 @@ class CompactionSettings(Section):
     client_instructions: tuple[ClientMark, ...] = Field((), max_length=50)
     """Marks of instructions that clients put into user messages, besides those Steno knows, as `beginning*end`.
 
-    At most 50; a beginning has at least 3 characters. [Those of known
-    clients](what-is-kept.md#what-the-client-put-there-for-good) need none. A mark counts at the beginning of a user
-    message or behind other such blocks; the newest block of each is kept. For example:
+    At most 50; a beginning has at least 3 characters. A mark counts at the beginning of a user message or behind other
+    such blocks; the newest block of each is kept. [Those of known
+    clients](what-is-kept.md#what-the-client-put-there-for-good) need none. For example:
 
         ["<team_rules>*</team_rules>"]
     """

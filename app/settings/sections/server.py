@@ -28,39 +28,34 @@ class ServerSettings(Section):
     workers: int = Field(1, ge=1, le=64)
     """Processes that serve at the same address, about one for each core; from 1 to 64.
 
-    [One supervisor](workers.md) replaces those that die. Some limits are divided among them, [others hold for
-    each](workers.md#what-is-per-process-and-what-is-not). Each takes up to 15 connections of PostgreSQL.
+    [Workers](workers.md) says which limits are divided among them. Each takes up to 15 connections of PostgreSQL.
     """
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
     """Callers served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody.
 
-    They share one tenant: each can read the summaries of all others. A request that came through a proxy is not from
-    this machine, unless `server.trusted_proxies` names the proxy. A proxy on this machine that adds no header, which is
-    nginx by default, makes every caller look local: behind one set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second
-    name.
+    They share one tenant: each can read the summaries of all others. A request through a proxy is not from this
+    machine, unless `server.trusted_proxies` names the proxy. Behind a proxy on this machine that adds no header, which
+    is nginx by default, every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second name.
     """
     allowed_hosts: tuple[str, ...] = ()
     """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any.
 
-    A request for another host is a 421 with the code `host_not_allowed`. Always allowed are the name in `server.host`,
-    names without a dot, and those that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test` or `.svc`.
-    List the name that a proxy passes on, and in Kubernetes `steno.my-namespace`. `*` lets any page on the web read a
-    Steno that needs no key (DNS rebinding).
+    List the name that a proxy passes on, and in Kubernetes `steno.my-namespace`. Always allowed are the name in
+    `server.host`, names without a dot, and those that end in `.localhost`, `.local`, `.internal`, `.home.arpa`, `.test`
+    or `.svc`. `*` lets any page on the web read a Steno that needs no key (DNS rebinding).
     """
     allowed_origins: tuple[str, ...] = ()
     """Origins of web pages that may call Steno and read what it keeps, such as `https://chat.example.com`; `*` for all.
 
-    Steno's own pages may do everything. Pages of this machine and programs with a scheme of their own (`app:`,
-    `capacitor:`, `file:`, `tauri:`, `vscode-file:`, `vscode-webview:`) may call `/v1` only. Any other page is a 403
-    with the code `origin_not_allowed`. A page that is allowed can do whatever somebody without a key can. A browser
-    extension is listed with its id: `chrome-extension://abcdef`.
+    Pages of this machine and programs with a scheme of their own (`app:`, `capacitor:`, `file:`, `tauri:`,
+    `vscode-file:`, `vscode-webview:`) may always call `/v1`, and nothing else. A page that is listed can do whatever
+    somebody without a key can. A browser extension is listed with its id: `chrome-extension://abcdef`.
     """
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from.
 
-    They decide who is on this machine (`server.allow_unauthenticated`) and whose wrong keys the
-    [inspector](inspector.md#security) counts together. The proxy must set the header itself: one that passes on what it
-    gets lets every caller write it. `FORWARDED_ALLOW_IPS` is not used.
+    The proxy must set the header itself: one that passes on what it gets lets every caller write it.
+    `FORWARDED_ALLOW_IPS` is not used.
     """
     drain_seconds: Seconds = 25.0
     """Seconds that a stopping server waits for open answers and for summaries that are being made.
@@ -108,7 +103,7 @@ class LimitSettings(Section):
     """Memory for what is remembered of conversations; what was used longest ago goes first.
 
     A conversation takes about three times its bytes; more memory saves CPU if many long ones are active at once
-    ([sizing](operations.md#sizing)). Workers share it equally. [Metrics](metrics.md) show it by cache.
+    ([sizing](operations.md#sizing)). Workers share it equally.
     """
     upload_bytes: int = Field(1_000_000_000, ge=1_000)
     """Largest body of any other request, which passes through and takes no memory; a larger one gets 413."""
@@ -116,14 +111,13 @@ class LimitSettings(Section):
     """Most open connections of clients.
 
     For one more, the connection that has been idle for longest is closed; if none is idle, the new one gets 503. Each
-    request needs a second connection, to the provider: the start raises its limit of open files accordingly, and logs a
-    warning if it may not. Workers share the number equally.
+    request needs a second connection, to the provider: the start raises its limit of open files, and logs a warning if
+    it may not. Workers share the number equally.
     """
     values: int = Field(200_000, ge=1_000)
     """Most JSON values in a chat request body that is read; one with more is forwarded as it is (`too_many_values`).
 
-    Reading a value takes up to 300 bytes and a few microseconds. They are counted before anything is read, from two
-    bytes a value on. Steno's own routes answer 400.
+    Reading a value takes up to 300 bytes and a few microseconds. Steno's own routes answer 400.
     """
     messages: int = Field(10_000, ge=100)
     """Most messages of a chat request that is read; one with more is forwarded as it is (`too_many_messages`).
@@ -134,7 +128,7 @@ class LimitSettings(Section):
     """Seconds for a client to send headers, a chat request's body, or the next piece of another body, or to take a
     piece.
 
-    A chat request whose body is late gets 408. Any other connection is closed, and the call to the provider with it.
+    A chat request whose body is late gets 408; any other connection is closed.
     """
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, in each process; null for any number.
@@ -144,14 +138,12 @@ class LimitSettings(Section):
     background_compactions: int = Field(16, ge=0)
     """Compactions under way in the background at once, in each process; 0 for none.
 
-    One tenant may have half of the usual 16; they count for `limits.compactions_per_tenant`, too. Beyond it the
-    conversation's next answer asks again, and its requests go on without until they have to wait.
+    One tenant may have half of the usual 16; they count for `limits.compactions_per_tenant`, too.
     """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """Requests of one tenant to `POST .../compact` in a minute, in each process; null for any number.
 
-    More get 429 with `retry-after`. A gateway with one key that calls `POST /context/compact` for each request of all
-    its users needs a higher number.
+    More get 429 with `retry-after`. A gateway with one key for all its users needs a higher number.
     """
     summary_tokens_per_hour: int | None = Field(None, ge=1)
     """Tokens that the summary calls of one tenant may take in an hour, in each process; null for any number.

@@ -20,9 +20,8 @@ class StorageSettings(Section):
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
     doctor` use `.run/` of the checkout. A SQLite file and its folder are readable by the user alone. The secret lies
-    beside it as `steno.secret`: back up both. A database that an earlier release left in the working directory
-    (`.run/steno.db`, `steno.db`) stays in use while nothing is set and Steno's folder has none; a warning says how to
-    move it.
+    beside it as `steno.secret`: back up both. A database that an earlier release left in the working directory stays in
+    use while nothing is set; a warning says how to move it.
     """
     timeout_seconds: Seconds = 0.25
     """Seconds that a request waits for one database call before it goes on without stored summaries.
@@ -38,8 +37,7 @@ class StorageSettings(Section):
     """Days after which what nobody used is deleted; null keeps it for ever.
 
     Conversations count by their last request, with their pins, masks and archived messages; summaries by the last
-    payload that they stood in; records of usage and what was learnt about models by their age. A conversation that
-    comes back later is summarised anew.
+    payload that they stood in; other records by their age. A conversation that comes back later is summarised anew.
     """
     messages: bool = False
     """Keep the messages of conversations as they were sent, to be [read and searched](archive.md).

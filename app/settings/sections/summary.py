@@ -84,14 +84,13 @@ class SummarySettings(Section):
     upstream: str | None = None
     """Upstream that is asked for summaries; null means the conversation's own, `default` the one under `upstream`.
 
-    Conversations then go to that provider too. Without `api_key_env` it gets the caller's key, which another provider
-    does not know and should not see. Set a `summary.model` that it serves.
+    Conversations then go to that provider too, so set a `summary.model` that it serves, and its own `api_key_env`.
     """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
     """Other models, or the same at other upstreams, that are asked in turn if the first gives no answer.
 
-    At most 5; each names a model, an upstream or both. A model that keeps failing is passed over for a while. All calls
-    for one summary together take at most twice `summary.timeout_seconds`. For example:
+    At most 5; each names a model, an upstream or both. All calls for one summary together take at most twice
+    `summary.timeout_seconds`. For example:
 
         - {model: "gpt-4o-mini"}
         - {model: "llama-3.3-70b", upstream: "local"}
@@ -112,10 +111,9 @@ class SummarySettings(Section):
     style: Literal["transcript", "prefix"] = "transcript"
     """Text that the summariser reads: transcript, or prefix, which its provider may have in its cache.
 
-    `transcript`: the messages as quoted text, without tools and the client's instructions. `prefix`: the conversation
-    itself with its tools, and the task as the last user message. With `prefix` the client's instructions speak to the
-    summariser, too, and another `summary.model` costs more than with a transcript. A transcript is used after all if an
-    answer calls a tool, the conversation is too large, or system messages stand in its middle.
+    `transcript`: the messages as quoted text. `prefix`: the conversation itself with its tools, and the task as the
+    last user message; another `summary.model` then costs more than with a transcript. [What the summariser
+    reads](summaries.md#what-the-summariser-reads) says more.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.

@@ -75,9 +75,8 @@ class TriggerSettings(ConditionSettings):
     """Conditions under which a compaction is due, joined by "and", or alternatives in `any`, joined by "or".
 
     Naming any other condition drops the default token_ratio; name both to have both. A trigger is replaced as a whole:
-    one set here replaces the preset's, one of an upstream (`trigger` under `upstreams`) replaces this one, one of a
-    model the upstream's, and one of a request (`context.trigger`, with the same members) all others. If a request names
-    a preset, triggers of its model and upstream do not count.
+    one set here replaces the preset's, one of an upstream this one, one of a model the upstream's, and one of a request
+    (`context.trigger`) all others. If a request names a preset, triggers of its model and upstream do not count.
     """
 
     token_ratio: Ratio | None = _DEFAULT.token_ratio

@@ -35,9 +35,8 @@ class UpstreamSettings(Section):
     base_url: str = "https://api.openai.com/v1"
     """Address of the provider; its path takes the place of the client's `/v1`.
 
-    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. If there is no API at the
-    address, the start and `steno doctor` name the right one if they find it. Keys do not belong here; clients send
-    their own.
+    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. If it is wrong, the start
+    and `steno doctor` name the right one if they find it. Keys do not belong here; clients send their own.
     """
     first_byte_seconds: Seconds = 600.0
     """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""
@@ -46,19 +45,17 @@ class UpstreamSettings(Section):
     discover_windows: bool = True
     """Ask the provider for its models and their windows, at the start and every hour.
 
-    LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are recognised by their list of models and asked on paths
-    of their own, because their windows depend on how a model was loaded. A model that Ollama has not loaded counts as
-    having 4,096 tokens, its default: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`. No request fails
-    if this does.
+    LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are recognised and asked on paths of their own. A model
+    that Ollama has not loaded counts as having its default of 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the
+    window under `models`.
     """
     alternating_roles: bool = False
     """Merge summaries into the next user message, because the provider refuses two user messages in a row."""
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
     """Wire formats that it speaks: chat_completions, messages, responses; null: all, or those its host is known for.
 
-    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. Any other upstream is asked in
-    every format until it answers that it has no such path. If `upstream` is api.openai.com and no upstream is set that
-    speaks Messages, Steno adds one called `anthropic`.
+    api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. If `upstream` is api.openai.com
+    and no upstream is set that speaks Messages, Steno adds one called `anthropic`.
     """
     native_compaction: bool | None = None
     """Leave compactions that clients ask for to the provider, not to Steno; null means until the provider refuses one.
@@ -70,7 +67,7 @@ class UpstreamSettings(Section):
     """Environment variable with the provider's key, which is sent in place of the client's own.
 
     In capitals, set when Steno starts, and not beginning with `STENO_`. Everyone who can reach Steno then spends this
-    key: Steno uses a client's credential only to tell tenants apart, and does not check it.
+    key: clients' credentials tell tenants apart, and are not checked.
     """
 
     @property

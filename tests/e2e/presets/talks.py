@@ -6,7 +6,7 @@ from itertools import count, islice
 from typing import Any
 
 from lab.simulator import Record, Simulator
-from tests.e2e.histories import chat
+from tests.e2e.histories import chat, said, used
 from tests.e2e.raw import Answer, post
 from tests.e2e.running import Steno
 
@@ -18,10 +18,6 @@ UNCALIBRATED: Any = {"calibration": {"enabled": False}}
 """So that sizes in tests stay what they are."""
 
 
-def said(role: str, content: str) -> Any:
-    return {"role": role, "content": content}
-
-
 def text(number: int, tokens: int) -> str:
     """Of about so many tokens, and no two alike."""
     return f"report {number}:" + " the" * tokens
@@ -31,20 +27,6 @@ def text_of(characters: int, name: str = "row") -> str:
     """Exactly so many characters, of which no ten words are the same as any others."""
     words = (f"{name}{number}" if number % 10 == 0 else "the" for number in count())
     return " ".join(islice(words, characters))[:characters]
-
-
-def calls(*names: str, tool: str = "read", arguments: str = "{}", content: str | None = None) -> Any:
-    made = [{"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}} for name in names]
-    return {"role": "assistant", "content": content, "tool_calls": made}
-
-
-def result(name: str, content: Any) -> Any:
-    return {"role": "tool", "tool_call_id": name, "content": content}
-
-
-def used(name: str, content: Any, tool: str = "read") -> Messages:
-    """A call and its result."""
-    return [calls(name, tool=tool), result(name, content)]
 
 
 def read(number: int, tokens: int) -> Messages:

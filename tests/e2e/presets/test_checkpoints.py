@@ -10,18 +10,9 @@ from typing import Any
 import pytest
 
 from lab.simulator import Fault, Record, Simulator
-from tests.e2e.histories import chat
+from tests.e2e.histories import chat, said, used
 from tests.e2e.presets.checklist import checklist
-from tests.e2e.presets.talks import (
-    RULES,
-    Messages,
-    lengthened,
-    planned,
-    said,
-    sent,
-    text_of,
-    used,
-)
+from tests.e2e.presets.talks import RULES, Messages, lengthened, planned, sent, text_of
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
 

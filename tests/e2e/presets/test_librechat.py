@@ -16,23 +16,10 @@ from app.core.stages.fade import BANDS as FADING_BANDS
 from app.settings import ConfigurationError, load
 from app.settings.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
 from lab.simulator import Fault, Model, Record, Simulator
-from tests.e2e.histories import MODEL, chat, turns
+from tests.e2e.histories import MODEL, calls, chat, result, said, turns
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.presets.mutants import Mutant
-from tests.e2e.presets.talks import (
-    QUESTION,
-    answered_reads,
-    calls,
-    context,
-    instructions,
-    padded,
-    read,
-    result,
-    said,
-    sent,
-    text,
-    wide,
-)
+from tests.e2e.presets.talks import QUESTION, answered_reads, context, instructions, padded, read, sent, text, wide
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno
 
@@ -187,7 +174,7 @@ def test_results_larger_than_the_budget_are_cut_to_30_percent_of_it_and_the_olde
 def test_the_second_request_is_judged_with_what_the_provider_reported_for_the_first(
     model: str, simulator: Simulator, steno: StartSteno
 ) -> None:
-    simulator.models, simulator.skew = "any", 1.25
+    simulator.skew = 1.25
     proxy = steno(compaction=SUMMING_UP, models=wide(64_000, simulator))
     talk = [*answered_reads(20, 2_010), QUESTION]
     first = post(proxy.url, chat(talk, model=model))

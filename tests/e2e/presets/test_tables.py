@@ -17,14 +17,13 @@ import pytest
 from app.core.limits.trigger import Size
 from app.core.view.mask import is_allowed
 from lab.simulator import Simulator
-from tests.e2e.histories import chat, turns
+from tests.e2e.histories import calls, chat, result, said, turns, used
 from tests.e2e.presets.checklist import checklist
 from tests.e2e.presets.mutants import Mutant
 from tests.e2e.presets.talks import (
     QUESTION,
     Messages,
     answered_reads,
-    calls,
     context,
     instructions,
     lengthened,
@@ -32,11 +31,8 @@ from tests.e2e.presets.talks import (
     padded,
     planned,
     read,
-    result,
-    said,
     sent,
     text_of,
-    used,
 )
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno
@@ -85,6 +81,7 @@ BEGINS = {
     "A7 token_ratio of the window": librechat({"token_ratio": 0.60, "of": "window"}, 4_801),
     "A7 tokens": librechat({"tokens": 5_000}, 5_001),
     "A7 remaining_tokens": librechat({"remaining_tokens": 2_000}, 6_000),
+    "A7 turns, of what does not fit": librechat({"turns": 200}, LIMIT + 1),
     "A7 overflow": librechat({"overflow": True}, LIMIT + 1),
     "A7 since the last summary": Begins(
         *("librechat", 2_001, "summarized", [said("system", "Be brief." * 50), *turns(3)], 1),
@@ -100,6 +97,7 @@ BEGINS = {
     "C1": Begins("librechat-checkpoint", 18_001, "summarized", [BRIEF, *turns(20)], 1, window=180_000, bare=True),
     "E1": Begins("lightspeed", 89_601, "summarized", turns(20, words=2_000), 0, window=128_000),
     "E1 floor": Begins("lightspeed", 4_097, "summarized", turns(20, words=80), 0, window=5_000),
+    "E1 what does not fit": Begins("lightspeed", 4_001, "summarized", turns(8), 0, members={"max_tokens": 4_000}),
     "F2": Begins(
         *("default", 6_001, "summarized", turns(13), 0), {"trigger": {"tokens": 6_000}, "floor_tokens": 0}, 128_000
     ),
@@ -301,7 +299,7 @@ def test_nothing_is_stored_and_the_next_request_starts_anew(
 
 @checklist("D7")
 def test_the_window_of_an_unknown_model_is_200_000(simulator: Simulator, steno: StartSteno) -> None:
-    simulator.window, simulator.models = 200_000, "any"
+    simulator.window = 200_000
     proxy = steno(**of_preset(ADAPTIVE) | {"models": []})
     for size, actions in ((239_999, []), (240_000, ["trimmed"])):
         talk = filled(bash(10_000), size)
