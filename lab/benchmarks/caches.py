@@ -25,7 +25,7 @@ from typing import Any
 
 import uvloop
 
-from lab.benchmarks.counting import message
+from lab.benchmarks.talks import message
 
 BODIES = {"600 B": 1, "20 KB": 36, "400 KB": 720}
 """Messages of a body."""
