@@ -21,6 +21,7 @@ from app.compaction.paces import Paces
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
 from app.compaction.references import References
 from app.compaction.summariser import Summariser
+from app.compaction.writing import Writing
 from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
 from app.edge.admission import BytesInFlight
@@ -192,7 +193,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
     room = BackgroundRoom(BackgroundLimits(limits.background_compactions))
-    compactor = Compactor(store, summariser, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
+    writing = Writing(providers, estimator, settings.base_model)
+    compactor = Compactor(store, summariser, writing, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(
@@ -204,7 +206,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         readers=readers,
         estimator=estimator,
         compactor=compactor,
-        background=Background(compactor, paces, room, tasks),
+        background=Background(compactor, writing, paces, room, tasks),
         ledger=ledger,
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),

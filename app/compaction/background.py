@@ -13,9 +13,12 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.compactor import Compactor
-from app.compaction.job import Job, Place
 from app.compaction.paces import Paces
 from app.compaction.quotas import BackgroundRoom
+from app.compaction.request import ChatRequest
+from app.compaction.writing import Writing
+from app.core.deciding.attempt import Ahead
+from app.core.deciding.request import Place
 from app.core.limits.ahead import budget_ahead, least_looked_at, requests_meanwhile
 from app.core.reasons import Code
 from app.core.stages.ladder import Decision
@@ -32,67 +35,70 @@ LONGEST_SECONDS = 3_600.0
 
 
 class Background:
-    def __init__(self, compactor: Compactor, paces: Paces, room: BackgroundRoom, tasks: OwnedTasks) -> None:
+    def __init__(
+        self, compactor: Compactor, writing: Writing, paces: Paces, room: BackgroundRoom, tasks: OwnedTasks
+    ) -> None:
         self._compactor = compactor
+        self._writing = writing
         self._paces = paces
         self._tasks = tasks
         self._room = room
         self._looked: BoundedMap[Place, int] = BoundedMap(MOST_REMEMBERED)
         """Sizes of the histories when they were looked at, in tokens."""
 
-    def consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
+    def consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
         """Begin what is to be made for the next requests, after an answer, where it is time. Not called for
         histories that `least_remembered` leaves out. Never raises: that would close the client's connection behind a
         good answer."""
         try:
-            self._consider(job, settings, decision)
+            self._consider(request, settings, decision)
         except Exception:
             log.exception(
-                "a background compaction failed", request_id=job.request_id, conversation_id=job.conversation_id
+                "a background compaction failed", request_id=request.request_id, conversation_id=request.conversation_id
             )
 
-    def _consider(self, job: Job, settings: BackgroundSettings, decision: Decision) -> None:
-        if not (settings.enabled and job.compaction and job.policy.summarises):
+    def _consider(self, request: ChatRequest, settings: BackgroundSettings, decision: Decision) -> None:
+        if not (settings.enabled and request.compaction and request.policy.summarises):
             return
-        conversation, budget = job.conversation, job.budget
+        conversation, budget = request.conversation, request.budget
         sent = decision.view.tokens if decision.view else conversation.tokens
-        self._paces.answered(job.place, conversation.tokens, sent)
+        self._paces.answered(request.place, conversation.tokens, sent)
         is_missed = any(reason.code is Code.SUMMARY_IN_BACKGROUND for reason in decision.why)
-        if not (is_missed or sent > least_looked_at(budget)) or not self._compactor.comes_back(job):
+        if not (is_missed or sent > least_looked_at(budget)) or not self._compactor.comes_back(request):
             return
-        ahead = budget_ahead(budget, conversation.transcript, self._requests_meanwhile(job))
+        ahead = budget_ahead(budget, conversation.transcript, self._requests_meanwhile(request))
         # What was sent without its summary may have been made small enough not to look like it.
-        if is_missed or (sent > ahead.trigger.tokens and self._is_news(job)):
-            self._begin(replace(job, budget=ahead), budget.target)
+        if is_missed or (sent > ahead.trigger.tokens and self._is_news(request)):
+            self._begin(replace(request, budget=ahead), budget.target)
 
-    def _requests_meanwhile(self, job: Job) -> int:
-        first = job.routes[0]
+    def _requests_meanwhile(self, request: ChatRequest) -> int:
+        first = self._writing.routes(request)[0]
         seconds = self._paces.summary_seconds((first.name, first.model))
-        return requests_meanwhile(seconds, self._paces.of(job.place).seconds)
+        return requests_meanwhile(seconds, self._paces.of(request.place).seconds)
 
-    def _is_news(self, job: Job) -> bool:
+    def _is_news(self, request: ChatRequest) -> bool:
         """True if looking at the history may find something to do: each look reads the store."""
-        looked = self._looked.get(job.place)
-        return looked is None or abs(job.conversation.tokens - looked) >= LOOKED_AT_GROWTH * job.budget.limit
+        looked = self._looked.get(request.place)
+        return looked is None or abs(request.conversation.tokens - looked) >= LOOKED_AT_GROWTH * request.budget.limit
 
-    def _begin(self, job: Job, target: int) -> None:
-        place = job.place
+    def _begin(self, request: ChatRequest, target: int) -> None:
+        place = request.place
         if self._room.is_taken(place):
             return
-        if not self._room.is_free(job.tenant, job.size):
-            log.debug("no room for a background compaction", request_id=job.request_id, conversation_id=place[1])
+        if not self._room.is_free(request.tenant, request.size):
+            log.debug("no room for a background compaction", request_id=request.request_id, conversation_id=place[1])
             return
-        self._room.take(place, job.size)
-        self._looked.keep(place, job.conversation.tokens)
-        # `job` is all that is kept of the request.
-        ahead = replace(job, purpose="background", wait_seconds=LONGEST_SECONDS)
-        work = self._tasks.start(self._make(ahead, target), f"background compaction for {job.request_id}")
+        self._room.take(place, request.size)
+        self._looked.keep(place, request.conversation.tokens)
+        # `request` is all that is kept of the request.
+        ahead = replace(request, purpose="background", wait_seconds=LONGEST_SECONDS)
+        work = self._tasks.start(self._make(ahead, target), f"background compaction for {request.request_id}")
         work.add_done_callback(lambda _: self._room.leave(place))
 
-    async def _make(self, job: Job, target: int) -> None:
+    async def _make(self, request: ChatRequest, target: int) -> None:
         try:
-            await self._compactor.make_ahead(job, target)
+            await self._compactor.decide(request, Ahead(target))
         except Exception:
             log.exception(
-                "a background compaction failed", request_id=job.request_id, conversation_id=job.conversation_id
+                "a background compaction failed", request_id=request.request_id, conversation_id=request.conversation_id
             )

@@ -17,21 +17,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 import structlog
 from msgspec.structs import replace
 
-from app.compaction.job import CompactionStart, Job
-from app.compaction.performer import Performer
-from app.compaction.progress import Progress
+from app.compaction.performer import Course, Performer
+from app.compaction.request import ChatRequest
+from app.core.deciding.effects import Make
 from app.core.reasons import because
-from app.core.summary.flow import Compaction, Flow, Outcome
+from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
-from app.store import Busy, Lease, Store, StoreUnavailable
+from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
 from app.store.lease import is_revoked
 from app.telemetry.families import LEASE_WAITS
@@ -55,72 +55,59 @@ class LeasedCompaction:
     holder: str
     """Name of this process."""
 
-    async def make(self, progress: Progress, plan: Plan) -> Compaction:
-        """Make the due compaction, or wait for whoever makes it. Raises `StoreUnavailable`."""
-        job = progress.job
-        if progress.has_waited:
-            # Whom we waited for made nothing of use. All who waited know it now, and one of them is to try.
-            await asyncio.sleep(min(progress.seconds_left, RACE_SECONDS * random.random()))
-        if (too_much := self.performer.quotas.begin(*job.place)) is not None:
+    async def make(self, course: Course, asked: Make) -> Compaction | None:
+        """Take the lease and make a compaction; None if somebody else has the lease. Raises `StoreUnavailable`."""
+        request, plan = course.request, asked.plan
+        if asked.is_again:
+            await asyncio.sleep(min(course.seconds_left, RACE_SECONDS * random.random()))
+        if (too_much := self.performer.quotas.begin(*request.place)) is not None:
             return Compaction((), Outcome.NOT_BEGUN, because(too_much))
         lease = None
         try:
-            chain = job.conversation.chain.positions
-            lease = await self.store.leases.acquire(job.tenant, job.conversation_id, plan.range, chain, self.holder)
+            chain = request.conversation.chain.positions
+            lease = await self.store.leases.acquire(*request.place, plan.range, chain, self.holder)
         finally:
             if not isinstance(lease, Lease):
-                self.performer.quotas.end(*job.place)
-        if isinstance(lease, Busy):
-            if job.purpose == "background":
-                return Compaction((), Outcome.TAKES_TOO_LONG)  # Nobody needs it yet: it is not waited for.
-            progress.tell(CompactionStart.by(plan))
-            return await self._wait(progress, plan)
-        return await self._begin(progress, plan, lease)
-
-    async def recovers(self, progress: Progress) -> bool:
-        """True if the database may be asked once more, instead of doing without."""
-        return progress.asks_again() and not self.performer.tasks.draining and await self.store.recovers()
-
-    async def _begin(self, progress: Progress, plan: Plan, lease: Lease) -> Compaction:
-        job, case, begun = progress.job, progress.case, CompactionStart.by(plan)
-        known = frozenset(chunk.id for chunk in case.chunks)
-        running = self._run(job, job.flow(case, plan), plan, lease, known, lambda: progress.tell(begun))
-        compaction = await self.performer.result(progress, self.performer.start(job, plan, running))
+                self.performer.quotas.end(*request.place)
+        if not isinstance(lease, Lease):
+            return None
+        running = self._run(course, asked, lease)
+        compaction = await self.performer.result(course, self.performer.start(request, plan, running))
         return compaction or Compaction((), Outcome.TAKES_TOO_LONG)
 
-    async def _wait(self, progress: Progress, plan: Plan) -> Compaction:
-        """Wait for the result of somebody else's compaction, not for the lease."""
-        began = monotonic()
+    async def wait(self, course: Course, plan: Plan) -> bool:
+        """Wait for the result of somebody else's compaction, not for the lease; False if it takes too long. Raises
+        `StoreUnavailable`."""
+        course.announce(plan)
+        place, began = (*course.request.place, plan.range, course.request.conversation.chain.positions), monotonic()
         try:
-            return await self._awaited(progress, plan)
+            while course.seconds_left:
+                if await self.store.leases.ended(*place, course.seconds_left):
+                    return True
+            return False
         finally:
             self.performer.metrics.observe(LEASE_WAITS, monotonic() - began)
 
-    async def _awaited(self, progress: Progress, plan: Plan) -> Compaction:
-        place = (*progress.job.place, plan.range, progress.job.conversation.chain.positions)
-        progress.has_waited = True
-        while progress.seconds_left:
-            try:
-                if await self.store.leases.ended(*place, progress.seconds_left):
-                    return Compaction((), Outcome.AWAITED)
-            except StoreUnavailable:
-                if await progress.can_do_without_summary() or not await self.recovers(progress):
-                    raise
-        return Compaction((), Outcome.TAKES_TOO_LONG)
+    async def recovers(self, course: Course) -> bool:
+        """True if the database may be asked once more, instead of doing without."""
+        return bool(course.seconds_left) and not self.performer.tasks.draining and await self.store.recovers()
 
-    async def _run(
-        self, job: Job, flow: Flow, plan: Plan, lease: Lease, known: Collection[str], announce: Callable[[], None]
-    ) -> Compaction:
-        """Run from the lease to its release, whoever is still waiting: the owned task. `known` are the chunks it was
-        planned with."""
-        began = monotonic()
+    async def _run(self, course: Course, asked: Make, lease: Lease) -> Compaction:
+        """Run from the lease to its release, whoever is still waiting: the owned task."""
+        request, plan, began = course.request, asked.plan, monotonic()
         compaction = Compaction((), Outcome.LEASE_LOST)
+
+        async def keep(chunk: SummaryChunk) -> SummaryChunk | None:
+            return next(iter(await self._keep(lease, request, [chunk])), None)
+
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(lease))
-                if not await self._is_overtaken(job, known):
-                    late = await self._store_late(lease, job, plan)
-                    compaction = late or await self._perform(flow, job, lease, announce)
+                if not await self._is_overtaken(request, asked.known):
+                    late = await self._store_late(lease, request, plan)
+                    compaction = late or await self.performer.perform(
+                        asked.flow, request, keep, lambda: course.announce(plan)
+                    )
                 beating.cancel()
         except* _LeaseLost:
             pass
@@ -130,49 +117,44 @@ class LeasedCompaction:
             await self._release(lease)
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
-            self.performer.memory.forget(*job.place)
-        self.performer.ended(job, plan, job.undertaking(plan), compaction, began)
+            self.performer.memory.forget(*request.place)
+        self.performer.ended(request, plan, request.undertaking(plan), compaction, began)
         return compaction
 
-    async def _perform(self, flow: Flow, job: Job, lease: Lease, announce: Callable[[], None]) -> Compaction:
-        async def keep(chunk: SummaryChunk) -> SummaryChunk | None:
-            return next(iter(await self._keep(lease, job, [chunk])), None)
-
-        return await self.performer.perform(flow, job, keep, announce)
-
-    async def _keep(self, lease: Lease, job: Job, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
+    async def _keep(self, lease: Lease, request: ChatRequest, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
         """Store the chunks and return them, none once the lease is lost. Those that cannot be stored are remembered."""
         try:
             stored = await self.store.leases.commit(lease, made) or ()
         except (StoreUnavailable, asyncio.CancelledError):
-            self.performer.memory.keep(job.tenant, made, stored=False)
+            self.performer.memory.keep(request.tenant, made, stored=False)
             raise
-        self.performer.memory.keep(job.tenant, stored)
+        self.performer.memory.keep(request.tenant, stored)
         return stored
 
-    async def _store_late(self, lease: Lease, job: Job, plan: Plan) -> Compaction | None:
+    async def _store_late(self, lease: Lease, request: ChatRequest, plan: Plan) -> Compaction | None:
         """Store chunks that were made while the database was away, in place of these: they are paid for, and were
         sent."""
-        chain = job.conversation.chain
+        chain = request.conversation.chain
         start = chain.positions[plan.range.from_digest]
-        made = self.performer.memory.take_unstored(job.tenant, job.series, job.conversation.cut_digests)
+        made = self.performer.memory.take_unstored(request.tenant, request.series, request.conversation.cut_digests)
         # It is this conversation's from now on: whose it was may be deleted by now.
         due = [
-            replace(chunk, conversation_id=job.conversation_id)
+            replace(chunk, conversation_id=request.conversation_id)
             for chunk in made
             if chain.positions[chunk.from_digest] >= start
         ]
         if not due:
             return None
-        if stored := await self._keep(lease, job, due):
+        if stored := await self._keep(lease, request, due):
             return Compaction(tuple(stored))
-        self.performer.memory.keep(job.tenant, due, stored=False)
+        self.performer.memory.keep(request.tenant, due, stored=False)
         return Compaction((), Outcome.LEASE_LOST)
 
-    async def _is_overtaken(self, job: Job, known: Collection[str]) -> bool:
+    async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
         """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""
-        found = await self.store.request(chunks_in, job.tenant, job.series, job.conversation.cut_digests)
-        return any(chunk.id not in known for chunk in found)
+        ids = {chunk.id for chunk in known}
+        found = await self.store.request(chunks_in, request.tenant, request.series, request.conversation.cut_digests)
+        return any(chunk.id not in ids for chunk in found)
 
     async def _beat(self, lease: Lease) -> None:
         """Keep the lease alive. Raises `_LeaseLost` once it is lost, because the work is then in vain."""

@@ -10,7 +10,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.compaction.job import Place
+from app.core.deciding.request import Place
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
 REMEMBERED_SECONDS = 24 * 3_600.0

@@ -1,4 +1,4 @@
-"""Performer: does what a compaction asks for. Its caller says only how a chunk is kept."""
+"""Performer: does what a compaction asks for, in a task that the application owns, whoever keeps its chunks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 import structlog
 
 from app.compaction.breakers import Setbacks
-from app.compaction.job import CompactionStart, Job
 from app.compaction.memory import ChunkMemory
 from app.compaction.paces import Paces
-from app.compaction.progress import Progress
 from app.compaction.quotas import Quotas
 from app.compaction.remedies import remedy_for
+from app.compaction.request import ChatRequest
 from app.compaction.summariser import PAUSED, Summariser
 from app.compaction.under_way import UnderWay
+from app.compaction.writing import Writing
+from app.core.deciding.attempt import Attempt, CompactionStart
 from app.core.reasons import Code, Reason, joined
 from app.core.summary.beside import kept_share
 from app.core.summary.flow import (
@@ -42,6 +43,7 @@ from app.providers.ledger import Ledger
 from app.runtime.lineages import Lineage
 from app.runtime.owned import OwnedTasks
 from app.runtime.threads import Work
+from app.store import Lease
 from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno.compactor")
@@ -53,6 +55,34 @@ ATTEMPTS = 2
 
 Keep = Callable[[SummaryChunk], Awaitable[SummaryChunk | None]]
 """Function that keeps a chunk and returns it as kept; None if the right to that was lost."""
+OnStart = Callable[[CompactionStart], None]
+
+
+def nobody(_: CompactionStart) -> None:
+    """Ignore the start, for callers who need not know."""
+
+
+@dataclass(slots=True, eq=False)
+class Course:
+    """One request's way through `decide`, and what only its driver knows of it."""
+
+    request: ChatRequest
+    attempt: Attempt
+    on_start: OnStart
+    deadline: float
+    """Time by the monotonic clock, in seconds."""
+    lease: Lease | None = None
+    """Lease that was taken last."""
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.deadline - monotonic())
+
+    def announce(self, plan: Plan) -> None:
+        """Announce a compaction to the client; the first one alone is."""
+        if self.attempt.announced is None:
+            self.attempt.announced = CompactionStart.by(plan)
+            self.on_start(self.attempt.announced)
 
 
 @dataclass(slots=True)
@@ -60,6 +90,7 @@ class Performer:
     """Performs compactions, with everything that those of a process share, whoever stores their chunks."""
 
     summariser: Summariser
+    writing: Writing
     tasks: OwnedTasks
     work: Work
     ledger: Ledger
@@ -70,27 +101,27 @@ class Performer:
     setbacks: Setbacks = field(default_factory=Setbacks)
     under_way: UnderWay = field(default_factory=UnderWay)
 
-    def start(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> asyncio.Task[Compaction]:
+    def start(
+        self, request: ChatRequest, plan: Plan, running: Coroutine[Any, Any, Compaction]
+    ) -> asyncio.Task[Compaction]:
         """Start a compaction that the quotas have begun, in a task the application owns."""
-        task = self.tasks.start(self._seen(job, plan, running), f"compaction {CompactionStart.by(plan).id}")
-        task.add_done_callback(lambda _: self.quotas.end(*job.place))
+        task = self.tasks.start(self._seen(request, plan, running), f"compaction {CompactionStart.by(plan).id}")
+        task.add_done_callback(lambda _: self.quotas.end(*request.place))
         return task
 
-    async def _seen(self, job: Job, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
+    async def _seen(self, request: ChatRequest, plan: Plan, running: Coroutine[Any, Any, Compaction]) -> Compaction:
         """Run a compaction in sight of whoever watches the conversation."""
-        with self.under_way.during(job.place, plan.messages, ahead=job.purpose == "background"):
+        with self.under_way.during(request.place, plan.messages, ahead=request.purpose == "background"):
             return await running
 
-    async def result(self, progress: Progress, task: asyncio.Task[Compaction]) -> Compaction | None:
+    @staticmethod
+    async def result(course: Course, task: asyncio.Task[Compaction]) -> Compaction | None:
         """Return the result of the request's own compaction; None if it takes too long."""
         # Waited for, not awaited: a client that leaves, or a deadline, ends the wait and not the work.
-        await asyncio.wait({task}, timeout=progress.seconds_left)
-        if not task.done():
-            return None
-        progress.ended(task.result())
-        return task.result()
+        await asyncio.wait({task}, timeout=course.seconds_left)
+        return task.result() if task.done() else None
 
-    async def perform(self, flow: Flow, job: Job, keep: Keep, announce: Callable[[], None]) -> Compaction:
+    async def perform(self, flow: Flow, request: ChatRequest, keep: Keep, announce: Callable[[], None]) -> Compaction:
         """Drive a flow to its end."""
         answered: list[_Answered] = []
         """Latest answer that is not in the ledger yet, until it is known whether it is kept."""
@@ -106,9 +137,9 @@ class Performer:
                     return None
                 case Summarise() as asked:
                     settle()
-                    return await self._ask(asked, job, answered)
+                    return await self._ask(asked, request, answered)
                 case Together(flows):
-                    return await self._together(flows, job, keep)
+                    return await self._together(flows, request, keep)
                 case StoreChunk(chunk):
                     kept = await keep(chunk)
                     if kept is not None and answered:
@@ -116,57 +147,82 @@ class Performer:
                     return kept
 
         try:
-            return await drive_async(flow, perform, lambda step: job.beside(self.work, step))
+            return await drive_async(flow, perform, lambda step: request.beside(self.work.do, step))
         finally:
             settle()
 
     def ended(
-        self, job: Job, plan: Plan, undertaking: Lineage, compaction: Compaction, began: float, *, stored: bool = True
+        self,
+        request: ChatRequest,
+        plan: Plan,
+        undertaking: Lineage,
+        compaction: Compaction,
+        began: float,
+        *,
+        stored: bool = True,
     ) -> None:
         """Count and log a compaction that came to an end, and learn from it. `began` is the monotonic clock's."""
         self.setbacks.learn(undertaking, compaction)
         seconds = monotonic() - began
-        self.metrics.compacted(job.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
-        _log_compaction(job, plan, compaction, seconds, stored=stored)
+        self.metrics.compacted(request.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
+        self._log(request, plan, compaction, seconds, stored=stored)
 
-    async def _together(self, flows: Sequence[Flow], job: Job, keep: Keep) -> tuple[Compaction, ...]:
+    async def _together(self, flows: Sequence[Flow], request: ChatRequest, keep: Keep) -> tuple[Compaction, ...]:
         free = asyncio.Semaphore(SIDE_BY_SIDE)
 
         async def one(flow: Flow) -> Compaction:
             async with free:
-                return await self.perform(flow, job, keep, lambda: None)
+                return await self.perform(flow, request, keep, lambda: None)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(flow)) for flow in flows]
         return tuple(task.result() for task in tasks)
 
-    async def _ask(self, asked: Summarise, job: Job, answered: list[_Answered]) -> SummaryAnswer | Failure:
-        request, prefix = asked.request, None
-        if (view := request.shown) is not None:
-            prefix = await job.beside(self.work, lambda: job.writing.prefix(view))
+    async def _ask(self, asked: Summarise, request: ChatRequest, answered: list[_Answered]) -> SummaryAnswer | Failure:
+        call, prefix = asked.request, None
+        if (view := call.shown) is not None:
+            prefix = await request.beside(self.work.do, lambda: self.writing.prefix(request, view))
         began = monotonic()
-        deadline = began + self.summariser.timeout_seconds * ATTEMPTS
-        reply = await self.summariser.ask(request, job.routes, prefix, deadline, job.tenant, job.request_id)
+        deadline, routes = began + self.summariser.timeout_seconds * ATTEMPTS, self.writing.routes(request)
+        reply = await self.summariser.ask(call, routes, prefix, deadline, request.tenant, request.request_id)
         self.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
         if isinstance(reply, SummaryAnswer):
             seconds = monotonic() - began
             self.paces.summarised((reply.upstream, reply.model), seconds)
-            answered.append(_Answered(job, reply, asked, seconds))
-            self.quotas.spend(job.tenant, await self._tokens(job, request, reply))
+            answered.append(_Answered(request, reply, asked, seconds))
+            self.quotas.spend(request.tenant, await self._tokens(request, call, reply))
         return reply
 
-    async def _tokens(self, job: Job, request: SummaryRequest, answer: SummaryAnswer) -> int:
+    async def _tokens(self, request: ChatRequest, call: SummaryRequest, answer: SummaryAnswer) -> int:
         """Tokens of the whole call; estimated if the provider does not say."""
         spent = answer.usage
         if spent.prompt is None:
-            shown = request.instructions + request.transcript + answer.text
-            return await job.beside(self.work, lambda: job.count(shown))
+            shown = call.instructions + call.transcript + answer.text
+            return await request.beside(self.work.do, lambda: request.count(shown))
         return spent.prompt + (spent.completion or 0)
+
+    def _log(self, request: ChatRequest, plan: Plan, compaction: Compaction, seconds: float, *, stored: bool) -> None:
+        reasons = compaction.reasons
+        if reasons == (PAUSED,):
+            return  # The summariser reports it, once, with a count.
+        tell = log.info if compaction.is_whole else log.warning
+        tell(
+            "compacted" if compaction.is_whole else "compaction failed",
+            request_id=request.request_id,
+            conversation_id=request.conversation_id,
+            model=request.measure.rules.summary.model or request.model,
+            messages=plan.messages,
+            chunks=len(compaction.made),
+            seconds=round(seconds, 2),
+            purpose=request.purpose,
+            reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
+            remedy=None if compaction.is_whole else remedy_for(reasons),
+        )
 
 
 @dataclass(slots=True)
 class _Answered:
-    job: Job
+    request: ChatRequest
     answer: SummaryAnswer
     asked: Summarise
     seconds: float
@@ -175,13 +231,13 @@ class _Answered:
 
     def record(self, ledger: Ledger) -> None:
         """Record the call's own tokens: savings are seen in the request that it was made for, and in later ones."""
-        job, answer, ratio = self.job, self.answer, self.job.budget.line.ratio
+        request, answer, ratio = self.request, self.answer, self.request.budget.line.ratio
         ledger.record(
-            tenant=job.tenant,
-            conversation_id=job.conversation_id,
-            request_id=job.request_id,
-            turn=len(job.conversation.transcript.turn_starts),
-            purpose=job.purpose,
+            tenant=request.tenant,
+            conversation_id=request.conversation_id,
+            request_id=request.request_id,
+            turn=request.turn,
+            purpose=request.purpose,
             upstream=answer.upstream,
             format_=answer.format,
             model=answer.model,
@@ -196,22 +252,3 @@ class _Answered:
                 summary_id=self.kept.id if self.kept else None,
             ),
         )
-
-
-def _log_compaction(job: Job, plan: Plan, compaction: Compaction, seconds: float, *, stored: bool) -> None:
-    reasons = compaction.reasons
-    if reasons == (PAUSED,):
-        return  # The summariser reports it, once, with a count.
-    tell = log.info if compaction.is_whole else log.warning
-    tell(
-        "compacted" if compaction.is_whole else "compaction failed",
-        request_id=job.request_id,
-        conversation_id=job.conversation_id,
-        model=job.summary.model,
-        messages=plan.messages,
-        chunks=len(compaction.made),
-        seconds=round(seconds, 2),
-        purpose=job.purpose,
-        reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
-        remedy=None if compaction.is_whole else remedy_for(reasons),
-    )

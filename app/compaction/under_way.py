@@ -9,7 +9,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from app.compaction.job import Place
+from app.core.deciding.request import Place
 
 
 class Running(Struct, frozen=True, eq=False):

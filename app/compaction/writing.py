@@ -1,60 +1,47 @@
-"""Writing: route and prompts of a conversation's summaries. Worked out when one is due."""
+"""Writing: route and prompts of a request's summaries, as the windows are known when one is due.
+
+In the event loop alone: windows and calibrations are its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from weakref import WeakKeyDictionary
 
-from msgspec import Struct
-
+from app.compaction.request import ChatRequest
 from app.compaction.summariser import Prefix, Route
-from app.core.limits.budget import Budget, limit_of
+from app.core.limits.budget import limit_of
 from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
 from app.edge.credentials import for_anybody, keys_alone
 from app.edge.relayed import Headers, for_summary, with_missing
 from app.providers.providers import Provider, Providers
-from app.settings import PromptSettings
 from app.settings.patterns import pattern
-from app.settings.policies import AppliedPolicy
 from app.tokens.estimator import Estimator
-from app.wire.format import WireFormat
 
 INPUT_SHARE = 0.85
 """Share of the summariser's room that one call may read: the rest is for wrong estimates."""
 PART_SHARE = 0.50
 
 
-class Writing(Struct, frozen=True):
-    rules: AppliedPolicy
-    provider: Provider
-    """Provider of the conversation itself."""
-    model: str
-    tenant: str
-    focus: str
-    headers: Headers
-    """Headers of the caller."""
-    query: bytes
-    """Query of the caller, for its keys."""
+@dataclass(frozen=True, slots=True)
+class Writing:
     providers: Providers
-    format: WireFormat
-    """Format of the conversation."""
     estimator: Estimator
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted as."""
-    prefix: Callable[[View], Prefix]
-    """The conversation itself, for a summariser that reads that."""
-    inherited_rules: tuple[str, ...] = ()
-    """Rules of the user, from a compaction that the history begins with."""
+    _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
-    def settings(self, budget: Budget) -> SummaryBrief:
-        """Brief of the summaries, as the windows are known now."""
-        summary, own = self.rules.summary, self._own
-        summariser, provider = summary.model or self.model, self._at(summary.upstream)
-        format_ = provider.format_for(self.format, self.tenant)
+    def brief(self, request: ChatRequest) -> SummaryBrief:
+        rules, wire, budget = request.measure.rules, request.wire, request.budget
+        summary, own = rules.summary, rules.prompts_for(request.model, request.tenant)
+        summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
+        format_ = provider.format_for(request.format, request.tenant)
         formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
-        line = provider.calibrations.of(self.tenant, summariser, formula, tools=False).line
-        window = provider.windows.of(summariser, self.tenant)
+        line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
+        window = provider.windows.of(summariser, request.tenant)
         room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
         return SummaryBrief(
@@ -62,62 +49,58 @@ class Writing(Struct, frozen=True):
             prompt=prompt,
             update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
             # The prompt stands in a call twice: at four characters a token, half its length.
-            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + self.focus) // 2),
-            shown_tokens=max(0, room - len(prompt + self.focus) // 2),
+            input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
+            shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
             part_tokens=int(PART_SHARE * min(window.context, room)),
             source_tokens=summary.source_tokens and int(summary.source_tokens / budget.line.ratio),
-            focus=self.focus,
+            focus=wire.wishes.focus,
             ratio=line.ratio,
-            strategy=self.rules.policy.strategy,
+            strategy=rules.policy.strategy,
             # What is shown as it came can be read in its own format alone.
-            style=summary.style if format_ is self.format else "transcript",
+            style=summary.style if format_ is request.format else "transcript",
             values_share=summary.values,
             rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
-            inherited_rules=self.inherited_rules,
-            failed_results=self.rules.policy.failed_results,
+            inherited_rules=request.inherited_rules,
+            failed_results=rules.policy.failed_results,
         )
 
-    def routes(self) -> tuple[Route, ...]:
+    def routes(self, request: ChatRequest) -> tuple[Route, ...]:
         """Summarisers to ask, the first choice first. An upstream with a key of its own adds that itself."""
-        summary, headers = self.rules.summary, for_summary(self.headers)
+        if (known := self._routes.get(request)) is not None:
+            return known
+        summary, headers = request.measure.rules.summary, for_summary(request.headers)
         asked = ((summary.model, summary.upstream), *((other.model, other.upstream) for other in summary.fallbacks))
-        return tuple(self._route(model or self.model, self._at(upstream), headers) for model, upstream in asked)
+        routes = self._routes[request] = tuple(
+            self._route(request, model or request.model, self._at(request, upstream), headers)
+            for model, upstream in asked
+        )
+        return routes
 
-    def _route(self, model: str, provider: Provider, headers: Headers) -> Route:
-        format_ = provider.format_for(self.format, self.tenant)
+    def prefix(self, request: ChatRequest, view: View) -> Prefix:
+        """The conversation itself, for a summariser that reads that."""
+        routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
+        return Prefix(tuple(request.rendered(view)), request.wire.cached, routing)
+
+    def is_by_own_model(self, request: ChatRequest) -> bool:
+        """True if the conversation's own model is asked first, whose provider has just read it."""
+        summary = request.measure.rules.summary
+        return summary.model in (None, request.model) and self._at(request, summary.upstream) is request.provider
+
+    def _route(self, request: ChatRequest, model: str, provider: Provider, headers: Headers) -> Route:
+        format_, is_own = provider.format_for(request.format, request.tenant), provider is request.provider
+        shown = headers if is_own else for_anybody(headers)  # A key is for the conversation's own provider alone.
         return Route(
             model,
             provider.upstream,
             format_.summaries,
-            with_missing(self._shown_to(provider, headers), format_.summaries.headers),
+            with_missing(shown, format_.summaries.headers),
             provider.name,
             provider.host,
-            is_own=provider is self.provider and format_ is self.format,
-            continues=format_ is self.format,
-            missing=partial(provider.lacks, format_.name, self.tenant),
-            query=keys_alone(self.query) if provider is self.provider else b"",
+            is_own=is_own and format_ is request.format,
+            continues=format_ is request.format,
+            missing=partial(provider.lacks, format_.name, request.tenant),
+            query=keys_alone(request.query) if is_own else b"",
         )
 
-    def _shown_to(self, provider: Provider, headers: Headers) -> Headers:
-        """Headers for this provider: the caller's others, such as a key, are for the conversation's own alone."""
-        return headers if provider is self.provider else for_anybody(headers)
-
-    @property
-    def is_by_own_model(self) -> bool:
-        """True if the conversation's own model is asked first, whose provider has just read it."""
-        summary = self.rules.summary
-        return summary.model in (None, self.model) and self._at(summary.upstream) is self.provider
-
-    @property
-    def pinned_text(self) -> str:
-        """Text that the operator puts after pinned messages; empty for nothing."""
-        own = self._own
-        return own.pinned_text if own and own.pinned_text is not None else self.rules.compaction.pinned_text
-
-    @property
-    def _own(self) -> PromptSettings | None:
-        """Prompts of the operator for this model or this tenant."""
-        return next((entry for entry in self.rules.summary.prompts if entry.is_for(self.model, self.tenant)), None)
-
-    def _at(self, upstream: str | None) -> Provider:
-        return self.providers.named(upstream) if upstream else self.provider
+    def _at(self, request: ChatRequest, upstream: str | None) -> Provider:
+        return self.providers.named(upstream) if upstream else request.provider

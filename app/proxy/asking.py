@@ -8,13 +8,13 @@ from time import monotonic
 import structlog
 from msgspec.structs import replace
 
+from app.compaction.request import ChatRequest
 from app.core.reasons import Code, Reason, Reasons, because
 from app.edge.relayed import Headers
 from app.edge.upstream import UpstreamAnswer
 from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable
 from app.providers.providers import Provider
 from app.proxy.exchange import Exchange
-from app.proxy.facts import Facts
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import bypassed, context_headers, editor_of, unless_told
@@ -34,42 +34,42 @@ class Asking(Exchange):
 
     __slots__ = ()
 
-    def _asked(self, request: WireRequest) -> CompactionAsk | None:
-        return request.asks
+    def _asked(self, wire: WireRequest) -> CompactionAsk | None:
+        return wire.asks
 
-    async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
-        asked, native, caller = self._asked(request), self.caller.format.native, self.caller
+    async def _hand_off(self, wire: WireRequest, reason: Reason) -> None:
+        asked, native, caller = self._asked(wire), self.caller.format.native, self.caller
         if asked is None or native is None:
-            await self._bypass(reason, request.untouched)
+            await self._bypass(reason, wire.untouched)
             return
-        provider = self._asked_of(request)
-        knows = provider.compacts(caller.format.name, request.model, caller.tenant)
-        if knows is not False and await self._answered(request, provider, native):
+        provider = self._asked_of(wire)
+        knows = provider.compacts(caller.format.name, wire.model, caller.tenant)
+        if knows is not False and await self._answered(wire, provider, native):
             return
-        if (facts := await self._own_facts(request, asked, native)) is None:
+        if (request := await self._own_facts(wire, asked, native)) is None:
             return
         if asked.place is Place.LAST:
-            await self._serve_with_last(facts, asked, native)
+            await self._serve_with_last(request, asked, native)
         else:
-            await self._serve_compacted(request, facts, asked, native)
+            await self._serve_compacted(wire, request, asked, native)
 
-    async def _facts(self, request: WireRequest, handed_off: Reason) -> Facts | None:
+    async def _facts(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
         """Return None, too, if it is not known that the provider does what is asked: then that is found out first."""
-        if self._asked(request) is None:
-            return await super()._facts(request, handed_off)
+        if self._asked(wire) is None:
+            return await super()._facts(wire, handed_off)
         caller = self.caller
-        knows = self._asked_of(request).compacts(caller.format.name, request.model, caller.tenant)
-        return await super()._facts(request, handed_off) if knows else None
+        knows = self._asked_of(wire).compacts(caller.format.name, wire.model, caller.tenant)
+        return await super()._facts(wire, handed_off) if knows else None
 
-    def _asked_of(self, request: WireRequest) -> Provider:
+    def _asked_of(self, wire: WireRequest) -> Provider:
         caller = self.caller
-        return self.services.providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
+        return self.services.providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
 
-    async def _answered(self, request: WireRequest, provider: Provider, native: NativeCompaction) -> bool:
+    async def _answered(self, wire: WireRequest, provider: Provider, native: NativeCompaction) -> bool:
         """Pass on the provider's answer if it knew what was asked; returns whether it did. What it refuses for
         another reason is served as what it knows."""
-        answering: UpstreamAnswer = await self._forwarding.send(request.untouched, provider, request.model)
-        reason, whose = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, request.model, self.caller.tenant)
+        answering: UpstreamAnswer = await self._forwarding.send(wire.untouched, provider, wire.model)
+        reason, whose = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, wire.model, self.caller.tenant)
         try:
             if answering.status < 400:
                 provider.compacted(*whose, knows=True)
@@ -78,8 +78,8 @@ class Asking(Exchange):
                 if native.refused_in(refused.status, refused.read, self.caller.target.partition(b"?")[0]):
                     provider.compacted(*whose, knows=False)
                     return False
-                if (facts := await self._too_long(request, reason)) is not None:
-                    await self._serve(facts)
+                if (request := await self._too_long(wire, reason)) is not None:
+                    await self._serve(request)
                     return True
             self._tell_bypass(reason)
             self._note_headers(bypassed(reason))
@@ -88,49 +88,49 @@ class Asking(Exchange):
             await answering.close()
         return True
 
-    async def _too_long(self, request: WireRequest, reason: Reason) -> Facts | None:
+    async def _too_long(self, wire: WireRequest, reason: Reason) -> ChatRequest | None:
         """Return the facts by which a refused request is served, if it does not fit; None, too, if it cannot be
         read: the refusal is its answer."""
-        found = await self._understood(super()._facts(request, reason))
+        found = await self._understood(super()._facts(wire, reason))
         return None if isinstance(found, Reason) else found
 
-    async def _own_facts(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts | None:
+    async def _own_facts(self, wire: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> ChatRequest | None:
         """Return the facts by which we do it. None if the provider answered the request as it came: because we are
         not to do it, or cannot read what is to be compacted."""
         caller, body = self.caller, self.body
-        found = await self._understood(self._asked_history(request, asked, native))
-        if isinstance(found, Facts) and found.job.compaction and found.job.policy.summarises:
+        found = await self._understood(self._asked_history(wire, asked, native))
+        if isinstance(found, ChatRequest) and found.compaction and found.policy.summarises:
             return found
         self.caller, self.body = caller, body
-        await self._bypass(found if isinstance(found, Reason) else Reason(Code.NATIVE_COMPACTION), request.untouched)
+        await self._bypass(found if isinstance(found, Reason) else Reason(Code.NATIVE_COMPACTION), wire.untouched)
         return None
 
-    async def _asked_history(self, request: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> Facts:
+    async def _asked_history(self, wire: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> ChatRequest:
         """Collect the facts of the history that is to be compacted."""
         self.caller = replace(self.caller, headers=list(native.headers(self.caller.headers)))
         if asked.place is Place.LAST:
-            self.body = native.unasked(request)
+            self.body = native.unasked(wire)
             history = (await self._read()).asking(threshold=asked.threshold)
         else:
-            history = native.closed(request).asking(focus=asked.focus or None)
+            history = native.closed(wire).asking(focus=asked.focus or None)
         return await taken_in(self.services, self.caller, history, self.record.request_id)
 
-    async def _serve_with_last(self, facts: Facts, asked: CompactionAsk, native: NativeCompaction) -> None:
+    async def _serve_with_last(self, request: ChatRequest, asked: CompactionAsk, native: NativeCompaction) -> None:
         """Serve the provider's answer, and behind it a compaction of all, if there is as much as was asked for."""
-        if is_due(facts, asked):
+        if is_due(request, asked):
             extension = native.extension(await self._read(), None)
             self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
-        await self._serve(replace(facts, referred=self.referred))
+        await self._serve(replace(request, referred=self.referred))
 
     async def _serve_compacted(
-        self, request: WireRequest, facts: Facts, asked: CompactionAsk, native: NativeCompaction
+        self, wire: WireRequest, request: ChatRequest, asked: CompactionAsk, native: NativeCompaction
     ) -> None:
         """Serve a compaction of all that came: alone, or before the provider's answer to what it says."""
-        if not is_due(facts, asked):
-            await self._serve_unasked(request, native)
+        if not is_due(request, asked):
+            await self._serve_unasked(wire, native)
             return
         try:
-            await self._serve_due(request, facts, asked, native)
+            await self._serve_due(wire, request, asked, native)
         except StenoError as error:
             if not self.has_begun or self.answer.ended:
                 raise
@@ -138,74 +138,74 @@ class Asking(Exchange):
             await self.answer.end(self.caller.format.answers.error_frame(error))
 
     async def _serve_due(
-        self, request: WireRequest, facts: Facts, asked: CompactionAsk, native: NativeCompaction
+        self, wire: WireRequest, request: ChatRequest, asked: CompactionAsk, native: NativeCompaction
     ) -> None:
-        making = self._compacted(facts)
+        making = self._compacted(request)
         try:
             done = await (
-                self._kept_alive(facts, making) if request.answer.stream and facts.events != "off" else making
+                self._kept_alive(request, making) if wire.answer.stream and request.events != "off" else making
             )
         except (CompactionFailed, NothingToCompact, StorageUnavailable) as error:
             if asked.always:  # There is nothing else to answer with.
                 raise
             log.warning("a compaction was left out", request_id=self.record.request_id, reason=error.message)
             self.left_out = _why(error)
-            await self._serve_unasked(request, native)
+            await self._serve_unasked(wire, native)
             return
         if asked.place is Place.ALONE:
-            await self._answer_alone(request, done, native)
+            await self._answer_alone(wire, done, native)
             return
-        self.body, self.referred = native.compacted(request, done.made.text), done.chunks
+        self.body, self.referred = native.compacted(wire, done.made.text), done.chunks
         plain = await self._read()
         extension = native.extension(plain, done.made)
         self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)
         await self._serve(await self._take_in(plain))
 
-    async def _serve_unasked(self, request: WireRequest, native: NativeCompaction) -> None:
+    async def _serve_unasked(self, wire: WireRequest, native: NativeCompaction) -> None:
         """Serve it as a request that asks for no compaction."""
-        self.body = native.unasked(request)
+        self.body = native.unasked(wire)
         await self._serve(await self._take_in(await self._read()))
 
-    async def _compacted(self, facts: Facts) -> Done:
+    async def _compacted(self, request: ChatRequest) -> Done:
         """Compact. Raises what `compacted` raises."""
         began = monotonic()
-        done = await compacted(self.services, self.caller, replace(facts, referred=self.referred))
-        self.record.decided(done.facts, done.decision, began, waited=True)
+        done = await compacted(self.services, self.caller, replace(request, referred=self.referred))
+        self.record.decided(done.request, done.decision, began, waited=True)
         return done
 
     async def _made_behind(self, closed: WireRequest) -> MadeCompaction | None:
         """Compact behind an answer; None if that fails: the answer is good without."""
         try:
-            facts = await taken_in(self.services, self.caller, closed, self.record.request_id)
-            return (await self._compacted(facts)).made
+            request = await taken_in(self.services, self.caller, closed, self.record.request_id)
+            return (await self._compacted(request)).made
         except StenoError as error:
             log.warning("a compaction was left out", request_id=self.record.request_id, reason=error.message)
         except Exception:
             log.exception("a compaction was not made", request_id=self.record.request_id)
         return None
 
-    async def _answer_alone(self, request: WireRequest, done: Done, native: NativeCompaction) -> None:
-        body = self._written(request, done, native)
-        if request.answer.stream:
+    async def _answer_alone(self, wire: WireRequest, done: Done, native: NativeCompaction) -> None:
+        body = self._written(wire, done, native)
+        if wire.answer.stream:
             if not self.has_begun:
-                await self._begin(done.facts, done.decision)
-            await self._stream_alone(request, body, done)
+                await self._begin(done.request, done.decision)
+            await self._stream_alone(wire, body, done)
         else:
-            self.own_headers = context_headers(done.facts, done.decision)
+            self.own_headers = context_headers(done.request, done.decision)
             await self.answer.whole(200, [*JSON, *self.own_headers], self._editor(done).whole(body))
 
-    def _written(self, request: WireRequest, done: Done, native: NativeCompaction) -> bytes:
+    def _written(self, wire: WireRequest, done: Done, native: NativeCompaction) -> bytes:
         """Return the client's messages, with its reference: the summaries in its place are none of the user's."""
-        return native.alone(self.sent or request, done.made, path_of(self.caller.target))
+        return native.alone(self.sent or wire, done.made, path_of(self.caller.target))
 
-    async def _stream_alone(self, request: WireRequest, body: bytes, done: Done) -> None:
+    async def _stream_alone(self, wire: WireRequest, body: bytes, done: Done) -> None:
         spoken, editor = self.caller.format, self._editor(done)
-        async for frames in spoken.answers.as_stream(request, _at_once(body), is_stream=False, headers=JSON):
+        async for frames in spoken.answers.as_stream(wire, _at_once(body), is_stream=False, headers=JSON):
             await self.answer.body(b"".join(map(editor.edit, frames_in(frames))))
         await self.answer.end()
 
     def _editor(self, done: Done) -> AnswerEditor:
-        return editor_of(done.facts, done.decision, False, reports=self.services.events.body)
+        return editor_of(done.request, done.decision, False, reports=self.services.events.body)
 
 
 def _why(error: CompactionFailed | NothingToCompact | StorageUnavailable) -> Reasons:
@@ -223,10 +223,10 @@ class AskingAtPath(Asking):
 
     __slots__ = ()
 
-    def _hands_off(self, request: WireRequest) -> Reason:
-        return request.hands_off or Reason(Code.NATIVE_COMPACTION)
+    def _hands_off(self, wire: WireRequest) -> Reason:
+        return wire.hands_off or Reason(Code.NATIVE_COMPACTION)
 
-    def _asked(self, request: WireRequest) -> CompactionAsk | None:
+    def _asked(self, wire: WireRequest) -> CompactionAsk | None:
         """Return the compaction asked for; None if the provider keeps what is to be compacted."""
-        is_ours = self._hands_off(request).code in (Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION)
+        is_ours = self._hands_off(wire).code in (Code.NATIVE_COMPACTION, Code.CLIENT_COMPACTION)
         return CompactionAsk(Place.ALONE, always=True) if is_ours else None

@@ -8,16 +8,13 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from app.core.history.identity import Identity
-from app.core.history.recognition import Head, Recognition, goes_on, possible_heads, recognise
+from app.core.history.recognition import Head, Heads, Recognition, goes_on, possible_heads, recognise
 from app.core.view.view import Conversation
 from app.runtime.caches import Cache, Caches
 from app.store import Store, StoreUnavailable
 
 HEAD_BYTES = 250
 """Bytes of a head with its digest, and with its share of its owner."""
-
-Heads = tuple[tuple[bytes, int], ...]
-"""Digests that a request leaves behind to be known by (`core/history/recognition`)."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

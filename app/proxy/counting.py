@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import Imagine
 from app.core.reasons import Code, Reason
 from app.proxy.exchange import Exchange
-from app.proxy.facts import Facts
 from app.proxy.gate import counts_forwarded
 from app.proxy.intake import count
 from app.proxy.report import bypassed, context_headers, passing
@@ -34,13 +35,12 @@ class Counting(Exchange):
                 await self._restored(await self._read())
         await self._relay_unread(bypassed(reason), self.body)
 
-    async def _serve(self, facts: Facts) -> None:
-        job = facts.job
-        decision = await self._decide(facts, self.services.compactor.look(job))
-        await count(self.services, job.tenant, job.conversation, facts.job.prompt)
-        self.own_headers = context_headers(facts, decision)
-        body = await job.beside(self.services.work, partial(facts.payload, decision))
-        answering = await self._forwarding.send_decided(body, facts, decision)
+    async def _serve(self, request: ChatRequest) -> None:
+        decision = await self._decide(request, Imagine(summaries=False))
+        await count(self.services, request.tenant, request.conversation, request.prompt)
+        self.own_headers = context_headers(request, decision)
+        body = await request.beside(self.services.work.do, partial(request.payload, decision))
+        answering = await self._forwarding.send_decided(body, request, decision)
         try:
             await self._relay.as_sent(answering, self.own_headers)
         finally:

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from app.compaction.job import CompactionStart
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import CompactionStart
 from app.core.stages.ladder import Decision
 from app.edge.asgi import ClientAnswer
 from app.edge.relayed import EVENT_STREAM, Headers, media_type
@@ -19,7 +20,6 @@ from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.edge.upstream import Headers as Received
 from app.errors import StenoError
 from app.proxy.decoding import plain_answer
-from app.proxy.facts import Facts
 from app.proxy.learning import Observation
 from app.proxy.report import announcement, closing, context_headers, editor_of, status_member
 from app.wire.answers import AnswerEditor
@@ -42,7 +42,7 @@ class BegunStream:
     """Stream that its client has the status of: whatever the provider answers becomes a part of it."""
 
     answer: ClientAnswer
-    facts: Facts
+    request: ChatRequest
     relays: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
     """Function that passes the provider's stream on."""
     reports: bool
@@ -58,14 +58,14 @@ class BegunStream:
             with suppress(StenoError):  # Its status is known: what came of the body has to do.
                 await read_into(body, answering.chunks(), LONGEST_REFUSAL)
             refused = answering.status, answering.headers, bytes(body)
-            await self.end_with(self.facts.format.answers.refusal_frame(*refused, time.time()))
+            await self.end_with(self.request.format.answers.refusal_frame(*refused, time.time()))
             return
-        editor = editor_of(self.facts, observed.decision, observed.asks_usage, self.events, reports=self.reports)
-        await self.relays(StreamedAnswer(answering, self.facts.format, self.facts.request), editor, observed)
+        editor = editor_of(self.request, observed.decision, observed.asks_usage, self.events, reports=self.reports)
+        await self.relays(StreamedAnswer(answering, self.request.format, self.request.wire), editor, observed)
 
     async def end_with(self, error: bytes) -> None:
         """Write an error as it stands behind what was sent: it belongs to the same answer."""
-        editor = self.facts.format.answers.editor(request=self.facts.request, early=self.events)
+        editor = self.request.format.answers.editor(request=self.request.wire, early=self.events)
         await self.answer.end(b"".join(map(editor.edit, frames_in(error))))
 
 
@@ -79,19 +79,19 @@ class EarlyStream:
     keep_alive_seconds: float
 
     async def serve(self, obtaining: asyncio.Future[tuple[Observation, UpstreamAnswer]]) -> None:
-        stream, answer, facts = self.stream, self.stream.answer, self.stream.facts
-        events = stream.events = facts.format.answers.early(facts.request, facts.events, self.started.id)
+        stream, answer, request = self.stream, self.stream.answer, self.stream.request
+        events = stream.events = request.format.answers.early(request.wire, request.events, self.started.id)
         if not answer.started:
-            await answer.start(200, [*HEADERS, *context_headers(facts, None)])
-        await answer.body(events.started(announcement(facts, self.started)))
+            await answer.start(200, [*HEADERS, *context_headers(request, None)])
+        await answer.body(events.started(announcement(request, self.started)))
         decision = await self._meanwhile(self.decided(), events)
         close = events.failed if decision.failed else events.completed
-        await answer.body(close(closing(facts, decision), status_member(decision) if stream.reports else b""))
+        await answer.body(close(closing(request, decision), status_member(decision) if stream.reports else b""))
         try:
             await stream.relay(*await self._meanwhile(obtaining, events))
         except StenoError as error:
             self.failed(error)
-            await stream.end_with(facts.format.answers.error_frame(error))
+            await stream.end_with(request.format.answers.error_frame(error))
 
     async def _meanwhile(self, work: Awaitable[T], events: EarlyFrames) -> T:
         """Return the result of the work; send a keep-alive each time nothing was sent for a while."""
@@ -103,7 +103,7 @@ class StreamedAnswer(Struct, frozen=True):
 
     answering: UpstreamAnswer
     format: WireFormat
-    request: WireRequest
+    wire: WireRequest
 
     @property
     def status(self) -> int:
@@ -116,7 +116,7 @@ class StreamedAnswer(Struct, frozen=True):
     def chunks(self) -> AsyncIterator[bytes]:
         is_stream = media_type(self.headers) == EVENT_STREAM
         chunks = self.answering.chunks()
-        return self.format.answers.as_stream(self.request, chunks, is_stream=is_stream, headers=self.headers)
+        return self.format.answers.as_stream(self.wire, chunks, is_stream=is_stream, headers=self.headers)
 
     async def close(self) -> None:
         await self.answering.close()

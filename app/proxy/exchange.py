@@ -14,7 +14,10 @@ import structlog
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from app.compaction.job import Job
+from app.compaction.performer import OnStart, nobody
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import Answer, Mode, Recover, StepDown
+from app.core.deciding.decide import untouched
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
 from app.edge.asgi import (
@@ -39,7 +42,6 @@ from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
 from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
-from app.proxy.facts import Facts
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
@@ -100,7 +102,7 @@ class ChatEndpoint:
             caller = self._caller(scope)  # Before a body is taken for nobody.
         except StenoError as error:
             record.failed(error)
-            await ClientAnswer(send, signature).error(error, body=scope[FORMAT].error(error))
+            await ClientAnswer(send, signature).error(error, body=scope[FORMAT].answers.error(error))
             return
         if (same := scope.get(SAME_HEAD)) is not None:
             same.app = Admission(self.serve, caller, record, signature.shared)
@@ -187,10 +189,10 @@ class Exchange:
                 await self._relay_unread(unread("full", Code.INTERNAL_ERROR), self.body)
             case Reason() as reason:
                 await self._bypass(reason, self.body)
-            case (_, _, Facts() as facts):
-                await self._serve(facts)
-            case (request, Reason() as handed_off, None):
-                await self._hand_off(request, handed_off)
+            case (_, _, ChatRequest() as request):
+                await self._serve(request)
+            case (wire, Reason() as handed_off, None):
+                await self._hand_off(wire, handed_off)
 
     async def _understood(self, work: Awaitable[T]) -> T | Reason:
         """Return the result of work on the request, or the reason why it cannot be understood."""
@@ -205,49 +207,49 @@ class Exchange:
             log.exception("a request was not understood", request_id=self.record.request_id)
             return Reason(Code.INTERNAL_ERROR)
 
-    async def _read_in(self) -> tuple[WireRequest, Reason | None, Facts | None]:
-        request = await self._restored(await self._read())
-        handed_off = self._hands_off(request)
-        facts = await (self._take_in(request) if handed_off is None else self._facts(request, handed_off))
-        return request, handed_off, facts
+    async def _read_in(self) -> tuple[WireRequest, Reason | None, ChatRequest | None]:
+        wire = await self._restored(await self._read())
+        handed_off = self._hands_off(wire)
+        request = await (self._take_in(wire) if handed_off is None else self._facts(wire, handed_off))
+        return wire, handed_off, request
 
-    def _hands_off(self, request: WireRequest) -> Reason | None:
+    def _hands_off(self, wire: WireRequest) -> Reason | None:
         """Return the reason why somebody else is to have it as it is."""
-        return request.hands_off
+        return wire.hands_off
 
-    async def _facts(self, request: WireRequest, handed_off: Reason) -> Facts | None:
+    async def _facts(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
         """Facts for a request whose provider compacts by itself but which no longer fits; None if it is passed on."""
         if not _passes_where_it_fits(handed_off):
             return None
-        return await self._as_client_wants(await self._take_in(request))
+        return await self._as_client_wants(await self._take_in(wire))
 
-    async def _as_client_wants(self, facts: Facts) -> Facts | None:
+    async def _as_client_wants(self, request: ChatRequest) -> ChatRequest | None:
         """Return the facts of a request by which a history is compacted elsewhere; None if it can pass whole.
 
         Where it would overflow it is still compacted, or the client could not go on at all. Where it fits, only
         thoughts are left out that its provider would refuse.
         """
-        job = facts.job
-        if not job.conversation.is_within(job.budget.limit):
-            return facts
-        alone = replace(job, compaction=False)
-        if not job.conversation.history.holds_ties or (await self.services.compactor.prepare(alone)).view is None:
-            return None
-        return replace(facts, job=alone)
-
-    async def _hand_off(self, request: WireRequest, reason: Reason) -> None:
-        await self._bypass(reason, request.untouched)
-
-    async def _restored(self, request: WireRequest) -> WireRequest:
-        """Put the summaries in place of a compaction of ours."""
-        if (found := await restored(self.services, self.caller, request)) is None:
+        if not request.conversation.is_within(request.budget.limit):
             return request
-        self.caller, self.body, self.sent, self.referred = found.caller, found.body, request, found.chunks
-        return found.request
+        alone = replace(request, compaction=False)
+        if not request.conversation.history.holds_ties:
+            return None
+        decision = await self.services.compactor.decide(alone, Answer())
+        return None if decision.view is None else alone
 
-    def _take_in(self, request: WireRequest) -> Coroutine[Any, Any, Facts]:
+    async def _hand_off(self, wire: WireRequest, reason: Reason) -> None:
+        await self._bypass(reason, wire.untouched)
+
+    async def _restored(self, wire: WireRequest) -> WireRequest:
+        """Put the summaries in place of a compaction of ours."""
+        if (found := await restored(self.services, self.caller, wire)) is None:
+            return wire
+        self.caller, self.body, self.sent, self.referred = found.caller, found.body, wire, found.chunks
+        return found.wire
+
+    def _take_in(self, wire: WireRequest) -> Coroutine[Any, Any, ChatRequest]:
         services, caller, request_id = self.services, self.caller, self.record.request_id
-        return take_in(services, request, caller, request_id, referred=self.referred, remember=self.remembers)
+        return take_in(services, wire, caller, request_id, referred=self.referred, remember=self.remembers)
 
     def _read(self) -> Coroutine[Any, Any, WireRequest]:
         if self.caller.encodes_bodies:
@@ -261,47 +263,47 @@ class Exchange:
     def _tell_bypass(self, reason: Reason) -> None:
         log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
-    async def _serve(self, facts: Facts) -> None:
-        milestones = Milestones(reports=facts.events != "off", begun=self.has_begun)
+    async def _serve(self, request: ChatRequest) -> None:
+        milestones = Milestones(reports=request.events != "off", begun=self.has_begun)
         try:
-            decision = self._at_once(facts)
+            decision = self._at_once(request)
             if decision is None:
-                obtaining = self._obtain(facts, milestones)
+                obtaining = self._obtain(request, milestones)
             else:
-                observed = self._decided(facts, decision, None, milestones)
+                observed = self._decided(request, decision, None, milestones)
                 asking = self._ask(observed, milestones)
-                answering = await (self._kept_alive(facts, asking) if self.has_begun else asking)
+                answering = await (self._kept_alive(request, asking) if self.has_begun else asking)
                 if (smaller := observed.recovery()) is None:
                     await self._answer(observed, answering)
                     return
                 obtaining = self._recovered(observed, answering, smaller, milestones)
-            if facts.events == "off":
+            if request.events == "off":
                 await self._answer(*await obtaining)
             else:
-                await self._stream(facts, milestones, obtaining)
+                await self._stream(request, milestones, obtaining)
         finally:
             try:
                 await milestones.close()
             finally:
-                self._over(facts, milestones)
+                self._over(request, milestones)
 
-    def _over(self, facts: Facts, milestones: Milestones) -> None:
+    def _over(self, request: ChatRequest, milestones: Milestones) -> None:
         if self.record.span is not None and milestones.observed:
             self.record.span.used(milestones.observed[-1].reported)
-        self.services.store.writes.soon(partial(_note, self.services, facts, milestones))
-        bound, measure = facts.job.conversation.bound, facts.measure
+        self.services.store.writes.soon(partial(_note, self.services, request, milestones))
+        bound, measure = request.conversation.bound, request.measure
         if (bound is None or bound > measure.least_remembered) and (decision := milestones.decision) is not None:
-            self.services.background.consider(facts.job, measure.rules.compaction.background, decision)
+            self.services.background.consider(request, measure.rules.compaction.background, decision)
 
-    async def _stream(self, facts: Facts, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
+    async def _stream(self, request: ChatRequest, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:
         """Answer with a stream: it begins with the provider's answer, or with the news that a summary is being made."""
         obtaining, beginning = asyncio.ensure_future(work), asyncio.ensure_future(milestones.started())
         try:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
             waiting = asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            await (self._kept_alive(facts, waiting) if self.has_begun else waiting)
+            await (self._kept_alive(request, waiting) if self.has_begun else waiting)
             if milestones.is_early:
-                stream, failed, seconds = self._begun_stream(facts), self.record.failed, self._keep_alive_seconds
+                stream, failed, seconds = self._begun_stream(request), self.record.failed, self._keep_alive_seconds
                 await EarlyStream(stream, await beginning, milestones.decided, failed, seconds).serve(obtaining)
             else:
                 await self._answer(*await obtaining)
@@ -310,21 +312,21 @@ class Exchange:
             beginning.cancel()
             await asyncio.wait({obtaining, beginning})
 
-    def _begun_stream(self, facts: Facts) -> BegunStream:
-        return BegunStream(self.answer, facts, self._relay.stream, self.services.events.body)
+    def _begun_stream(self, request: ChatRequest) -> BegunStream:
+        return BegunStream(self.answer, request, self._relay.stream, self.services.events.body)
 
-    async def _begin(self, facts: Facts, decision: Decision | None = None) -> None:
+    async def _begin(self, request: ChatRequest, decision: Decision | None = None) -> None:
         """Begin its stream. From here on whatever goes wrong is told in a frame."""
-        self.has_begun, self.own_headers = True, context_headers(facts, decision)
+        self.has_begun, self.own_headers = True, context_headers(request, decision)
         await self.answer.start(200, [*HEADERS, *self.own_headers])
 
-    async def _kept_alive(self, facts: Facts, work: Awaitable[T]) -> T:
+    async def _kept_alive(self, request: ChatRequest, work: Awaitable[T]) -> T:
         """Return the result of the work. Its stream begins when that takes a while."""
 
         async def say() -> None:
             if not self.has_begun:
-                await self._begin(facts)
-            await self.answer.body(facts.format.answers.early(facts.request, facts.events, "").keep_alive())
+                await self._begin(request)
+            await self.answer.body(request.format.answers.early(request.wire, request.events, "").keep_alive())
 
         return await kept_alive(work, self._keep_alive_seconds, say)
 
@@ -332,14 +334,12 @@ class Exchange:
     def _keep_alive_seconds(self) -> float:
         return keep_alive_seconds(self.services.events.keep_alive_seconds, self.caller)
 
-    async def _obtain(self, facts: Facts, milestones: Milestones) -> Obtained:
+    async def _obtain(self, request: ChatRequest, milestones: Milestones) -> Obtained:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.writes.catch_up()
-        decision = await self._decide(
-            facts, self.services.compactor.prepare(facts.job, milestones.on_start, may_go_on=True)
-        )
-        observed = self._decided(facts, decision, began, milestones)
+        decision = await self._decide(request, Answer(may_go_on=True), milestones.on_start)
+        observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
         if observed.misshapen is not None and not milestones.resent:
             return await self._stepped_down(observed, answering, observed.misshapen, milestones)
@@ -349,73 +349,78 @@ class Exchange:
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """Send what was decided. Text too short to be counted before is counted while the provider works."""
-        facts = observed.facts
-        counting = count_meanwhile(self.services, facts)
+        request = observed.request
+        counting = count_meanwhile(self.services, request)
         try:
             return await self._forwarding.obtain(observed, milestones)
         finally:
             if counting is not None:
                 await asyncio.wait({counting})
-            self.own_headers = context_headers(facts, observed.decision)
+            self.own_headers = context_headers(request, observed.decision)
 
-    def _at_once(self, facts: Facts) -> Decision | None:
-        if facts.is_left_alone and not facts.job.conversation.history.holds_ties:
+    def _at_once(self, request: ChatRequest) -> Decision | None:
+        """Decide without the store: the client's bytes go as they are; None if more is to be decided."""
+        if request.conversation.history.holds_ties:
+            return None
+        if request.is_left_alone:
             return UNTOUCHED
-        with suppress(Exception):  # What is wrong is met again by whoever prepares the request, and reported there.
-            return self.services.compactor.at_once(facts.job)
+        with suppress(Exception):  # What is wrong is met again by whoever decides it, and reported there.
+            return untouched(request)
         return None
 
-    async def _decide(self, facts: Facts, preparing: Awaitable[Decision]) -> Decision:
+    async def _decide(self, request: ChatRequest, mode: Mode, on_start: OnStart = nobody) -> Decision:
         try:
-            return await preparing
+            return await self.services.compactor.decide(request, mode, on_start)
         except Exception:
-            place = facts.job.conversation_id
+            place = request.conversation_id
             log.exception("a request was not prepared", request_id=self.record.request_id, conversation_id=place)
             return Decision(None, why=because(Code.INTERNAL_ERROR), failed=True)
 
-    def _decided(self, facts: Facts, decision: Decision, began: float | None, milestones: Milestones) -> Observation:
+    def _decided(
+        self, request: ChatRequest, decision: Decision, began: float | None, milestones: Milestones
+    ) -> Observation:
         """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
         if self.left_out and not decision.why:
             decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
-        self.record.decided(facts, decision, began, waited=milestones.has_begun)
+        self.record.decided(request, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
-        return milestones.observe(Observation(self.services, facts, decision, waited))
+        return milestones.observe(Observation(self.services, request, decision, waited))
 
     async def _recovered(
-        self, observed: Observation, answering: UpstreamAnswer, smaller: Job, milestones: Milestones
+        self, observed: Observation, answering: UpstreamAnswer, smaller: ChatRequest, milestones: Milestones
     ) -> Obtained:
         """Return the answer to a smaller prompt, or the one there is."""
-        facts, latest = observed.facts, observed
-        job: Job | None = smaller
-        while job is not None and milestones.resent < self.services.overflow_retries:
+        request, latest = observed.request, observed
+        recovering: ChatRequest | None = smaller
+        while recovering is not None and milestones.resent < self.services.overflow_retries:
             milestones.reopen()
             began = monotonic()
-            decision = await self._decide(facts, self.services.compactor.recover(job, milestones.on_start))
+            decision = await self._decide(recovering, Recover(), milestones.on_start)
             if decision.view is None or decision.view.tokens >= latest.sent:
                 milestones.decide(observed.decision)
                 break
             # Why there was no summary before is still why there is none.
             why = decision.why or (() if decision.status == "summarized" else latest.decision.why)
             decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
-            latest = self._decided(facts, decision, began, milestones)
+            latest = self._decided(request, decision, began, milestones)
             if (again := await self._sent_again(observed, latest, answering, milestones)) is not None:
                 return latest, again
-            job = latest.recovery()
+            recovering = latest.recovery()
         return observed, answering
 
     async def _stepped_down(
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
     ) -> Obtained:
         """Return the answer to a payload one step lower, or the refusal there is. `said`: the provider's words."""
-        facts, refused = observed.facts, observed.decision
+        request, refused = observed.request, observed.decision
         milestones.reopen()
         began = monotonic()
-        decision = await self._decide(facts, self.services.compactor.step_down(facts.job, refused, said))
+        decision = await self._decide(request, StepDown(refused, said))
         if decision is refused:
             milestones.decide(refused)
             return observed, answering
-        lower = self._decided(facts, decision, began, milestones)
+        lower = self._decided(request, decision, began, milestones)
         again = await self._sent_again(observed, lower, answering, milestones)
         return (observed, answering) if again is None else (lower, again)
 
@@ -433,7 +438,7 @@ class Exchange:
             return None
         if (again.status == 200 and latest.overflow is None) or latest.decision.view is None:
             await answering.close()
-            self.own_headers = context_headers(observed.facts, latest.decision)
+            self.own_headers = context_headers(observed.request, latest.decision)
             return again
         await again.close()
         milestones.decide(observed.decision)
@@ -441,9 +446,9 @@ class Exchange:
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """Send the provider's status first, then its bytes."""
-        facts, decision, own = observed.facts, observed.decision, self.own_headers
+        request, decision, own = observed.request, observed.decision, self.own_headers
         if self.has_begun:
-            await self._begun_stream(facts).relay(observed, answering)
+            await self._begun_stream(request).relay(observed, answering)
             return
         extended = isinstance(self.answer, ExtendedAnswer)
         if decision.view is None and not extended and value_of(answering.headers, CONTEXT_STATUS):
@@ -454,10 +459,10 @@ class Exchange:
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
-            editor = editor_of(facts, decision, observed.asks_usage, reports=reports)
+            editor = editor_of(request, decision, observed.asks_usage, reports=reports)
             await self._relay.stream(answering, editor, observed)
         elif kind == "application/json":
-            editor = editor_of(facts, decision, observed.asks_usage, reports=reports)
+            editor = editor_of(request, decision, observed.asks_usage, reports=reports)
             await self._relay.plain(answering, own, editor, observed)
         else:
             await self._relay.as_sent(answering, own)
@@ -490,14 +495,14 @@ class Exchange:
         return Relay(self.answer, self.record, self.caller.format)
 
 
-def _note(services: Services, facts: Facts, milestones: Milestones) -> None:
+def _note(services: Services, request: ChatRequest, milestones: Milestones) -> None:
     """Keep what is left of a request that is over: the cost of its calls, and its context."""
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
-        services.store.writes.record(seen(facts, decision))
+        services.store.writes.record(seen(request, decision))
         if services.keeps_messages:
-            archive(services, facts)
+            archive(services, request)
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:

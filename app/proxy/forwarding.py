@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
+from app.compaction.request import ChatRequest
 from app.core.stages.ladder import Decision
 from app.edge.connection import Exchange
 from app.edge.relayed import EVENT_STREAM, Headers, forwarded, media_type
@@ -20,7 +21,6 @@ from app.errors import UpstreamUnreachable
 from app.providers.providers import Provider
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded
-from app.proxy.facts import Facts
 from app.proxy.learning import REFUSALS, Observation
 from app.proxy.milestones import Milestones
 from app.proxy.peeking import first_error, read_refusal
@@ -71,15 +71,17 @@ class Forwarding(Struct, frozen=True):
         it would. Raises the upstream errors."""
         return self._ask_again(observed, milestones) if milestones.is_committed else self._ask(observed, milestones)
 
-    def send_decided(self, body: bytes, facts: Facts, decision: Decision, *, tells: bool = True) -> Awaitable[Exchange]:
+    def send_decided(
+        self, body: bytes, request: ChatRequest, decision: Decision, *, tells: bool = True
+    ) -> Awaitable[Exchange]:
         """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it."""
         if decision.view is None or not decision.view.drops:
-            return self.send(body, facts.provider, facts.job.model, tells=tells)
-        body, headers = facts.format.dropping(body, self.caller.headers)
-        return self.send(body, facts.provider, facts.job.model, list(headers), tells=tells)
+            return self.send(body, request.provider, request.model, tells=tells)
+        body, headers = request.format.dropping(body, self.caller.headers)
+        return self.send(body, request.provider, request.model, list(headers), tells=tells)
 
     async def _ask_again(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
-        patience = Patience(observed.facts.job.wait_seconds)
+        patience = Patience(observed.request.wait_seconds)
         while True:
             try:
                 answering = await self._ask(observed, milestones)
@@ -116,12 +118,12 @@ class Forwarding(Struct, frozen=True):
         if answering.status in STATUSES:
             refused = await read_refusal(answering, is_passed_on=True)
             # At another spelling of it, such as with a slash more, a server may miss what it has.
-            is_own = self.caller.target.partition(b"?")[0] == observed.facts.format.path
+            is_own = self.caller.target.partition(b"?")[0] == observed.request.format.path
             if is_own and says_no_such_path(refused.status, refused.read):
                 observed.lacks_path()
             return refused
         is_stream = media_type(answering.headers) == EVENT_STREAM
-        if is_stream and observed.could_overflow and (error := await first_error(answering, observed.facts.format)):
+        if is_stream and observed.could_overflow and (error := await first_error(answering, observed.request.format)):
             await observed.refusal(answering.status, answering.headers, error, first_frame=True)
         return answering
 
@@ -132,12 +134,12 @@ class Forwarding(Struct, frozen=True):
         return answering
 
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> Exchange:
-        facts, decision = observed.facts, observed.decision
+        request, decision = observed.request, observed.decision
         if decision.view is None:
-            body = facts.request.untouched
+            body = request.wire.untouched
         else:
-            body = await facts.job.beside(self.services.work, observed.payload)
-        answering = milestones.own(await self.send_decided(body, facts, decision, tells=False))
+            body = await request.beside(self.services.work.do, observed.payload)
+        answering = milestones.own(await self.send_decided(body, request, decision, tells=False))
         observed.answered(answering.status)
         return answering
 

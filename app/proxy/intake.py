@@ -1,4 +1,4 @@
-"""Intake: a chat request on its way in, from its bytes to the facts that it is decided by.
+"""Intake: a chat request on its way in, from its bytes to the request that is decided upon.
 
 Four steps: `read` splits the body; its terms, which hold for all requests of a caller that say the same beside their
 messages, say where it goes and how large it may be there; `digest` makes a conversation of its messages, and
@@ -15,15 +15,13 @@ from time import monotonic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.compaction.job import MANY_MESSAGES, Job
-from app.compaction.summariser import Prefix
-from app.compaction.writing import Writing
+from app.compaction.request import ChatRequest, Measure
+from app.core.deciding.request import MANY_MESSAGES
 from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
-from app.core.view.view import Conversation, View
+from app.core.view.view import Conversation
 from app.proxy.caller import Caller
-from app.proxy.facts import Facts
-from app.proxy.measuring import SECONDS, Measure
+from app.proxy.measuring import SECONDS
 from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
@@ -55,31 +53,31 @@ _Kept = tuple[object, int, float, Terms]
 """Members in common, and the end of the terms: the provider's revision, and by the monotonic clock."""
 
 
-def known_terms(request: WireRequest, caller: Caller) -> Terms | None:
+def known_terms(wire: WireRequest, caller: Caller) -> Terms | None:
     """Terms of the caller's latest request, if this one says the same and nothing was learnt since; else None."""
     kept: _Kept | None = caller.kept.get(Terms)
     if kept is None:
         return None
     alike, revision, until, terms = kept
-    holds = alike is request.alike and revision == terms.measure.provider.revision and monotonic() < until
+    holds = alike is wire.alike and revision == terms.measure.provider.revision and monotonic() < until
     return terms if holds else None
 
 
-async def terms_of(services: Services, request: WireRequest, caller: Caller, *, remember: bool) -> Terms:
+async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, remember: bool) -> Terms:
     """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
-    measured = await services.measuring.of(request, caller, remember=remember)
-    rules, events = measured.rules, event_shape(request, caller, services.events.stream)
+    measured = await services.measuring.of(wire, caller, remember=remember)
+    rules, events = measured.rules, event_shape(wire, caller, services.events.stream)
     terms = Terms(
         measure=measured,
-        named=name_of(services.naming, services.repeats, request, caller),
-        series=_series(rules.policy.strategy, request.wishes.focus),
+        named=name_of(services.naming, services.repeats, wire, caller),
+        series=_series(rules.policy.strategy, wire.wishes.focus),
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
-        compaction=rules.compaction.enabled and not is_switched_off(request, caller),
-        recalls=not is_recall_off(request, caller),
+        compaction=rules.compaction.enabled and not is_switched_off(wire, caller),
+        recalls=not is_recall_off(wire, caller),
     )
-    if request.alike is not None:
-        kept: _Kept = request.alike, measured.provider.revision, monotonic() + SECONDS, terms
+    if wire.alike is not None:
+        kept: _Kept = wire.alike, measured.provider.revision, monotonic() + SECONDS, terms
         caller.kept[Terms] = kept
     return terms
 
@@ -107,21 +105,21 @@ async def model_of(services: Services, caller: Caller, body: bytes) -> str:
 
 async def take_in(
     services: Services,
-    request: WireRequest,
+    wire: WireRequest,
     caller: Caller,
     request_id: str,
     *,
     referred: tuple[str, ...] = (),
     remember: bool = True,
-) -> Facts:
-    """Collect the facts of a request. `request_id`: Steno's own, for log and ledger. `referred`: ids of the summaries
-    that its history begins with. `remember=False` is for a dry run, which leaves no trace.
+) -> ChatRequest:
+    """Collect what is known of a request. `request_id`: Steno's own, for log and ledger. `referred`: ids of the
+    summaries that its history begins with. `remember=False` is for a dry run, which leaves no trace.
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
-    terms = known_terms(request, caller) or await terms_of(services, request, caller, remember=remember)
+    terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
     measured = terms.measure
-    conversation, prompt = await digest(services, request, caller, measured)
+    conversation, prompt = await digest(services, wire, caller, measured)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):
         await count(services, caller.tenant, conversation, prompt)
     heads = heads_of(conversation.transcript, conversation.chain)
@@ -131,52 +129,62 @@ async def take_in(
     policy = measured.rules.policy
     if measured.provider.settings.alternating_roles:
         policy = replace(policy, alternates=True)
-    job = Job(
+    return ChatRequest(
         tenant=caller.tenant,
         conversation_id=recognised.conversation_id,
         named=recognised.by_name,
         conversation=conversation,
+        policy=policy,
         budget=measured.budget if is_left_alone else measured.budget_of(conversation),
-        prompt=prompt,
-        model=request.model,
+        model=wire.model,
         series=terms.series,
-        begin_writing=partial(_writing, services, request, caller, measured, conversation),
+        count=prompt.count,
+        cost=prompt.cost,
         compaction=terms.compaction,
         recalls=terms.recalls,
-        policy=policy,
-        pins=_pinned(request, conversation) if request.wishes.pins else (),
-        wait_seconds=terms.wait_seconds,
+        pins=_pinned(wire, conversation) if wire.wishes.pins else (),
+        pinned_text=measured.pinned_text,
+        ties=wire.ties,
         request_id=request_id,
-        ties=request.ties,
+        format=caller.format,
+        wire=wire,
+        measure=measured,
+        prompt=prompt,
+        headers=caller.headers,
+        query=caller.query,
+        inherited_rules=caller.inherited_rules,
+        is_left_alone=is_left_alone,
+        recognised=recognised,
+        heads=heads,
+        events=terms.events,
+        wait_seconds=terms.wait_seconds,
+        referred=referred,
     )
-    return Facts(caller.format, request, measured, job, is_left_alone, recognised, heads, terms.events, referred)
 
 
 async def digest(
-    services: Services, request: WireRequest, caller: Caller, measured: Measure
+    services: Services, wire: WireRequest, caller: Caller, measured: Measure
 ) -> tuple[Conversation, Prompt]:
     """Return the conversation and its prompt, which counts it; long ones are worked out in a thread."""
     # Of many messages, all of which were read, another thread may still be working out what follows from them.
-    raw_messages = request.raw_messages
+    raw_messages = wire.raw_messages
     is_short = len(raw_messages) <= MANY_MESSAGES and (
-        len(request.body) <= INLINE_BYTES
+        len(wire.body) <= INLINE_BYTES
         or services.readers[caller.format.name].unread_bytes(raw_messages) <= INLINE_BYTES
     )
     if is_short:
-        return _converse(services, request, caller, measured)
-    return await services.work.do(caller.tenant, partial(_converse, services, request, caller, measured))
+        return _converse(services, wire, caller, measured)
+    return await services.work.do(caller.tenant, partial(_converse, services, wire, caller, measured))
 
 
-def _converse(
-    services: Services, request: WireRequest, caller: Caller, measured: Measure
-) -> tuple[Conversation, Prompt]:
+def _converse(services: Services, wire: WireRequest, caller: Caller, measured: Measure) -> tuple[Conversation, Prompt]:
     format_ = caller.format
-    messages = services.readers[format_.name].read(request.raw_messages)
+    messages = services.readers[format_.name].read(wire.raw_messages)
     prompt = services.estimator.prompt(
         measured.counted_as,
         messages,
-        request.declared,
-        request.declarations,
+        wire.declared,
+        wire.declarations,
         measured.provider.host,
         measured.picture_scale,
         format_.token_rules,
@@ -192,46 +200,20 @@ async def count(services: Services, tenant: str, conversation: Conversation, pro
         conversation.count()
 
 
-def count_meanwhile(services: Services, facts: Facts) -> asyncio.Task[None] | None:
+def count_meanwhile(services: Services, request: ChatRequest) -> asyncio.Task[None] | None:
     """Count new messages beside something else: long text in a thread, short text when the loop is free.
 
     A task is to be waited for before the count is needed; short text is counted then, where the loop was never free.
     """
-    conversation, prompt = facts.job.conversation, facts.job.prompt
+    conversation, prompt = request.conversation, request.prompt
     if not (uncounted := prompt.uncounted):
         return None
     if uncounted > INLINE_BYTES or not prompt.is_ready:
-        return asyncio.ensure_future(count(services, facts.job.tenant, conversation, prompt))
+        return asyncio.ensure_future(count(services, request.tenant, conversation, prompt))
     asyncio.get_running_loop().call_soon(conversation.count)
     return None
 
 
-def _pinned(request: WireRequest, conversation: Conversation) -> tuple[int, ...]:
+def _pinned(wire: WireRequest, conversation: Conversation) -> tuple[int, ...]:
     skipped = len(conversation.instructions)
-    return tuple(pin - skipped for pin in request.wishes.pins if pin >= skipped)
-
-
-def _writing(
-    services: Services, request: WireRequest, caller: Caller, measured: Measure, conversation: Conversation
-) -> Writing:
-    provider = measured.provider
-
-    def prefix(view: View) -> Prefix:
-        messages = caller.format.render(conversation, view, provider.settings.alternating_roles)
-        return Prefix(tuple(messages), request.cached, dict([request.cache_key] if request.cache_key else ()))
-
-    return Writing(
-        rules=measured.rules,
-        provider=provider,
-        model=request.model,
-        tenant=caller.tenant,
-        focus=request.wishes.focus,
-        headers=caller.headers,
-        query=caller.query,
-        providers=services.providers,
-        format=caller.format,
-        estimator=services.estimator,
-        base_model=services.base_model,
-        prefix=prefix,
-        inherited_rules=caller.inherited_rules,
-    )
+    return tuple(pin - skipped for pin in wire.wishes.pins if pin >= skipped)

@@ -8,7 +8,8 @@ from http import HTTPStatus
 import structlog
 from msgspec.structs import replace
 
-from app.compaction.job import Job
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import Untie
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import least_room, recovery_budget
 from app.core.stages.ladder import Decision
@@ -19,7 +20,6 @@ from app.edge.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import StreamedUsage
-from app.proxy.facts import Facts
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
@@ -47,7 +47,7 @@ class Observation:
     """Answer of one request, compared with what was expected of it."""
 
     services: Services
-    facts: Facts
+    request: ChatRequest
     decision: Decision
     waited_seconds: float | None = None
     """Seconds waited for a compaction; None if none was being made for it."""
@@ -62,15 +62,15 @@ class Observation:
 
     def __post_init__(self) -> None:
         # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
-        request, services = self.facts.request, self.services
+        wire, services = self.request.wire, self.services
         self.asks_usage = (
             self.decision.view is not None
             and services.calibration.ask_usage
             and services.events.body
-            and request.answer.stream
-            and not request.answer.wants_usage
-            and self.facts.provider.streamed_usage.holding(
-                self.facts.job.tenant, (self.facts.format.name, request.model)
+            and wire.answer.stream
+            and not wire.answer.wants_usage
+            and self.request.provider.streamed_usage.holding(
+                self.request.tenant, (self.request.format.name, wire.model)
             )
             is StreamedUsage.WHEN_ASKED
         )
@@ -78,13 +78,13 @@ class Observation:
     @property
     def could_overflow(self) -> bool:
         """True if an early error may be about the prompt's size, and a smaller one could be made."""
-        bound, job = self.facts.job.conversation.bound, self.facts.job
-        return job.compaction and (bound is None or bound > least_room(job.budget))
+        bound, request = self.request.conversation.bound, self.request
+        return request.compaction and (bound is None or bound > least_room(request.budget))
 
     @property
     def sent(self) -> int:
         """Estimate of what was sent, in our tokens."""
-        return self.facts.forwarded(self.decision)
+        return self.request.forwarded(self.decision)
 
     @property
     def reported(self) -> Tokens:
@@ -93,13 +93,13 @@ class Observation:
         return latest.tokens if latest else Tokens()
 
     def payload(self) -> bytes:
-        return self.facts.payload(self.decision, ask_usage=self.asks_usage)
+        return self.request.payload(self.decision, ask_usage=self.asks_usage)
 
     def answered(self, status: int) -> None:
         """Record that a call was answered; its usage may still be reported."""
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
-            self.facts.provider.windows.accepts(self.facts.job.tenant)
+            self.request.provider.windows.accepts(self.request.tenant)
 
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
@@ -109,7 +109,7 @@ class Observation:
         if not whole:
             return
         try:
-            if streamed and not (self.asks_usage or self.facts.request.answer.says_whether_usage):
+            if streamed and not (self.asks_usage or self.request.wire.answer.says_whether_usage):
                 self._remember(StreamedUsage.UNASKED if usage else StreamedUsage.WHEN_ASKED)
             self._usage(usage)
         except Exception:
@@ -119,14 +119,14 @@ class Observation:
         """Record that the window cut the answer off, of which so many bytes had come: prompt and answer are all
         there is room for. An overflow, but there is an answer: it is the next request that is made smaller."""
         try:
-            tokens, request = usage.tokens if usage else Tokens(), self.facts.request
-            prompt = tokens.prompt or self.facts.job.budget.line.reported(self.sent)
+            tokens, wire = usage.tokens if usage else Tokens(), self.request.wire
+            prompt = tokens.prompt or self.request.budget.line.reported(self.sent)
             answer = tokens.completion or by_bytes(written)
-            limit = prompt + answer // max(1, request.answer.choices)
+            limit = prompt + answer // max(1, wire.answer.choices)
             if limit >= LEAST_LIMIT:
-                overflow, asked = Overflow("context_window", limit), self.facts.measure.asked
-                windows = self.facts.provider.windows
-                windows.learn(self.facts.job.tenant, request.model, overflow, asked=asked)
+                overflow, asked = Overflow("context_window", limit), self.request.measure.asked
+                windows = self.request.provider.windows
+                windows.learn(self.request.tenant, wire.model, overflow, asked=asked)
         except Exception:
             log.exception("a full window was not learnt from")
 
@@ -142,7 +142,7 @@ class Observation:
     async def mended(self, refusal: PeekedAnswer) -> bool:
         """True if the provider, which did not take the request, may take the same messages, now without what we
         added, or with thoughts dropped. Remembered."""
-        model, spoken = self.facts.request.model, self.facts.format
+        model, spoken = self.request.wire.model, self.request.format
         if self.asks_usage and refusal.status in (400, 422) and spoken.answers.refuses_to_tell_usage(refusal.read):
             self.asks_usage = False
             self._remember(StreamedUsage.REFUSED)
@@ -156,30 +156,31 @@ class Observation:
     async def _goes_without(self, refusal: PeekedAnswer) -> bool:
         """True if thoughts were refused that are tied to something else, and the request can do without: what was
         known of them is gone, or another process knows it."""
-        view, facts = self.decision.view, self.facts
+        view, request = self.decision.view, self.request
         if view is not None and view.drops:
             return False
-        if refusal.status != HTTPStatus.BAD_REQUEST or not facts.format.refuses_ties(refusal.read, facts.request):
+        if refusal.status != HTTPStatus.BAD_REQUEST or not request.format.refuses_ties(refusal.read, request.wire):
             return False
-        before, self.decision = self.decision, await self.services.compactor.without_ties(facts.job, self.decision)
+        before = self.decision
+        self.decision = await self.services.compactor.decide(request, Untie(before))
         return self.decision is not before
 
     def lacks_path(self) -> None:
         """Record that the provider has no such path: it does not speak the request's format."""
-        self.facts.provider.lacks(self.facts.format.name, self.facts.job.tenant)
+        self.request.provider.lacks(self.request.format.name, self.request.tenant)
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
-            windows, model = self.facts.provider.windows, self.facts.request.model
+            windows, model = self.request.provider.windows, self.request.wire.model
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
             if self.decision.view is not None and self.overflow is None:
                 self.misshapen = refused_shape(status, body, first_frame=first_frame)
             if first_frame and (self.overflow or self.misshapen) and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
-                output, asked = self.facts.request.answer.output, self.facts.measure.asked
-                windows.learn(self.facts.job.tenant, model, self.overflow, output, asked)
+                output, asked = self.request.wire.answer.output, self.request.measure.asked
+                windows.learn(self.request.tenant, model, self.overflow, output, asked)
         except Exception:
             log.exception("a refusal was not learnt from")
 
@@ -188,23 +189,23 @@ class Observation:
         are no limit: a number that may be the request's is not learnt, nor one that does not fit what was sent."""
         if overflow.limit is None:
             return False
-        expected = self.facts.job.budget.line.reported(self.sent)
+        expected = self.request.budget.line.reported(self.sent)
         named = overflow.prompt or overflow.requested or overflow.limit
         error = body[:LONGEST_REFUSAL].decode("utf-8", "replace")
         if named > MISJUDGED * expected:
             return False
-        request, limit, tenant = self.facts.request, overflow.limit, self.facts.job.tenant
-        return not await self.services.work.do(tenant, lambda: request.echoed_in(error, limit))
+        wire, limit, tenant = self.request.wire, overflow.limit, self.request.tenant
+        return not await self.services.work.do(tenant, lambda: wire.echoed_in(error, limit))
 
-    def recovery(self) -> Job | None:
+    def recovery(self) -> ChatRequest | None:
         """Return the job with the limits to send it once more with, or None if that cannot help."""
-        job, overflow = self.facts.job, self.overflow
-        if overflow is None or not job.compaction:
+        request, overflow = self.request, self.overflow
+        if overflow is None or not request.compaction:
             return None
-        conversation, output = job.conversation, self.facts.request.answer.output
+        conversation, output = request.conversation, self.request.wire.answer.output
         budget = recovery_budget(
             overflow,
-            job.budget,
+            request.budget,
             self.sent,
             conversation.instruction_tokens,
             output,
@@ -212,12 +213,12 @@ class Observation:
         )
         # Its summary settings are then worked out anew: what the refusal said holds for the summariser too, where it is
         # the same model.
-        return replace(job, budget=budget) if budget is not None else None
+        return replace(request, budget=budget) if budget is not None else None
 
     def _record(self, answered: AnsweredCall) -> None:
-        facts, job, decision = self.facts, self.facts.job, self.decision
-        estimated, forwarded = facts.tokens(decision)
-        decided = facts.measure.decided_by(job.budget) if job.budget.given_way else facts.measure.decided
+        request, decision = self.request, self.decision
+        estimated, forwarded = request.tokens(decision)
+        decided = request.measure.decided_by(request.budget) if request.budget.given_way else request.measure.decided
         if decision.actions or decision.why or self.waited_seconds is not None:
             reason = decision.reason
             decided = replace(
@@ -227,14 +228,14 @@ class Observation:
                 waited_seconds=self.waited_seconds,
             )
         self.services.ledger.record(
-            tenant=job.tenant,
-            conversation_id=job.conversation_id,
-            request_id=job.request_id,
-            turn=len(job.conversation.transcript.turn_starts),
+            tenant=request.tenant,
+            conversation_id=request.conversation_id,
+            request_id=request.request_id,
+            turn=len(request.conversation.transcript.turn_starts),
             purpose="message",
-            upstream=facts.measure.provider.name,
-            format_=facts.format.name,
-            model=job.model,
+            upstream=request.measure.provider.name,
+            format_=request.format.name,
+            model=request.model,
             status=answered.status,
             tokens=answered.usage.tokens if answered.usage else NOT_REPORTED,
             bill=answered.usage.bill if answered.usage else UNBILLED,
@@ -242,42 +243,42 @@ class Observation:
             forwarded=forwarded,
             context_status=decision.status,
             decided=decided,
-            chain=job.conversation.chain,
-            sizes=Estimated(job.conversation.tokens, facts.forwarded(decision), job.budget.line.ratio),
+            chain=request.conversation.chain,
+            sizes=Estimated(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
         )
 
     def _remember(self, seen: StreamedUsage) -> None:
         """Remember how the model's streams tell their usage. A model that refused to is not asked again for a day."""
-        known, model = self.facts.provider.streamed_usage, (self.facts.format.name, self.facts.request.model)
-        tenant = self.facts.job.tenant
+        known, model = self.request.provider.streamed_usage, (self.request.format.name, self.request.wire.model)
+        tenant = self.request.tenant
         if known.own(tenant, model) is StreamedUsage.REFUSED and seen is StreamedUsage.WHEN_ASKED:
             return
         known.saw(tenant, model, seen)
 
     def _usage(self, usage: Usage | None) -> None:
-        request, conversation = self.facts.request, self.facts.job.conversation
-        provider, tenant = self.facts.provider, self.facts.job.tenant
+        wire, conversation = self.request.wire, self.request.conversation
+        provider, tenant = self.request.provider, self.request.tenant
         reported = usage.prompt if usage else None
         if reported is None:
             return
-        provider.windows.succeeded(tenant, request.model, reported, self.facts.measure.asked)
+        provider.windows.succeeded(tenant, wire.model, reported, self.request.measure.asked)
         if not self.services.calibration.enabled:
             return
-        expected = (self.decision.budget or self.facts.job.budget).line.reported(self.sent)
+        expected = (self.decision.budget or self.request.budget).line.reported(self.sent)
         if self.decision.view is not None and self.decision.view.drops and reported <= expected:
             return  # Nobody knows which thoughts the provider left out. Without them it counts too much all the more.
-        calibrations, formula, tools = provider.calibrations, self.facts.measure.formula, self.facts.measure.tools
+        calibrations, formula, tools = provider.calibrations, self.request.measure.formula, self.request.measure.tools
         taught = (pictures_of(formula), False) if conversation.holds_media else (formula, tools)
-        if not calibrations.is_due(tenant, request.model, *taught):
+        if not calibrations.is_due(tenant, wire.model, *taught):
             return
-        if not request.is_typical:
+        if not wire.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
         if not conversation.holds_media:
-            calibrations.learn(tenant, request.model, formula, tools, Sample(self.sent, reported))
-        elif self.decision.view is None and (shown := self.facts.job.prompt.pictures()):
+            calibrations.learn(tenant, wire.model, formula, tools, Sample(self.sent, reported))
+        elif self.decision.view is None and (shown := self.request.prompt.pictures()):
             # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
             plain, scaled = shown
-            text = calibrations.of(tenant, request.model, formula, tools)
+            text = calibrations.of(tenant, wire.model, formula, tools)
             sample = picture_sample(text, self.sent - scaled, plain, reported)
             if sample is not None:
-                calibrations.learn(tenant, request.model, pictures_of(formula), False, sample)
+                calibrations.learn(tenant, wire.model, pictures_of(formula), False, sample)

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 import structlog
-from msgspec import Struct
 
-from app.core.lazy import lazy
-from app.core.limits.ahead import least_remembered
+from app.compaction.request import Measure
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
-from app.core.tokens.usage import Decided
-from app.core.view.view import Conversation
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
-from app.settings.policies import AppliedPolicy, Policies
+from app.settings.policies import Policies
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 from app.wire.types import WireRequest
@@ -30,52 +26,6 @@ MOST_GUESSED = 100
 """Maximum number of models reported to have an unknown window: callers can make up any number of names."""
 SECONDS = 1.0
 """Seconds for which a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
-
-
-class Measure(Struct, frozen=True, dict=True):
-    """Provider of a request, and the limits of its prompt there."""
-
-    provider: Provider
-    counted_as: str
-    """Model whose rules of counting hold for it."""
-    formula: str
-    tools: bool
-    """True if the model is shown tools."""
-    window: Window
-    asked: int | None
-    """Window that the request's headers ask for; None if they do not."""
-    rules: AppliedPolicy
-    budget: Budget
-    quiet_tokens: int
-    """Tokens of a history up to which it is over no threshold of the rules."""
-    picture_scale: float
-    """Factor for the tokens of pictures."""
-
-    def surely_leaves_alone(self, conversation: Conversation) -> bool:
-        """True if nothing is to be done about it, as far as that is known before anything is counted."""
-        return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
-
-    def budget_of(self, conversation: Conversation) -> Budget:
-        """Limits for a conversation that was counted: see `Budget.for_floor`."""
-        budget = self.budget
-        if conversation.is_within(budget.limit - budget.least_room):
-            return budget
-        return budget.for_floor(conversation.highest_floor)
-
-    @lazy
-    def least_remembered(self) -> int:
-        """Tokens of a history up to which nothing is made ahead for it."""
-        return least_remembered(self.budget)
-
-    @lazy
-    def decided(self) -> Decided:
-        """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
-        return self.decided_by(self.budget)
-
-    def decided_by(self, budget: Budget) -> Decided:
-        reported = budget.line.reported
-        trigger = reported(min(budget.trigger.tokens, budget.limit))
-        return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
 
 class Measuring:
@@ -94,21 +44,21 @@ class Measuring:
         """Measures, each with the provider's revision."""
         self._guessed: set[tuple[str, str]] = set()
 
-    async def of(self, request: WireRequest, caller: Caller, *, remember: bool) -> Measure:
+    async def of(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
         """Measure a request. Waits a moment for the provider's windows if they are still asked for.
 
         `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
         for a preset or a trigger that is none.
         """
-        key = _key(request, caller)
+        key = _key(wire, caller)
         known = None if key is None else self._measures.get(key)
         if known is not None and known[1] != known[0].provider.revision:
             known = None  # It may even go elsewhere now.
-        provider = known[0].provider if known else self._provider(request, caller)
-        await provider.windows.settled(request.model, caller.tenant, caller.headers if remember else ())
+        provider = known[0].provider if known else self._provider(wire, caller)
+        await provider.windows.settled(wire.model, caller.tenant, caller.headers if remember else ())
         if known is not None and known[1] == provider.revision:
             return known[0]
-        measure = self._measure(provider, request, caller)
+        measure = self._measure(provider, wire, caller)
         if key is not None:
             self._measures.keep(key, (measure, provider.revision))
         return measure
@@ -124,29 +74,30 @@ class Measuring:
         count = self._estimator.counter(format_.token_rules(counted_as, provider.host))
         return count, budget_for(window, None, rules.shares, line)
 
-    def _provider(self, request: WireRequest, caller: Caller) -> Provider:
-        return self._providers.of(request.model, caller.format.name, caller.tenant, caller.upstream)
+    def _provider(self, wire: WireRequest, caller: Caller) -> Provider:
+        return self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
 
-    def _measure(self, provider: Provider, request: WireRequest, caller: Caller) -> Measure:
-        estimator, model, tenant = self._estimator, request.model, caller.tenant
+    def _measure(self, provider: Provider, wire: WireRequest, caller: Caller) -> Measure:
+        estimator, model, tenant = self._estimator, wire.model, caller.tenant
         token_rules = caller.format.token_rules
         counted_as = self._base_model(model)
         formula = estimator.formula(counted_as, token_rules)
-        hidden = request.forbids_tools and token_rules(counted_as, provider.host).hides_tools
-        tools = request.has_tools and not hidden
+        hidden = wire.forbids_tools and token_rules(counted_as, provider.host).hides_tools
+        tools = wire.has_tools and not hidden
         line = provider.calibrations.of(tenant, model, formula, tools).line
         caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
-        rules = rules_of(self._policies, provider.settings, request, caller)
+        rules = rules_of(self._policies, provider.settings, wire, caller)
         asked = caller.window_asked
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         if window.source == "default":
             self._say_guessed(provider, model, window)
         budget = budget_for(
-            window, request.answer.output, rules.shares, line, caution=caution, threshold=request.wishes.threshold
+            window, wire.answer.output, rules.shares, line, caution=caution, threshold=wire.wishes.threshold
         )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
-        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale)
+        pinned = rules.pinned_text_for(model, tenant)
+        return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale, pinned)
 
     def _say_guessed(self, provider: Provider, model: str, window: Window) -> None:
         """Report a guessed window, once for each model."""
@@ -161,13 +112,13 @@ class Measuring:
             )
 
 
-def _key(request: WireRequest, caller: Caller) -> Hashable | None:
+def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
     """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
-    if "trigger" in request.wishes.options or len(request.model) > LONGEST_MODEL:
+    if "trigger" in wire.wishes.options or len(wire.model) > LONGEST_MODEL:
         return None
-    preset = request.wishes.options.get("preset") or caller.header(b"x-context-preset")
+    preset = wire.wishes.options.get("preset") or caller.header(b"x-context-preset")
     if preset is not None and not isinstance(preset, str):
         return None
-    tools = request.has_tools, request.forbids_tools
+    tools = wire.has_tools, wire.forbids_tools
     where = caller.format.name, caller.window_asked, caller.upstream
-    return request.model, caller.tenant, where, tools, request.answer.output, request.wishes.threshold, preset
+    return wire.model, caller.tenant, where, tools, wire.answer.output, wire.wishes.threshold, preset

@@ -15,19 +15,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.references import BrokenReference, Reference
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import Compact
 from app.core.reasons import Code, because, joined
 from app.core.stages.ladder import Decision
 from app.core.summary.beside import merged_rules
 from app.core.summary.prompts import chunk_text
 from app.core.view.chunks import SummaryChunk
-from app.core.view.reading import build_view
 from app.edge.asgi import ClientAnswer
 from app.edge.relayed import EVENT_STREAM, Headers, media_type
 from app.errors import CompactionFailed, InvalidReference, NothingToCompact, StorageUnavailable
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.early import kept_alive
-from app.proxy.facts import Facts
 from app.proxy.intake import count, read, take_in
 from app.proxy.report import seen
 from app.proxy.services import Services
@@ -54,7 +54,7 @@ class Resolved(Struct, frozen=True):
 class Done(Struct, frozen=True):
     """Compaction of a whole history."""
 
-    facts: Facts
+    request: ChatRequest
     decision: Decision
     """Decision as if the compaction had been sent in place of the history."""
     made: MadeCompaction
@@ -89,62 +89,59 @@ class Restored(Struct, frozen=True):
 
     caller: Caller
     body: bytes
-    request: WireRequest
+    wire: WireRequest
     chunks: tuple[str, ...]
     """Ids of the summaries."""
 
 
-async def restored(services: Services, caller: Caller, request: WireRequest) -> Restored | None:
+async def restored(services: Services, caller: Caller, wire: WireRequest) -> Restored | None:
     """Restore a request; None if it has no compaction of ours. Raises what `resolved` raises, and `read`."""
-    if (native := caller.format.native) is None or request.referred is None:
+    if (native := caller.format.native) is None or wire.referred is None:
         return None
-    found = await resolved(services, caller, request.referred)
+    found = await resolved(services, caller, wire.referred)
     caller = replace(caller, continues=found.conversation_id, inherited_rules=found.rules)
-    body = native.resolved(request, found.text)
+    body = native.resolved(wire, found.text)
     return Restored(caller, body, await read(services, caller, body), found.chunks)
 
 
-def is_due(facts: Facts, ask: CompactionAsk) -> bool:
+def is_due(request: ChatRequest, ask: CompactionAsk) -> bool:
     """True if there is as much as the request asks a compaction for. `facts`: counted."""
     if ask.always:
         return True
-    tokens, budget = facts.job.conversation.tokens, facts.job.budget
+    tokens, budget = request.conversation.tokens, request.budget
     if ask.threshold is None:
         return tokens > budget.trigger.tokens
     return budget.line.reported(tokens) > ask.threshold
 
 
-async def taken_in(services: Services, caller: Caller, request: WireRequest, request_id: str) -> Facts:
+async def taken_in(services: Services, caller: Caller, wire: WireRequest, request_id: str) -> ChatRequest:
     """Collect and count the facts of a history that is to be compacted as a whole."""
-    facts = await take_in(services, request, caller, request_id)
-    await count(services, caller.tenant, facts.job.conversation, facts.job.prompt)
-    return facts
+    request = await take_in(services, wire, caller, request_id)
+    await count(services, caller.tenant, request.conversation, request.prompt)
+    return request
 
 
-async def compacted(services: Services, caller: Caller, facts: Facts) -> Done:
+async def compacted(services: Services, caller: Caller, request: ChatRequest) -> Done:
     """Compact the whole history, but for the turn that would begin next. Raises `CompactionFailed`,
     `NothingToCompact` and `StorageUnavailable`."""
-    job = facts.job
     try:
-        path, why = await services.compactor.compact_asked(job)
+        decision = await services.compactor.decide(request, Compact())
     except StoreUnavailable as error:
         raise StorageUnavailable("The database is away, where compactions are kept. Try again in a second.") from error
-    if path is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in why):
+    if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
         raise NothingToCompact("There is nothing to compact: the history holds no turn.")
-    if path is None:
-        why = why or because(Code.SUMMARY_FAILED)
+    if decision.view is None:
+        why = decision.why or because(Code.SUMMARY_FAILED)
         raise CompactionFailed(f"The history could not be compacted: {joined(why)}.", why)
-    view = await job.beside(services.work, lambda: build_view(job.conversation, path))
-    decision = Decision(view, view.actions)
-    services.store.writes.record(await job.beside(services.work, lambda: seen(facts, decision)))
+    services.store.writes.record(await request.beside(services.work.do, lambda: seen(request, decision)))
     if services.keeps_messages:
-        archive(services, facts)
-    place = job.conversation.chain[path.covered]
-    reference = Reference(tuple(chunk.id for chunk in path.chunks), place, int(time()))
+        archive(services, request)
+    chunks, place = decision.view.chunks, request.conversation.chain[request.covered(decision)]
+    reference = Reference(tuple(chunk.id for chunk in chunks), place, int(time()))
     sealed = services.references.sealed(reference, caller.tenant, caller.format.name)
-    reported = job.budget.line.reported
-    after = reported(sum(chunk.tokens for chunk in path.chunks))
-    return Done(facts, decision, MadeCompaction(sealed, _text(path.chunks), reported(job.conversation.tokens), after))
+    before, after = request.conversation.tokens, sum(chunk.tokens for chunk in chunks)
+    reported = request.budget.line.reported
+    return Done(request, decision, MadeCompaction(sealed, _text(chunks), reported(before), reported(after)))
 
 
 def _text(chunks: Sequence[SummaryChunk]) -> str:

@@ -30,22 +30,22 @@ LEAST_SILENCE = 1.0
 """Seconds between keep-alives, whatever a client announces."""
 
 
-def rules_of(policies: Policies, at: UpstreamSettings, request: WireRequest, caller: Caller) -> AppliedPolicy:
+def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller: Caller) -> AppliedPolicy:
     """Return the rules of its compaction. Raises `InvalidRequest` for a preset or a trigger that is none."""
-    options = request.wishes.options
+    options = wire.wishes.options
     in_body, in_header = options.get("preset"), caller.header(b"x-context-preset")
     preset = read_preset(in_body) if in_body else read_preset(in_header, "x-context-preset")
-    return policies.of(at, request.model, preset, read_trigger(options.get("trigger")))
+    return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
 
 
-def name_of(naming: Naming, repeats: Repeats, request: WireRequest, caller: Caller) -> str | None:
+def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
     """Return the conversation's name, from the first place that has one. Raises `InvalidRequest` for one that cannot be
     used.
 
     Where it stands in what other tools or the provider decide about, the caller could not mend it: that place names
     nothing then, and the log says why.
     """
-    for is_ours, read in _places(naming, request, caller):
+    for is_ours, read in _places(naming, wire, caller):
         try:
             if (name := read()) is not None:
                 return name
@@ -57,46 +57,46 @@ def name_of(naming: Naming, repeats: Repeats, request: WireRequest, caller: Call
     return None
 
 
-def _places(naming: Naming, request: WireRequest, caller: Caller) -> Iterator[tuple[bool, Callable[[], str | None]]]:
+def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[tuple[bool, Callable[[], str | None]]]:
     """Places for a name, the first choice first: whether it is meant for Steno there, and how it is read."""
     if caller.sent_any(naming.headers_set):
         for header in naming.headers:
             if (value := caller.header(header)) is not None:
                 yield header in OWN_HEADERS, partial(name_in_header, header.decode(), value)
-    for member, given in request.names:
+    for member, given in wire.names:
         yield True, partial(name_in_json, member, given)
     if caller.conversation is not None:
         yield True, lambda: caller.conversation
-    if naming.by_cache_key and (named := request.cache_key) is not None:
+    if naming.by_cache_key and (named := wire.cache_key) is not None:
         yield False, partial(name_in_json, *named)
-    if naming.by_user and (named := request.end_user) is not None:
+    if naming.by_user and (named := wire.end_user) is not None:
         yield False, partial(name_in_json, *named)
     if caller.continues is not None:
         yield True, lambda: caller.continues
 
 
-def is_switched_off(request: WireRequest, caller: Caller) -> bool:
+def is_switched_off(wire: WireRequest, caller: Caller) -> bool:
     """True if it is not to be compacted. Raises `InvalidRequest` for a header that says neither."""
-    return _is_off(request, caller, "compaction", b"x-context-compaction")
+    return _is_off(wire, caller, "compaction", b"x-context-compaction")
 
 
-def is_recall_off(request: WireRequest, caller: Caller) -> bool:
+def is_recall_off(wire: WireRequest, caller: Caller) -> bool:
     """True if nothing is to be recalled. Raises `InvalidRequest` for a header that says neither."""
-    return _is_off(request, caller, "recall", b"x-context-recall")
+    return _is_off(wire, caller, "recall", b"x-context-recall")
 
 
-def _is_off(request: WireRequest, caller: Caller, option: str, name: bytes) -> bool:
+def _is_off(wire: WireRequest, caller: Caller, option: str, name: bytes) -> bool:
     header = (caller.header(name) or "on").lower()
     if header not in SWITCHES:
         text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
         raise InvalidRequest(text, name.decode())
-    return request.wishes.options.get(option) is False or not SWITCHES[header]
+    return wire.wishes.options.get(option) is False or not SWITCHES[header]
 
 
-def event_shape(request: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
+def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
     """Shape in which a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
-    if not request.answer.stream or request.answer.choices != 1:
+    if not wire.answer.stream or wire.answer.choices != 1:
         return "off"
     asked = caller.header(b"x-context-events")
     return next((shape for shape in EVENT_SHAPES if shape == asked), usual)

@@ -11,6 +11,7 @@ from time import monotonic
 import structlog
 
 from app.compaction.remedies import remedy_for
+from app.compaction.request import ChatRequest
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.tokens.rules import LONGEST_MODEL
@@ -26,7 +27,6 @@ from app.errors import (
 )
 from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
-from app.proxy.facts import Facts
 from app.runtime.repeats import Repeats
 from app.telemetry.families import WAITS
 from app.telemetry.metrics import Metrics
@@ -105,11 +105,11 @@ class RequestRecord:
             self.span.says("http.response.status_code", self.status or None)
             self.span.ends()
 
-    def decided(self, facts: Facts, decision: Decision, began: float | None, *, waited: bool) -> None:
+    def decided(self, request: ChatRequest, decision: Decision, began: float | None, *, waited: bool) -> None:
         """Log a payload that was changed, or left as it is although something was due."""
         self.metrics.payload(decision.status)
         if self.span is not None:
-            _describe(self.span, facts, decision)
+            _describe(self.span, request, decision)
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
             self.metrics.observe(WAITS, monotonic() - began)
@@ -118,24 +118,24 @@ class RequestRecord:
                 log.debug(
                     "payload untouched",
                     request_id=self.request_id,
-                    conversation_id=facts.job.conversation_id,
-                    upstream=facts.provider.name,
-                    model=facts.job.model[:LONGEST_MODEL],
-                    window=facts.window.context,
+                    conversation_id=request.conversation_id,
+                    upstream=request.provider.name,
+                    model=request.model[:LONGEST_MODEL],
+                    window=request.window.context,
                 )
             return
         if decision.why:
             self.metrics.not_done(decision.why)
         if decision.view is not None and decision.view.recalled:
-            self.metrics.recalled(facts.recalled(decision.view.recalled))
-        before, after = facts.tokens(decision)
+            self.metrics.recalled(request.recalled(decision.view.recalled))
+        before, after = request.tokens(decision)
         tell = log.info if decision.why in _NO_FAILURE else log.warning
         tell(
             "payload unchanged" if decision.view is None else "payload changed",
             request_id=self.request_id,
-            conversation_id=facts.job.conversation_id,
-            upstream=facts.provider.name,
-            model=facts.job.model[:LONGEST_MODEL],
+            conversation_id=request.conversation_id,
+            upstream=request.provider.name,
+            model=request.model[:LONGEST_MODEL],
             context_status=decision.status,
             actions=list(decision.actions),
             messages=dict(decision.view.changed) if decision.view else {},
@@ -143,7 +143,7 @@ class RequestRecord:
             remedy=None if decision.why in _NO_FAILURE else remedy_for(decision.why),
             tokens_before=before,
             tokens_after=after,
-            window=facts.window.context,
+            window=request.window.context,
             seconds=0.0 if began is None else round(monotonic() - began, 3),
         )
 
@@ -212,18 +212,18 @@ class RequestRecord:
         log.warning("answer cut", request_id=self.request_id, upstream=self.upstream, model=self.model, code=error.code)
 
 
-def _describe(span: Span, facts: Facts, decision: Decision) -> None:
+def _describe(span: Span, request: ChatRequest, decision: Decision) -> None:
     """Attributes of a trace for a decision: names, numbers and codes, as in the log."""
-    before, after = facts.tokens(decision)
-    span.says("gen_ai.conversation.id", facts.job.conversation_id)
-    span.says("gen_ai.request.stream", facts.request.answer.stream)
+    before, after = request.tokens(decision)
+    span.says("gen_ai.conversation.id", request.conversation_id)
+    span.says("gen_ai.request.stream", request.wire.answer.stream)
     span.says("gen_ai.conversation.compacted", decision.status == "summarized" or None)  # Only where it is true.
     span.says("steno.context.status", decision.status)
     span.says("steno.context.actions", decision.actions or None)
     span.says("steno.context.reason", decision.reason)
     span.says("steno.tokens.before", before)
     span.says("steno.tokens.after", after)
-    span.says("steno.window", facts.window.context)
+    span.says("steno.window", request.window.context)
 
 
 _STATUSES: Mapping[int, str] = {

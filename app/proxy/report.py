@@ -13,14 +13,14 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
-from app.compaction.job import CompactionStart
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import CompactionStart
 from app.core.reasons import Code, Reason
 from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
 from app.edge.relayed import Headers, value_of
-from app.proxy.facts import Facts
 from app.proxy.naming import encoded_name
 from app.runtime.repeats import Repeats
 from app.store import ConversationSeen
@@ -71,25 +71,25 @@ class Context(msgspec.Struct, frozen=True):
     recalled: Mapping[str, int] | UnsetType = UNSET
 
 
-def context_of(facts: Facts, decision: Decision) -> Context:
+def context_of(request: ChatRequest, decision: Decision) -> Context:
     """Say what was done to the context of a request."""
     view = decision.view
     return Context(
-        conversation_id=facts.job.conversation_id,
+        conversation_id=request.conversation_id,
         status=decision.status,
         actions=list(decision.actions),
-        tokens=Tokens.counted(*facts.tokens(decision), facts.window.context),
+        tokens=Tokens.counted(*request.tokens(decision), request.window.context),
         chunks=[chunk.id for chunk in view.chunks] if view else [],
         reason=decision.reason,
         messages=(view and view.changed) or UNSET,
-        recalled=(view and _recalled(facts, view.recalled)) or UNSET,
+        recalled=(view and _recalled(request, view.recalled)) or UNSET,
     )
 
 
-def _recalled(facts: Facts, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
+def _recalled(request: ChatRequest, notes: Sequence[Recalled | Note]) -> Mapping[str, int]:
     """Count the quoted messages, and the provider's tokens of everything that is brought back; empty if nothing is."""
     quoted = {index for note in notes if isinstance(note, Recalled) for index in note.messages}
-    return {"messages": len(quoted), "tokens": facts.recalled(notes)} if notes else {}
+    return {"messages": len(quoted), "tokens": request.recalled(notes)} if notes else {}
 
 
 def status_member(decision: Decision) -> bytes:
@@ -97,41 +97,39 @@ def status_member(decision: Decision) -> bytes:
     return b'"context_status":"%b"' % decision.status.encode()
 
 
-def context_members(facts: Facts, decision: Decision) -> ContextMembers:
+def context_members(request: ChatRequest, decision: Decision) -> ContextMembers:
     """JSON members of an answer: the status alone, and the status with the context."""
     status = status_member(decision)
-    return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context_of(facts, decision)))
+    return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context_of(request, decision)))
 
 
-def announcement(facts: Facts, started: CompactionStart) -> dict[str, Any]:
+def announcement(request: ChatRequest, started: CompactionStart) -> dict[str, Any]:
     """Members of a `compaction_started` event: those of the context that are known by then."""
-    job = facts.job
     return {
-        "conversation_id": job.conversation_id,
+        "conversation_id": request.conversation_id,
         "messages": {"summarizing": started.messages},
         "tokens": {
-            "estimated": job.budget.line.reported(job.conversation.tokens),
-            "window": facts.window.context,
+            "estimated": request.budget.line.reported(request.conversation.tokens),
+            "window": request.window.context,
         },
     }
 
 
-def closing(facts: Facts, decision: Decision) -> dict[str, Any]:
+def closing(request: ChatRequest, decision: Decision) -> dict[str, Any]:
     """Members of the event that closes a compaction."""
-    members: dict[str, Any] = msgspec.to_builtins(context_of(facts, decision))
+    members: dict[str, Any] = msgspec.to_builtins(context_of(request, decision))
     return members
 
 
-def context_headers(facts: Facts, decision: Decision | None) -> Headers:
+def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     """Build the `x-context-*` headers; without a decision while the outcome is open."""
-    job = facts.job
-    line = job.budget.line
-    before = b"%d" % line.reported(job.conversation.tokens)
+    line = request.budget.line
+    before = b"%d" % line.reported(request.conversation.tokens)
     headers = [
         (CONTEXT_STATUS, decision.status.encode() if decision else b"pending"),
-        (b"x-context-conversation-id", encoded_name(job.conversation_id)),
+        (b"x-context-conversation-id", encoded_name(request.conversation_id)),
         (b"x-context-tokens-before", before),
-        (b"x-context-window", b"%d" % facts.measure.window.context),
+        (b"x-context-window", b"%d" % request.measure.window.context),
     ]
     if decision is None:
         return headers
@@ -145,47 +143,51 @@ def context_headers(facts: Facts, decision: Decision | None) -> Headers:
     return headers
 
 
-def seen(facts: Facts, decision: Decision) -> ConversationSeen:
+def seen(request: ChatRequest, decision: Decision) -> ConversationSeen:
     """Build the store's record of a request: names, sizes and digests, never a message."""
-    job, view = facts.job, decision.view
-    messages = job.conversation.transcript.messages
-    before, after = facts.tokens(decision)
-    plan = plan_of(facts, decision)
+    view = decision.view
+    messages = request.conversation.transcript.messages
+    before, after = request.tokens(decision)
+    plan = plan_of(request, decision)
     return ConversationSeen(
-        tenant=job.tenant,
-        conversation_id=job.conversation_id,
-        model=job.model,
+        tenant=request.tenant,
+        conversation_id=request.conversation_id,
+        model=request.model,
         turns=len(messages.turn_starts),
         messages=len(messages),
         status=decision.status,
         tokens_before=before,
         tokens_after=after,
-        window=facts.measure.window.context,
+        window=request.measure.window.context,
         reason=decision.reason,
-        forked_from=facts.recognised.forked_from,
-        heads=facts.heads,
-        coverage=msgspec.json.encode(coverage_of(job.conversation, view, job.budget.line)).decode(),
+        forked_from=request.recognised.forked_from,
+        heads=request.heads,
+        coverage=msgspec.json.encode(coverage_of(request.conversation, view, request.budget.line)).decode(),
         plan=None if plan is None else msgspec.json.encode(plan).decode(),
-        summaries=(*facts.referred, *[chunk.id for chunk in view.chunks]) if view else facts.referred,
+        summaries=(*request.referred, *[chunk.id for chunk in view.chunks]) if view else request.referred,
     )
 
 
-def plan_of(facts: Facts, decision: Decision) -> dict[str, Any] | None:
+def plan_of(request: ChatRequest, decision: Decision) -> dict[str, Any] | None:
     """Explain how a payload came about, with numbers and the steps that were tried; None if nothing was due."""
     if decision.view is None and not decision.why:
         return None
-    job = facts.job
-    turn = len(job.conversation.transcript.turn_starts)
-    account = account_of(job.conversation, job.budget, facts.window.source, decision)
-    return {"request_id": job.request_id, "turn": turn, **account}
+    turn = len(request.conversation.transcript.turn_starts)
+    account = account_of(request.conversation, request.budget, request.window.source, decision)
+    return {"request_id": request.request_id, "turn": turn, **account}
 
 
 def editor_of(
-    facts: Facts, decision: Decision, hides_usage: bool, early: EarlyFrames | None = None, *, reports: bool = True
+    request: ChatRequest,
+    decision: Decision,
+    hides_usage: bool,
+    early: EarlyFrames | None = None,
+    *,
+    reports: bool = True,
 ) -> AnswerEditor:
     """Make an editor that adds to an answer what was done. `early`: the frames sent before the provider's."""
-    context = context_members(facts, decision) if reports else UNTOLD
-    return facts.format.answers.editor(context, facts.request, early, hides_usage=hides_usage)
+    context = context_members(request, decision) if reports else UNTOLD
+    return request.format.answers.editor(context, request.wire, early, hides_usage=hides_usage)
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from app.compaction.request import ChatRequest
 from app.core.reasons import Code
 from app.core.view.view import Conversation
 from app.errors import InvalidRequest
-from app.proxy.facts import Facts
 from app.proxy.services import Services
 from app.rest.dependencies import format_of, readable
 from app.store import StoredConversation, message_id
@@ -32,7 +32,7 @@ _THROUGH = ("through", "through_turn")
 
 class Asked(Struct, frozen=True):
     format: WireFormat
-    request: WireRequest
+    wire: WireRequest
     through: int | None = None
     """The last message that is to be summarised, counted after the instructions, from 0."""
     through_turn: int | None = None
@@ -48,18 +48,18 @@ async def read_asked(services: Services, tenant: str, conversation: StoredConver
     if through is not None and through_turn is not None:
         raise InvalidRequest("Send through or through_turn, not both.", "through")
     if services.keeps_messages and members.keys().isdisjoint(("messages", "input")) and "broken" not in members:
-        format_, request, last_id = await _archived(services, tenant, conversation, members)
+        format_, wire, last_id = await _archived(services, tenant, conversation, members)
     else:
         format_, last_id = await format_of(services, tenant, body), None
-        request = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
-    return Asked(format_, request, through, through_turn, last_id)
+        wire = await services.work.do(tenant, lambda: _read_forced(services, format_, body))
+    return Asked(format_, wire, through, through_turn, last_id)
 
 
-def check_archived(asked: Asked, facts: Facts) -> None:
+def check_archived(asked: Asked, chat: ChatRequest) -> None:
     """Refuse archived messages that the database could not keep letter by letter: their summary would fit no request.
     Raises `InvalidRequest`."""
-    place = facts.heads[-1][0] if facts.heads else b""
-    if asked.last_id not in (None, message_id(facts.job.conversation_id, place)):
+    place = chat.heads[-1][0] if chat.heads else b""
+    if asked.last_id not in (None, message_id(chat.conversation_id, place)):
         raise InvalidRequest(NOT_KEPT, "messages")
 
 
@@ -127,9 +127,9 @@ async def _archived(
         return format_.read(body, services.bounds)
 
     with readable(format_):
-        request = await services.work.do(tenant, read)
+        wire = await services.work.do(tenant, read)
     focus = read_focus(members.get("instructions"), "instructions")
-    return format_, request.asking(focus=focus or request.wishes.focus), kept.last_id
+    return format_, wire.asking(focus=focus or wire.wishes.focus), kept.last_id
 
 
 def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:

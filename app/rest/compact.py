@@ -13,6 +13,8 @@ from fastapi import APIRouter, Request, Response
 from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
+from app.compaction.request import ChatRequest
+from app.core.deciding.attempt import Answer, Compact
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
@@ -21,7 +23,6 @@ from app.core.view.view import Conversation
 from app.errors import NothingToCompact, TooManyCompactions
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
-from app.proxy.facts import Facts
 from app.proxy.intake import count, take_in
 from app.proxy.naming import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
@@ -82,10 +83,10 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     format_ = await format_of(services, tenant, body)
     caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
-        request_, caller, referred = await read_whole(services, caller, body)
-        facts = await take_in(services, request_, caller, record.request_id, referred=referred)
-    decision = await _prepare(services, facts, record)
-    return _answer(await facts.job.beside(services.work, lambda: _compaction(facts, decision)))
+        wire, caller, referred = await read_whole(services, caller, body)
+        chat = await take_in(services, wire, caller, record.request_id, referred=referred)
+    decision = await _prepare(services, chat, record)
+    return _answer(await chat.beside(services.work.do, lambda: _compaction(chat, decision)))
 
 
 @router.post(
@@ -110,60 +111,54 @@ async def compact_conversation(
     headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
-        request_, caller, referred = await whole(services, caller, asked.request)
-        asked = replace(asked, request=request_.asking(focus=asked.request.wishes.focus))
-        facts = await take_in(services, asked.request, caller, record.request_id, referred=referred)
-    check_archived(asked, facts)
-    await count(services, tenant, facts.job.conversation, facts.job.prompt)
-    held = await _chunks(services, facts)
+        wire, caller, referred = await whole(services, caller, asked.wire)
+        asked = replace(asked, wire=wire.asking(focus=asked.wire.wishes.focus))
+        chat = await take_in(services, asked.wire, caller, record.request_id, referred=referred)
+    check_archived(asked, chat)
+    await count(services, tenant, chat.conversation, chat.prompt)
+    held = await _chunks(services, chat)
     through = None
-    if (position := position_in(facts.job.conversation, asked)) is None:
-        facts = await _due_now(services, facts, asked, caller, record, held.values())
-        decision = await _prepare(services, facts, record)
+    if (position := position_in(chat.conversation, asked)) is None:
+        chat = await _due_now(services, chat, asked, caller, record, held.values())
+        decision = await _prepare(services, chat, record)
     else:
-        decision, covered = await _up_to(services, facts, record, position)
-        through = covered and {"index": covered - 1, "turn": facts.job.conversation.transcript.turn_at(covered)}
-    made = [chunk for id_, chunk in (await _chunks(services, facts)).items() if id_ not in held]
+        decision, covered = await _up_to(services, chat, record, position)
+        through = covered and {"index": covered - 1, "turn": chat.conversation.transcript.turn_at(covered)}
+    made = [chunk for id_, chunk in (await _chunks(services, chat)).items() if id_ not in held]
     summaries = [summary_out(chunk).model_dump(mode="json") for chunk in made]
-    shown = await facts.job.beside(services.work, lambda: _compaction(facts, decision))
+    shown = await chat.beside(services.work.do, lambda: _compaction(chat, decision))
     return _answer({**shown, "summaries": summaries, "through": through or None})
 
 
 async def _due_now(
     services: Services,
-    facts: Facts,
+    chat: ChatRequest,
     asked: Asked,
     caller: Caller,
     record: RequestRecord,
     held: Iterable[SummaryChunk],
-) -> Facts:
+) -> ChatRequest:
     """Facts for the request as if a compaction were due for it."""
-    threshold = await facts.job.beside(services.work, partial(_threshold, facts, held))
+    threshold = await chat.beside(services.work.do, partial(_threshold, chat, held))
     with readable(asked.format):
-        asking = asked.request.asking(threshold=threshold)
-        facts = await take_in(services, asking, caller, record.request_id, referred=facts.referred)
+        asking = asked.wire.asking(threshold=threshold)
+        chat = await take_in(services, asking, caller, record.request_id, referred=chat.referred)
     # Masking alone would do for the numbers, but what was asked for is a summary.
-    job = facts.job
-    return replace(facts, job=replace(job, policy=replace(job.policy, mask=None)))
+    return replace(chat, chat=replace(chat, policy=replace(chat.policy, mask=None)))
 
 
-async def _up_to(services: Services, facts: Facts, record: RequestRecord, position: int) -> tuple[Decision, int]:
+async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, position: int) -> tuple[Decision, int]:
     """Decision with summaries of what stands before a position, or as near before it as they can end, and how many
     messages that is; 0 where none could be made. Raises `NothingToCompact`, and `StorageUnavailable` by the store's
     error."""
-    began, job = monotonic(), facts.job
-    if not job.policy.summarises or not job.compaction:
+    began = monotonic()
+    if not chat.policy.summarises or not chat.compaction:
         return Decision(None, why=because(Code.COMPACTION_OFF)), 0
-    path, why = await services.compactor.compact_asked(job, position=position)
-    if path is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in why):
-        raise NothingToCompact(_no_cut(job.conversation, position), "through")
-    if path is None:
-        decision = Decision(None, why=why)
-    else:
-        view = await job.beside(services.work, lambda: build_view(job.conversation, path))
-        decision = Decision(view, view.actions)
-    await _keep(services, facts, record, decision, began)
-    return decision, path.covered if path else 0
+    decision = await services.compactor.decide(chat, Compact(position))
+    if decision.view is None and any(reason.code is Code.NOTHING_TO_SUMMARISE for reason in decision.why):
+        raise NothingToCompact(_no_cut(chat.conversation, position), "through")
+    await _keep(services, chat, record, decision, began)
+    return decision, chat.covered(decision)
 
 
 def _no_cut(conversation: Conversation, position: int) -> str:
@@ -191,48 +186,47 @@ def _count(services: Services, tenant: str) -> None:
         )
 
 
-def _threshold(facts: Facts, chunks: Iterable[SummaryChunk]) -> int:
+def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:
     """Largest trigger in tokens that the stored summaries cannot meet, so that a compaction is due.
 
     Not the smallest there is: target, tail and summaries are measured by it.
     """
-    conversation = facts.job.conversation
+    conversation = chat.conversation
     smallest = build_view(conversation, widest_path(paths(conversation, chunks))).tokens
-    return max(1, facts.job.budget.line.reported(smallest) - 1)
+    return max(1, chat.budget.line.reported(smallest) - 1)
 
 
-async def _chunks(services: Services, facts: Facts) -> dict[str, SummaryChunk]:
-    job = facts.job
-    cuts = await job.beside(services.work, lambda: job.conversation.cut_digests)
-    found = await services.store.request(chunks_in, job.tenant, job.series, cuts)
+async def _chunks(services: Services, chat: ChatRequest) -> dict[str, SummaryChunk]:
+    cuts = await chat.beside(services.work.do, lambda: chat.conversation.cut_digests)
+    found = await services.store.request(chunks_in, chat.tenant, chat.series, cuts)
     return {chunk.id: chunk for chunk in found}
 
 
-async def _prepare(services: Services, facts: Facts, record: RequestRecord) -> Decision:
+async def _prepare(services: Services, chat: ChatRequest, record: RequestRecord) -> Decision:
     """Prepare as for a chat request, and remember what it showed, so that the next one is recognised."""
     began = monotonic()
-    decision = await services.compactor.prepare(facts.job)
-    await count(services, facts.job.tenant, facts.job.conversation, facts.job.prompt)
-    await _keep(services, facts, record, decision, began)
+    decision = await services.compactor.decide(chat, Answer())
+    await count(services, chat.tenant, chat.conversation, chat.prompt)
+    await _keep(services, chat, record, decision, began)
     return decision
 
 
-async def _keep(services: Services, facts: Facts, record: RequestRecord, decision: Decision, began: float) -> None:
+async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, decision: Decision, began: float) -> None:
     """Record and store what the request showed. `began` is the monotonic clock's."""
-    record.decided(facts, decision, began, waited=False)
-    services.store.writes.record(await facts.job.beside(services.work, lambda: seen(facts, decision)))
+    record.decided(chat, decision, began, waited=False)
+    services.store.writes.record(await chat.beside(services.work.do, lambda: seen(chat, decision)))
     if services.keeps_messages:
-        archive(services, facts)
+        archive(services, chat)
 
 
-def _compaction(facts: Facts, decision: Decision) -> dict[str, Any]:
+def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:
     return {
         "object": "compaction",
-        "format": facts.format.name,
-        "model": facts.request.model,
-        "messages": msgspec.Raw(facts.format.messages_in(facts.payload(decision))),
+        "format": chat.format.name,
+        "model": chat.wire.model,
+        "messages": msgspec.Raw(chat.format.messages_in(chat.payload(decision))),
         "context_status": decision.status,
-        "context": context_of(facts, decision),
+        "context": context_of(chat, decision),
     }
 
 

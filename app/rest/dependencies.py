@@ -167,7 +167,7 @@ async def whole(
     """Request with summaries in place of a compaction of ours that its history begins with; its caller then; and the
     ids of the summaries. Raises `InvalidReference` and `StorageUnavailable`."""
     found = await restored(services, caller, request)
-    return (request, caller, ()) if found is None else (found.request, found.caller, found.chunks)
+    return (request, caller, ()) if found is None else (found.wire, found.caller, found.chunks)
 
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from app.core.deciding.attempt import Imagine
 from app.core.stages.steps import StepName
 from app.core.view.coverage import coverage_of
 from app.proxy.caller import Caller
@@ -92,27 +93,26 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     format_ = await format_of(services, tenant, body)
     caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
     with readable(format_):
-        request_, caller, referred = await read_whole(services, caller, body)
-        facts = await take_in(services, request_, caller, request_id, referred=referred, remember=False)
-    job = facts.job
-    await count(services, tenant, job.conversation, facts.job.prompt)
-    prepared, made = await services.compactor.plan(job)
-    budget = job.budget
+        wire, caller, referred = await read_whole(services, caller, body)
+        chat = await take_in(services, wire, caller, request_id, referred=referred, remember=False)
+    await count(services, tenant, chat.conversation, chat.prompt)
+    decision = await services.compactor.decide(chat, Imagine(summaries=True))
+    budget = chat.budget
     return PlanOut(
         format=format_.name,
-        context_status=prepared.status,
-        context=msgspec.to_builtins(context_of(facts, prepared)),
-        parts=await job.beside(services.work, lambda: coverage_of(job.conversation, prepared.view, budget.line)),
-        summaries_to_make=len(made),
-        messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in made if c.level == 0),
+        context_status=decision.status,
+        context=msgspec.to_builtins(context_of(chat, decision)),
+        parts=await chat.beside(services.work.do, lambda: coverage_of(chat.conversation, decision.view, budget.line)),
+        summaries_to_make=len(decision.made),
+        messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in decision.made if c.level == 0),
         budget={
             "window": budget.window,
-            "window_source": facts.window.source,
+            "window_source": chat.window.source,
             "limit": budget.line.reported(budget.limit),
             "trigger": budget.line.reported(min(budget.trigger.tokens, budget.limit)),
             "target": budget.line.reported(budget.target),
         },
-        plan=_details(await job.beside(services.work, lambda: plan_of(facts, prepared))),
+        plan=_details(await chat.beside(services.work.do, lambda: plan_of(chat, decision))),
     )
 
 

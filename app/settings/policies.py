@@ -21,6 +21,7 @@ from app.errors import InvalidRequest
 from app.settings import (
     CompactionSettings,
     NamedUpstreamSettings,
+    PromptSettings,
     Settings,
     SummarySettings,
     TriggerSettings,
@@ -47,6 +48,15 @@ class AppliedPolicy(Struct, frozen=True):
     summary: SummarySettings
     policy: Policy
     shares: Shares
+
+    def prompts_for(self, model: str, tenant: str) -> PromptSettings | None:
+        """Prompts of the operator for this model or this tenant."""
+        return next((entry for entry in self.summary.prompts if entry.is_for(model, tenant)), None)
+
+    def pinned_text_for(self, model: str, tenant: str) -> str:
+        """Text that the operator puts after pinned messages; empty for nothing."""
+        own = self.prompts_for(model, tenant)
+        return own.pinned_text if own and own.pinned_text is not None else self.compaction.pinned_text
 
 
 class Policies:

@@ -16,6 +16,8 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
+from app.core.deciding.effects import StoreAway
+
 DATABASE_ERRORS = (SQLAlchemyError, OSError, OverflowError)
 """Everything the drivers raise: TimeoutError is an OSError, and OverflowError a number that SQLite cannot hold."""
 
@@ -39,7 +41,7 @@ class StoreError(Exception):
     """The root of this tree."""
 
 
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, StoreAway):
     """The database did not do it in time; the same call may work later."""
 
     def __init__(self, reason: str) -> None:
@@ -49,6 +51,8 @@ class StoreUnavailable(StoreError):
 
 class StatementRefused(StoreUnavailable):
     """Says nothing about the database's health, so it neither opens the breaker nor is it tried again."""
+
+    is_worth_asking_again = False
 
 
 class Contended(StoreUnavailable):

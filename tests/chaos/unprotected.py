@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.commands import cli
 from app.compaction.compactor import Compactor
-from app.compaction.job import Job
+from app.compaction.request import ChatRequest
 from app.core.stages.ladder import Decision
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import chunks, lease
@@ -25,12 +25,12 @@ from app.store.tables import summary_chunks
 
 _conversation: ContextVar[str] = ContextVar("conversation")
 
-_prepare = Compactor.prepare
+_decide = Compactor.decide
 
 
-async def _prepare_knowing_the_name(self: Compactor, job: Job, *arguments: Any, **options: Any) -> Decision:
-    _conversation.set(job.conversation_id)
-    return await _prepare(self, job, *arguments, **options)
+async def _decide_knowing_the_name(self: Compactor, request: ChatRequest, *arguments: Any) -> Decision:
+    _conversation.set(request.conversation_id)
+    return await _decide(self, request, *arguments)
 
 
 async def _granted(
@@ -72,7 +72,7 @@ async def _chunks_by_position(
 
 
 REPLACED: Sequence[tuple[object, str, object]] = (
-    (Compactor, "prepare", _prepare_knowing_the_name),
+    (Compactor, "decide", _decide_knowing_the_name),
     (lease, "acquire_lease", _granted),
     (lease, "find_live", _nobody),
     (lease, "renew_lease", _always),

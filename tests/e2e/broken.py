@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from app.commands import cli
+from app.compaction.request import ChatRequest
 from app.proxy import exchange
 from app.proxy.caller import Caller
-from app.proxy.facts import Facts
 from app.proxy.intake import take_in
 from app.proxy.services import Services
 from app.rest import compact
@@ -19,7 +19,7 @@ from app.wire.types import WireRequest
 
 async def _exploding(
     services: Services, request: WireRequest, caller: Caller, request_id: str, **options: Any
-) -> Facts:
+) -> ChatRequest:
     said = request.body.decode()
     if "EXPLODE" not in said:
         return await take_in(services, request, caller, request_id, **options)

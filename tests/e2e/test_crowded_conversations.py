@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from app.compaction import compactor, leased
+from app.compaction import leased
+from app.core.deciding.decide import ROUNDS
 from app.store import StoreUnavailable
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
@@ -99,7 +100,7 @@ def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(
     monkeypatch.setattr(proxy.services.store.leases, "commit", lost)
     told = context(post(proxy.url, chat(long_history(), conversation_id="one")))
     assert (told["actions"], told["reason"]) == ([], "lease_lost")
-    assert len(simulator.summaries) == compactor.ROUNDS
+    assert len(simulator.summaries) == ROUNDS
 
 
 def test_what_is_made_for_a_conversation_that_is_deleted_is_neither_stored_nor_made_again(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.compaction import compactor, job, progress
+from app.core.deciding import decide, request
 from app.core.stages.case import Case
 from app.core.view.view import Conversation
 from app.proxy import intake
@@ -114,9 +114,9 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
     "reading the messages": (MessageReader, "read", lambda _, raw: len(raw) > 100),
     "digesting": (Conversation, "__init__", lambda _, messages, *__: len(messages) > 100),
     "counting": (Prompt, "costs", lambda prompt: len(prompt.units) > 100),
-    "masking": (progress, "due_mask", _many),
-    "planning": (progress, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
-    "settling": (compactor, "settle", _many),
+    "masking": (decide, "due_mask", _many),
+    "planning": (decide, "plan_compaction", lambda conversation, *_: len(conversation.transcript) > 100),
+    "settling": (decide, "settle", _many),
     "the body that goes on": (
         CHAT_COMPLETIONS,
         "render",
@@ -135,7 +135,7 @@ def test_others_are_answered_while_a_long_request_is_worked_on(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Two at once, which is what one tenant may have; its others wait for these."""
-    for module in (job, intake):
+    for module in (request, intake):
         monkeypatch.setattr(module, "MANY_MESSAGES", 100)
     monkeypatch.setattr(intake, "INLINE_BODY", 100_000)
     url = steno().url

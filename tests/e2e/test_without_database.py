@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.compaction import compactor, leased, progress
+from app.compaction import leased
+from app.core.deciding import decide
 from app.store import StatementRefused, StoreUnavailable
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns, used
@@ -29,7 +30,7 @@ async def away(*_: Any, **__: Any) -> Any:
 
 def take_away(steno: Steno, monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
     """For longer than anybody waits for it."""
-    monkeypatch.setattr(progress, "RECOVERIES", 0)
+    monkeypatch.setattr(decide, "RECOVERIES", 0)
     for name in calls or ("pins_in", "chunks_in", "masks_in", "keep_mask", "acquire", "ended", "commit"):
         intercept(monkeypatch, steno.services.store, name, lambda _: away)
 
@@ -119,7 +120,7 @@ def test_nobody_waits_for_a_database_that_has_been_away_for_long(
 
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
-        gone.setattr(progress, "RECOVERIES", 3)
+        gone.setattr(decide, "RECOVERIES", 3)
         gone.setattr(proxy.services.store, "recovers", recovers)
         assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
     assert asked == [True]
@@ -138,7 +139,7 @@ def test_a_database_that_reads_and_does_not_write_is_tried_three_times_at_most(
 
     monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
-    assert len(tried) == 1 + progress.RECOVERIES
+    assert len(tried) == 1 + decide.RECOVERIES
 
 
 def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
@@ -155,7 +156,7 @@ def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
     monkeypatch.setattr(proxy.services.store, "recovers", recovers)
     with monkeypatch.context() as gone:
         take_away(proxy, gone)
-        gone.setattr(progress, "RECOVERIES", 3)
+        gone.setattr(decide, "RECOVERIES", 3)
         assert context(post(proxy.url, chat(long_history())))["actions"] == []
     monkeypatch.setattr(proxy.services.store.leases, "acquire", refuses)
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
@@ -185,7 +186,7 @@ def test_what_another_process_made_as_well_meanwhile_takes_no_place_of_what_is_d
         post(proxy.url, chat(TOO_LONG, conversation_id="one"))
     simulator.summary_default = Fault(text="In other words, the clerk wrote down what was agreed on each order. " * 3)
     post(other.url, chat(TOO_LONG, conversation_id="one"))
-    monkeypatch.setattr(compactor, "ROUNDS", 1)
+    monkeypatch.setattr(decide, "ROUNDS", 1)
     calls = len(simulator.summaries)
     told = context(post(proxy.url, chat(turns(50), conversation_id="one")))
     assert (told["actions"], told["reason"]) == (["summarized"], None)

@@ -16,7 +16,7 @@ from tests.e2e.running import StartSteno
 from tests.e2e.store_calls import Call, intercept
 
 VIEWS = ("paths", "widest_path", "least_view")
-WRITING = ("settings", "routes")
+WRITING = ("brief", "_route")
 
 
 @pytest.fixture

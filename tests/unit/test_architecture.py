@@ -34,7 +34,7 @@ MAY_COUNT = {
     "core/summary/rules.py": {COUNT},
     "core/summary/versions.py": {COUNT, "note_tokens"},
     # They only pass the counter on.
-    "compaction/job.py": {COUNT},
+    "core/deciding/request.py": {COUNT},
     "core/summary/compaction.py": {COUNT},
     "proxy/measuring.py": {COUNT},
 }
@@ -42,7 +42,9 @@ MAY_SCALE = {
     "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "core/tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
-    "compaction/writing.py": {"len(prompt + self.focus) // 2"},  # the room a summary call leaves beside its own prompt
+    "compaction/writing.py": {
+        "len(prompt + wire.wishes.focus) // 2"
+    },  # the room a summary call leaves beside its own prompt
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
     "core/summary/maker.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent

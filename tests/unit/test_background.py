@@ -27,11 +27,11 @@ class Beginning(Background):
 
     def __init__(self) -> None:
         everybody: Any = SimpleNamespace(comes_back=lambda _: True)
-        super().__init__(everybody, Paces(), BackgroundRoom(BackgroundLimits(1, 1, 1)), OwnedTasks())
+        super().__init__(everybody, NOTHING, Paces(), BackgroundRoom(BackgroundLimits(1, 1, 1)), OwnedTasks())
         self.begun: list[Any] = []
 
-    def _begin(self, job: Any, target: int) -> None:  # noqa: ARG002
-        self.begun.append(job)
+    def _begin(self, request: Any, target: int) -> None:  # noqa: ARG002
+        self.begun.append(request)
 
     def _requests_meanwhile(self, _: Any) -> int:
         return 1
@@ -39,11 +39,11 @@ class Beginning(Background):
 
 @pytest.fixture
 def begins(monkeypatch: pytest.MonkeyPatch) -> Beginning:
-    monkeypatch.setattr("app.compaction.background.replace", lambda job, **changes: (job, changes))
+    monkeypatch.setattr("app.compaction.background.replace", lambda request, **changes: (request, changes))
     return Beginning()
 
 
-def job(tokens: int) -> Any:
+def request(tokens: int) -> Any:
     history = [message("user", tokens=tokens - 600), message("assistant", tokens=300), message("user", tokens=300)]
     return SimpleNamespace(
         place=PLACE,
@@ -57,7 +57,7 @@ def job(tokens: int) -> Any:
 
 def begun(begins: Beginning, tokens: int, decision: Decision) -> bool:
     begins.begun.clear()
-    begins.consider(job(tokens), BackgroundSettings(), decision)
+    begins.consider(request(tokens), BackgroundSettings(), decision)
     return bool(begins.begun)
 
 
@@ -89,5 +89,5 @@ def test_trouble_of_its_own_does_not_reach_the_request_that_was_answered() -> No
     """Here it is that nothing it needs is there."""
     asked: Any = SimpleNamespace(request_id="req_1", conversation_id="c-1")
     with capture_logs() as logged:
-        Background(NOTHING, Paces(), NOTHING, OwnedTasks()).consider(asked, NOTHING, SENT)
+        Background(NOTHING, NOTHING, Paces(), NOTHING, OwnedTasks()).consider(asked, NOTHING, SENT)
     assert [(entry["event"], entry["request_id"]) for entry in logged] == [("a background compaction failed", "req_1")]

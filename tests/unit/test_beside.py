@@ -24,6 +24,7 @@ from tests.unit.conversations import (
     notes,
     plan_compaction,
     play,
+    sure,
     turns,
     words,
 )
@@ -75,8 +76,7 @@ def with_chunks(*made: tuple[tuple[str, ...], tuple[str, ...]]) -> tuple[Convers
 
 
 def folded(talk: Conversation, stored: list[SummaryChunk], settings: SummaryBrief = KEEPING) -> SummaryChunk:
-    plan = plan_compaction(talk, stored, BUDGET, settings, "additive")
-    assert plan is not None
+    plan = sure(plan_compaction(talk, stored, BUDGET, settings, "additive"))
     _, done = play(compact(talk, "conv", plan, BUDGET, settings, count), *[notes(30)] * 9)
     return next(made for made in done.made if made.level)
 
@@ -112,8 +112,7 @@ def test_values_and_rules_are_part_of_a_chunks_address_and_their_absence_is_not(
 def test_a_chunk_of_messages_holds_their_values_within_its_share_and_its_cap() -> None:
     said = [message("user", " ".join(f"ORD-{turn}{n}" for n in range(40)) + f" {turn}") for turn in range(20)]
     talk = conversation(*said, message("user", "and now?"))
-    plan = plan_compaction(talk, (), BUDGET, KEEPING, "additive")
-    assert plan is not None
+    plan = sure(plan_compaction(talk, (), BUDGET, KEEPING, "additive"))
     effects, done = play(compact(talk, "conv", plan, BUDGET, KEEPING, count), *[notes(30)] * 9)
     asked = [effect for effect in effects if isinstance(effect, Summarise)]
     assert [effect.values for effect in asked] == [made.values for made in done.made]
@@ -132,8 +131,7 @@ def test_a_summary_that_goes_on_holds_the_values_of_the_one_before_and_of_what_f
     talk = conversation(*said, message("user", "and now?"))
     settings, limits = replace(KEEPING, strategy=strategy), budget(1_000, summary=200)
     before = chunk(talk, 0, 4, series=strategy, tokens=60, values=("OLD-1",), rules=("Never push.",))
-    plan = plan_compaction(talk, [before], limits, settings, strategy)
-    assert plan is not None
+    plan = sure(plan_compaction(talk, [before], limits, settings, strategy))
     _, done = play(compact(talk, "conv", plan, limits, settings, count), *[notes(30)] * 9)
     made = done.made[-1]
     assert {"OLD-1", "ORD-5"} <= {*made.values}
@@ -153,8 +151,7 @@ def test_what_a_fold_of_folds_stands_for_takes_no_room_from_it() -> None:
     long = tuple(f"Never {n} {words(10)}" for n in range(7))
     talk, stored = with_chunks(*[((), (rule,)) for rule in long], ((), ()))
     in_pairs = replace(KEEPING, input_tokens=200, source_tokens=None)
-    plan = plan_compaction(talk, stored, BUDGET, in_pairs, "additive")
-    assert plan is not None
+    plan = sure(plan_compaction(talk, stored, BUDGET, in_pairs, "additive"))
     _, done = play(compact(talk, "conv", plan, BUDGET, in_pairs, count), *[notes(35)] * 20)
     widest = max(done.made, key=lambda made: made.last_index - made.first_index)
     assert widest.level > 1

@@ -7,28 +7,29 @@ import pytest
 from app.core.limits.budget import Line, Rule, Shares, Window, budget_for
 from app.core.limits.trigger import Size, Trigger
 
+FREE = Shares(reserve=0.05)
+LIMITS: dict[str, tuple[Window, int | None, Shares, int]] = {
+    "the window less what the request reserves": (Window(128_000, "config"), 4_000, Shares(), 124_000),
+    "less five percent where it reserves nothing": (Window(8_000, "config"), None, Shares(), 7_600),
+    "and at most 8,192": (Window(1_000_000, "config"), None, Shares(), 1_000_000 - 8_192),
+    "and no more than the model can answer": (Window(128_000, "config", None, 4_096), None, Shares(), 128_000 - 4_096),
+    "the models own for prompts": (Window(400_000, "config", max_input=272_000), 10_000, Shares(), 272_000),
+    "nothing where the window is smaller than the reserve": (Window(4_000, "config"), 8_000, Shares(), 0),
+    **{
+        f"less a share that stays free, or {output} if that is more": (
+            Window(200_000, "config", None, 4_096),
+            output,
+            FREE,
+            limit,
+        )
+        for output, limit in ((None, 190_000), (1_000, 190_000), (10_000, 190_000), (10_001, 189_999))
+    },
+}
 
-def test_the_limit_is_the_window_less_what_the_request_reserves() -> None:
-    assert budget_for(Window(128_000, "config"), 4_000, Shares()).limit == 124_000
 
-
-def test_without_a_reserve_five_percent_are_kept_at_most_8192() -> None:
-    assert budget_for(Window(8_000, "config"), None, Shares()).limit == 7_600
-    assert budget_for(Window(1_000_000, "config"), None, Shares()).limit == 1_000_000 - 8_192
-
-
-def test_a_model_that_cannot_answer_longer_needs_no_larger_reserve() -> None:
-    assert budget_for(Window(128_000, "config", max_output=4_096), None, Shares()).limit == 128_000 - 4_096
-
-
-@pytest.mark.parametrize(("output", "limit"), [(None, 190_000), (1_000, 190_000), (10_000, 190_000), (10_001, 189_999)])
-def test_a_share_of_the_window_stays_free_unless_the_request_reserves_more(output: int | None, limit: int) -> None:
-    window = Window(200_000, "config", max_output=4_096)
-    assert budget_for(window, output, Shares(reserve=0.05)).limit == limit
-
-
-def test_the_prompt_has_a_limit_of_its_own() -> None:
-    assert budget_for(Window(400_000, "config", max_input=272_000), 10_000, Shares()).limit == 272_000
+@pytest.mark.parametrize(("window", "output", "shares", "limit"), LIMITS.values(), ids=LIMITS)
+def test_the_limit_is(window: Window, output: int | None, shares: Shares, limit: int) -> None:
+    assert budget_for(window, output, shares).limit == limit
 
 
 @pytest.mark.parametrize(
@@ -64,16 +65,11 @@ def test_the_reserve_gives_way_to_what_goes_in_any_case(output: int | None, floo
         assert budget.given_way == whole.reserve > budget.reserve
 
 
-def test_in_a_small_window_a_reserve_gives_way_later() -> None:
-    whole = budget_for(Window(4_096, "config"), 2_048, Shares())
-    assert whole.for_floor(1_844).limit == 2_048
-    assert whole.for_floor(1_845).limit == 4_096 - 204
-
-
-def test_a_share_that_is_kept_free_gives_way_last() -> None:
-    whole = budget_for(Window(100_000, "config"), 99_000, Shares(reserve=0.25))
-    assert whole.for_floor(5_000).limit == 75_000
-    assert whole.for_floor(80_000).limit == 100_000
+def test_a_reserve_gives_way_later_in_a_small_window_and_a_share_that_is_kept_free_last() -> None:
+    small = budget_for(Window(4_096, "config"), 2_048, Shares())
+    assert [small.for_floor(floor).limit for floor in (1_844, 1_845)] == [2_048, 4_096 - 204]
+    kept = budget_for(Window(100_000, "config"), 99_000, Shares(reserve=0.25))
+    assert [kept.for_floor(floor).limit for floor in (5_000, 80_000)] == [75_000, 100_000]
 
 
 def test_a_limit_of_the_models_own_for_prompts_does_not_give_way() -> None:
@@ -81,10 +77,6 @@ def test_a_limit_of_the_models_own_for_prompts_does_not_give_way() -> None:
     roomier = whole.for_floor(20_000)
     assert (roomier.limit, roomier.roomier) == (272_000, None)
     assert whole.for_floor(300_000) is whole
-
-
-def test_a_reserve_larger_than_the_window_leaves_nothing() -> None:
-    assert budget_for(Window(4_000, "config"), 8_000, Shares()).limit == 0
 
 
 @pytest.mark.parametrize(("window", "trigger"), [(128_000, 84_000), (5_000, 4_037), (8_000, 5_320), (6_000, 4_096)])
@@ -99,9 +91,13 @@ def test_the_target_lies_below_the_trigger() -> None:
     assert (budget.target, budget.tail, budget.fold) == (3_800, 2_280, 2_280)
 
 
-@pytest.mark.parametrize(("window", "size"), [(8_000, 456), (2_000, 256), (200_000, 2_048)])
-def test_a_summary_takes_a_share_of_the_limit_within_bounds(window: int, size: int) -> None:
-    assert budget_for(Window(window, "config"), None, Shares()).summary == size
+@pytest.mark.parametrize(
+    ("window", "summary", "fill"),
+    [(2_000, 256, 285), (8_000, 456, 1_140), (128_000, 2_048, 16_384), (1_000_000, 2_048, 16_384)],
+)
+def test_summary_and_tail_take_a_share_of_the_limit_within_bounds(window: int, summary: int, fill: int) -> None:
+    budget = budget_for(Window(window, "config"), None, Shares())
+    assert (budget.summary, budget.tail_fill) == (summary, fill)
 
 
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
@@ -120,21 +116,13 @@ def test_limits_are_turned_into_estimates_once_and_shares_of_them_without_the_of
 def test_an_estimate_within_its_limit_is_reported_within_the_providers() -> None:
     line = Line(offset=490, ratio=1.12)
     assert line.reported(line.estimate(128_000)) <= 128_000 < line.reported(line.estimate(128_000) + 2)
-
-
-@pytest.mark.parametrize(("window", "fill"), [(8_000, 1_140), (128_000, 16_384), (1_000_000, 16_384)])
-def test_the_tail_fills_a_share_of_the_limit_up_to_a_bound(window: int, fill: int) -> None:
-    assert budget_for(Window(window, "config"), None, Shares()).tail_fill == fill
+    assert Line(offset=1_500).estimate(1_000) == 0
 
 
 def test_the_tail_is_as_much_smaller_as_the_trigger_is_below_the_target() -> None:
     """A trigger of 6,000 tokens in a large window: a tail of 16,384 would leave nothing to summarise."""
     shares = Shares(trigger=(Rule(tokens=6_000),), floor_tokens=0)
     assert budget_for(Window(128_000, "config"), 8_000, shares).tail_fill == 1_800
-
-
-def test_an_offset_larger_than_the_limit_leaves_nothing() -> None:
-    assert Line(offset=1_500).estimate(1_000) == 0
 
 
 def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
@@ -189,12 +177,9 @@ def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
         assert trigger.fires(Size(50_000, since=most + 1))
 
 
-def test_a_trigger_by_turns_or_messages_leaves_the_target_a_share_of_the_limit() -> None:
+def test_the_target_is_a_share_of_the_limit_and_never_over_a_trigger_in_tokens() -> None:
     budget = budget_for(SIZES, 10_000, Shares(trigger=(Rule(messages=3),), floor_tokens=0))
     assert budget.target == 45_000
     assert budget.trigger.fires(Size(1, messages=3))
     assert not budget.trigger.fires(Size(1, messages=2))
-
-
-def test_the_target_is_never_over_a_trigger_in_tokens() -> None:
     assert budget_for(SIZES, 10_000, Shares(trigger=(Rule(tokens=20_000),))).target == 20_000

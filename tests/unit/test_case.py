@@ -58,18 +58,6 @@ def test_all_that_a_request_asks_of_a_case_is_worked_out_once(counted: Counter[s
     assert counted == dict.fromkeys(WORKED_OUT, 1)
 
 
-def test_boundaries_ascend_in_whatever_order_they_were_found() -> None:
-    found = [Boundary(position, 0) for position in (14, 2, 10, 6, 4, 12, 8)]
-    masking = begun().with_boundaries(found[:3]).with_boundaries(found[3:]).masking
-    assert masking is not None
-    assert [boundary.position for boundary in masking.boundaries] == [2, 4, 6, 8, 10, 12, 14]
-
-
-def test_what_nobody_asks_for_is_not_worked_out(counted: Counter[str]) -> None:
-    begun().with_chunks([chunk(TALK, 0, 4)]).with_pins(PINNED).with_boundaries([Boundary(4, 0)])
-    assert not counted
-
-
 def test_what_is_learnt_makes_another_case_and_what_is_no_news_makes_none() -> None:
     before, made = begun(), chunk(TALK, 0, 10)
     assert before.least_view is None

@@ -10,6 +10,7 @@ import pytest
 
 from app.core.limits.budget import Window
 from app.providers.discovery import Discovery, ListingRefused, ModelListing, announced
+from tests.unit.conversations import sure
 from tests.unit.providers import MockedUpstream, listing
 
 pytestmark = pytest.mark.usefixtures("network")
@@ -310,8 +311,7 @@ async def test_lm_studio_tells_what_a_model_is_loaded_with_before_what_it_could_
     ]
     found = await ask(MockedUpstream({MODELS: listing(*entries), "/lm/api/v0/models": {"data": native}}), root="/lm")
     assert found.of("loaded") == Window(8_192, "provider")
-    not_loaded = found.of("not-loaded")
-    assert not_loaded is not None
+    not_loaded = sure(found.of("not-loaded"))
     assert not_loaded.context == 131_072
     assert "not loaded" in str(not_loaded.note)
     assert found.of("odd") is None
@@ -355,8 +355,7 @@ async def test_a_model_that_ollama_has_loaded_has_what_it_was_loaded_with() -> N
 async def test_a_model_that_ollama_has_not_loaded_is_taken_for_what_it_would_get(
     shown: dict[str, Any], context: int, note: str | None
 ) -> None:
-    window = (await ask(ollama({}, {"m:latest": shown}))).of("m")
-    assert window is not None
+    window = sure((await ask(ollama({}, {"m:latest": shown}))).of("m"))
     assert window.context == context
     assert (note or "") in str(window.note)
 
@@ -366,8 +365,7 @@ async def test_a_model_that_ollama_unloaded_keeps_what_it_had() -> None:
     discovery = Discovery(upstream, "", 5.0)
     await discovery.listing()
     upstream.answers["/api/ps"] = {"models": []}
-    window = (await discovery.listing()).of("m")
-    assert window is not None
+    window = sure((await discovery.listing()).of("m"))
     assert window.context == 65_536
     assert upstream.paths.count("/api/show") == 1, "what other:latest is, is asked once"
     upstream.answers[MODELS] = listing({"id": "other:latest", "owned_by": "library", "created": 2})
@@ -382,8 +380,7 @@ async def test_an_odd_time_of_ollamas_does_not_take_the_other_models_with_it(cre
     upstream.answers[MODELS] = listing({"id": "m:latest", "owned_by": "library", "created": 1}, odd)
     found = await ask(upstream)
     assert found.of("m") == Window(65_536, "provider")
-    window = found.of("odd")
-    assert window is not None
+    window = sure(found.of("odd"))
     assert window.context == 4_096
 
 

@@ -25,6 +25,7 @@ from tests.unit.conversations import (
     cost,
     message,
     plan_compaction,
+    sure,
     turns,
 )
 
@@ -42,8 +43,7 @@ LIMITS = budget(1_000, tail=200, summary=40)
 
 
 def planned() -> tuple[Case, Plan]:
-    plan = plan_compaction(TALK, (), LIMITS, SETTINGS, "additive")
-    assert plan is not None
+    plan = sure(plan_compaction(TALK, (), LIMITS, SETTINGS, "additive"))
     return case(TALK, limits=LIMITS), plan
 
 
@@ -112,16 +112,14 @@ def test_each_answer_is_a_request_by_which_the_conversation_grew() -> None:
     case_, plan = planned()
     assert change_of_plan(case_, plan, SETTINGS).growth == 803 / 16
     silent = conversation(*[message("user", "word " * 100) for _ in range(9)], QUESTION)
-    alone = plan_compaction(silent, (), LIMITS, SETTINGS, "additive")
-    assert alone is not None
+    alone = sure(plan_compaction(silent, (), LIMITS, SETTINGS, "additive"))
     assert change_of_plan(case(silent, limits=LIMITS), alone, SETTINGS).growth == 903
 
 
 def test_summaries_that_stay_are_not_read_anew() -> None:
     talk = conversation(message("system", "be brief", tokens=10), *turns(20, size=25), QUESTION)
     held = chunk(talk, 0, 12, tokens=40)
-    plan = plan_compaction(talk, (held,), LIMITS, SETTINGS, "additive")
-    assert plan is not None
+    plan = sure(plan_compaction(talk, (held,), LIMITS, SETTINGS, "additive"))
     assert change_of_plan(case(talk, held, limits=LIMITS), plan, SETTINGS).rewritten == 40 + 153
 
 
@@ -129,8 +127,7 @@ def test_a_summary_of_everything_takes_the_place_of_the_one_before() -> None:
     talk = conversation(message("system", "be brief", tokens=10), *turns(20, size=25), QUESTION)
     rolling = replace(SETTINGS, strategy="rolling")
     held = chunk(talk, 0, 12, tokens=40)
-    plan = plan_compaction(talk, (held,), LIMITS, rolling, "rolling")
-    assert plan is not None
+    plan = sure(plan_compaction(talk, (held,), LIMITS, rolling, "rolling"))
     change = change_of_plan(case(talk, held, limits=LIMITS), plan, rolling)
     assert (change.freed, change.rewritten) == ((10 + 40 + 14 * 50 + 3) - (10 + 40 + 153), 40 + 153)
 
@@ -206,8 +203,7 @@ def test_a_due_mask_can_be_judged() -> None:
     """What is due always masks something that was whole."""
     talk = stepping(1, 2, 3)
     due = case(talk, limits=budget(1_200, target=600), masking=masking(talk))
-    boundary = due_mask(due)
-    assert boundary is not None
+    boundary = sure(due_mask(due))
     assert due.masking is not None
     assert change_of_mask(due, due.masking, boundary).freed > 0
 
@@ -228,6 +224,5 @@ def test_a_request_that_says_when_it_is_to_be_compacted_is_then() -> None:
 
 def test_after_an_overflow_nothing_is_put_off() -> None:
     limits = budget_for(Window(100_000, "config"), 0, Shares())
-    corrected = recovery_budget(Overflow("context_window", 50_000), limits, 90_000, 0, None)
-    assert corrected is not None
+    corrected = sure(recovery_budget(Overflow("context_window", 50_000), limits, 90_000, 0, None))
     assert corrected.hold == 0

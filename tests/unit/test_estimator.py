@@ -24,7 +24,7 @@ from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
 from app.wire.reader import MessageReader
-from tests.unit.conversations import IDENTITY, message
+from tests.unit.conversations import IDENTITY, message, sure
 
 
 class Tables(Tokenizer):
@@ -329,7 +329,6 @@ def test_a_history_that_grew_costs_what_one_costs_that_came_at_once(
         for fork in ([*new, *other], new):
             grown = prompt(estimator, longer := history.grown(fork), model=model)
             assert grown.costs() == prompt(Estimator(Tables()), [*said, *fork], model=model).costs()
-            bound = prompt(estimator, longer, model=model).bound
-            assert bound is not None
+            bound = sure(prompt(estimator, longer, model=model).bound)
             assert bound >= sum(grown.costs().messages) + grown.costs().fixed
         history, said = longer, [*said, *new]

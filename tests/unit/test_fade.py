@@ -47,11 +47,6 @@ def test_a_band_begins_where_it_says(band: float) -> None:
     assert below == [] if band == 0.80 else below[-1] > at[-1]
 
 
-def test_below_the_first_band_nothing_changes() -> None:
-    talk = results(15_999)
-    assert fade(talk, whole(talk), LIMIT, cost) == whole(talk)
-
-
 def test_the_room_is_never_taken_for_less_than_1024_tokens() -> None:
     longest = int(0.30 * 1_024) * 4
     left = sizes(results(int(0.99 * LIMIT), number=30))

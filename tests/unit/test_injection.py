@@ -33,6 +33,7 @@ from tests.unit.conversations import (
     notes,
     plan_compaction,
     play,
+    sure,
     turns,
 )
 
@@ -238,8 +239,7 @@ def requests(talk: Conversation, settings: SummaryBrief, *stored_texts: str) -> 
         for n, text in enumerate(stored_texts)
     )
     limits = budget()
-    plan = plan_compaction(talk, stored, limits, settings, settings.strategy)
-    assert plan is not None
+    plan = sure(plan_compaction(talk, stored, limits, settings, settings.strategy))
     effects, _ = play(compact(talk, "conv", plan, limits, settings, count), *[notes()] * 4)
     return [effect.request for effect in effects if isinstance(effect, Summarise)]
 
@@ -335,8 +335,7 @@ def test_a_focus_stays_on_its_line_of_the_rules(end: str) -> None:
 
 def test_what_a_provider_gives_as_its_reason_to_stop_is_one_word_of_the_next_rules() -> None:
     talk = talk_with(BENIGN)
-    plan = plan_compaction(talk, (), budget(), SETTINGS, "additive")
-    assert plan is not None
+    plan = sure(plan_compaction(talk, (), budget(), SETTINGS, "additive"))
     answers = replace(notes(), ending=Ending.OTHER, word=f"odd).\n{ORDER}" + "x" * 100_000), notes()
     effects, _ = play(compact(talk, "conv", plan, budget(), SETTINGS, count), *answers)
     again = [effect.request for effect in effects if isinstance(effect, Summarise)][1].instructions

@@ -17,7 +17,7 @@ from app.core.view.coverage import coverage_of
 from app.core.view.mask import Boundary, Masking, MaskPolicy, Masks
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, View
-from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, turns, words
+from tests.unit.conversations import WHY, budget, case, chunk, conversation, cost, message, sure, turns, words
 
 FIT_ONLY = Policy(prune=False, emergency=False)
 QUESTION = message("user", "the last question")
@@ -41,8 +41,7 @@ def test_at_the_trigger_the_clients_bytes_go() -> None:
 
 def test_a_floor_over_the_limit_is_named_with_its_numbers() -> None:
     talk = conversation(*turns(2), QUESTION, fixed=1_000)
-    decision = untouched(talk, Policy(), budget(), "gpt-4")
-    assert decision is not None
+    decision = sure(untouched(talk, Policy(), budget(), "gpt-4"))
     assert decision.reason == (
         "floor_exceeds_limit: the instructions take about 0 tokens, tools and format 1000, the last user message 3;"
         " gpt-4 leaves room for 1000"
@@ -205,8 +204,7 @@ def test_instructions_in_the_middle_are_part_of_the_floor() -> None:
     rules = message("developer", "rule " * 950)
     talk = conversation(*turns(2), rules, *turns(2), QUESTION)
     assert talk.floor == 950 + 3
-    decision = untouched(talk, Policy(), budget(950), "m")
-    assert decision is not None
+    decision = sure(untouched(talk, Policy(), budget(950), "m"))
     assert (decision.reason or "").startswith("floor_exceeds_limit")
 
 
@@ -367,8 +365,7 @@ FAR_TOO_LONG = conversation(message("system", "rules"), *turns(30, size=60), QUE
 
 
 def test_below_a_refused_summary_stands_the_history_made_to_fit_without_any() -> None:
-    decision = step_down(case(FAR_TOO_LONG, chunk(FAR_TOO_LONG, 0, 50)), "summarized", REFUSED)
-    assert decision is not None
+    decision = sure(step_down(case(FAR_TOO_LONG, chunk(FAR_TOO_LONG, 0, 50)), "summarized", REFUSED))
     assert (decision.status, decision.why) == ("trimmed", REFUSED)
     assert decision.view is not None
     assert decision.view.tokens <= budget().limit

@@ -33,7 +33,7 @@ from app.wire.messages.payload import OPENER
 from app.wire.reader import MessageReader
 from app.wire.types import ContextMembers, WireRequest
 from tests.conformance.messages import STREAM, WHOLE, delta, frame, start, text
-from tests.unit.conversations import IDENTITY, chunk, count
+from tests.unit.conversations import IDENTITY, chunk, count, sure
 
 EPHEMERAL = {"type": "ephemeral"}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
@@ -135,8 +135,7 @@ def test_what_somebody_else_keeps_or_compacts_is_handed_off(members: dict[str, A
 )
 def test_a_clients_own_compaction_is_left_alone(prompt: str) -> None:
     for last in (user(prompt), user(result("a"), block(prompt))):
-        reason = request(user("q"), last).hands_off
-        assert reason is not None
+        reason = sure(request(user("q"), last).hands_off)
         assert reason.code is Code.CLIENT_COMPACTION
     assert request(user(prompt), assistant("a"), user("q")).hands_off is None
     assert request(user(f"They said: {prompt}")).hands_off is None

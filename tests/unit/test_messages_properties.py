@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.tokens.declarations import Declarations
-from app.core.view.view import Conversation, Note, Pins
+from app.core.view.view import Conversation
 from app.settings.presets import PRESET_NAMES, PresetName
 from app.wire.messages.format import MESSAGES
 from app.wire.messages.messages import read_message
@@ -164,14 +164,12 @@ def asked(raw: bytes, pins: Sequence[int] = ()) -> Asked:
     read = READER.read(slices)
     prompt = ESTIMATOR.prompt("gpt-4o", read, b"", Declarations)
     talk = Conversation(read, IDENTITY, "t", prompt.costs, None)
-    positions = tuple(sorted({pin for pin in pins if pin < len(talk.transcript)}))
-    return Asked(
-        list(slices), talk.with_pins(Pins(positions, Note("pinned_text", "be careful", 6) if pins else None)), prompt
-    )
+    pinned = tuple(sorted({pin for pin in pins if pin < len(talk.transcript)}))
+    return Asked(list(slices), talk, prompt, pinned, ties=True)
 
 
 def sent(request: Asked, steno: Steno, raw: bytes, *, alternate: bool) -> dict[str, Any] | None:
-    decision = steno.decide(request)
+    decision = steno.decided(request)
     if decision.view is None:
         return None
     payload = MESSAGES.read(raw).with_messages(render(request.talk, decision.view, alternate))

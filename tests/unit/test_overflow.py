@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from app.core.limits.overflow import Overflow
 from app.wire.refusals import classify
+from tests.unit.conversations import sure
 from tests.unit.refusals import NEGATIVES, OVERFLOWS, Refused
 
 SIGNATURES = Path(__file__).parents[3] / "shared" / "data" / "overflow-signatures.jsonl"
@@ -97,15 +98,13 @@ def test_whole_numbers_beside_the_message_win() -> None:
 
 def test_an_output_that_fills_the_window_alone_cannot_be_helped() -> None:
     counts = "However, you requested 8256 tokens (64 in the messages, 8192 in the completion)"
-    found = classify(400, error(f"maximum context length is 8192 tokens. {counts}"))
-    assert found is not None
+    found = sure(classify(400, error(f"maximum context length is 8192 tokens. {counts}")))
     assert not found.fixable
     assert found.learn_window
 
 
 def test_a_limit_that_the_request_does_not_exceed_is_not_learnt() -> None:
-    found = classify(400, error("Prompt is too long: 5000 tokens > 8192 maximum"))
-    assert found is not None
+    found = sure(classify(400, error("Prompt is too long: 5000 tokens > 8192 maximum")))
     assert not found.learn_window
 
 
@@ -171,8 +170,7 @@ def test_other_statuses_are_never_an_overflow(status: int) -> None:
     ],
 )
 def test_a_request_larger_than_its_bucket_is_too_large_and_teaches_no_window(status: int, message: str) -> None:
-    found = classify(status, error(message, code="rate_limit_exceeded"))
-    assert found is not None
+    found = sure(classify(status, error(message, code="rate_limit_exceeded")))
     assert (found.kind, found.limit, found.requested) == ("request_too_large", 10_000, 12_000)
     assert not found.learn_window
     assert found.fixable
@@ -209,8 +207,7 @@ def test_a_busy_bucket_or_another_429_is_no_overflow(message: str) -> None:
     ],
 )
 def test_a_refusal_without_a_reason_is_one_only_under_pressure(body: object) -> None:
-    found = classify(413, body)
-    assert found is not None
+    found = sure(classify(413, body))
     assert found.needs_pressure
     assert not found.learn_window
     assert classify(422, body) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -15,23 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.compaction.compactor import ROUNDS
+from app.core.deciding.effects import Brief, KeepMask, Make, Read, Recall, Stored
+from app.core.deciding.request import Request
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind
 from app.core.limits.budget import Budget, Window, budget_for
-from app.core.reasons import Code, Reasons, because
+from app.core.recall.policy import RecallPolicy
 from app.core.recall.recall import Recollection, with_recalled
-from app.core.stages.case import Case
-from app.core.stages.ladder import Decision, settle, untouched
-from app.core.stages.masking import due_mask
+from app.core.stages.ladder import Decision
 from app.core.stages.policy import Policy
-from app.core.summary.compaction import compact
+from app.core.summary.flow import Compaction
 from app.core.summary.gate import SummaryAnswer
 from app.core.tokens.declarations import Declarations
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import Boundary, Masking, Masks
+from app.core.view.mask import Boundary
 from app.core.view.verify import problems
-from app.core.view.view import Conversation, Note, Pins
+from app.core.view.view import Conversation, View
 from app.settings import load
 from app.settings.policies import policy_of, shares_of
 from app.settings.presets import PRESET_NAMES, PresetName
@@ -39,7 +38,8 @@ from app.tokens.estimator import Estimator, Prompt
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
 from app.wire.reader import MessageReader
-from tests.unit.conversations import SETTINGS, count, plan_compaction, play
+from tests.unit.conversations import SETTINGS, count, play
+from tests.unit.worlds import World
 
 IDENTITY = Identity(b"a secret for the properties")
 EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 700) // len(PRESET_NAMES)
@@ -63,92 +63,90 @@ class Words:
 READER, ESTIMATOR = MessageReader(IDENTITY, read_message), Estimator(Words())
 
 
-@dataclass
-class Steno:
-    """What the compactor does, without waiting: one conversation's chunks and masks, and what is decided with them."""
+class Steno(World):
+    """Decides as Steno does, without waiting: with one conversation's chunks and masks."""
 
-    preset: PresetName
-    input_tokens: int = 1_500
-    """What one summary call can read."""
-    alternates: bool = False
-    recalls: bool = False
-    """Whether quotations and exact values are added to what was decided."""
-    chunks: dict[str, SummaryChunk] = field(default_factory=dict)
-    boundaries: set[tuple[bytes, bytes]] = field(default_factory=set)
-    calls: int = 0
-
-    def __post_init__(self) -> None:
-        loaded = load(compaction={"preset": self.preset})
+    def __init__(
+        self, preset: PresetName, input_tokens: int = 1_500, *, alternates: bool = False, recalls: bool = False
+    ) -> None:
+        """`input_tokens`: what one summary call can read. `recalls`: quotations and exact values are added."""
+        loaded = load(compaction={"preset": preset})
         self.enabled = loaded.compaction.enabled
-        self.policy: Policy = replace(policy_of(loaded.compaction), alternates=self.alternates)
+        recall = RecallPolicy(max_ratio=RECALLED) if recalls else None
+        policy = policy_of(loaded.compaction)
+        self.policy: Policy = replace(policy, alternates=alternates, recall=policy.recall and recall)
         shares = shares_of(loaded.compaction, loaded.summary)
         self.budget: Budget = budget_for(Window(WINDOW, "config"), 200, shares)
-        self.summary = replace(
+        brief = replace(
             SETTINGS,
-            input_tokens=self.input_tokens,
+            input_tokens=input_tokens,
             shown_tokens=1_800,
             part_tokens=700,
             strategy=self.policy.strategy,
             style=loaded.summary.style,
             failed_results=self.policy.failed_results,
         )
+        super().__init__({Brief: brief, Read: self._held, Make: self._made, Recall: self._recalled})
+        self.chunks: dict[str, SummaryChunk] = {}
+        self.boundaries: set[tuple[bytes, bytes]] = set()
+        self.calls = 0
 
-    def decide(self, asked: Asked) -> Decision:
-        talk = asked.talk
-        if not self.enabled:
-            return Decision(None, why=because(Code.COMPACTION_OFF))
-        if (early := untouched(talk, self.policy, self.budget, "m")) is not None:
-            return early
-        masking = self._masking(asked)
-        case = self._case(asked, masking)
-        if masking is not None and (boundary := due_mask(case)) is not None:
-            self.boundaries.add((talk.chain[boundary.position], talk.chain[boundary.start]))
-            case = self._case(asked, self._masking(asked))
-        why: Reasons = ()
-        for _ in range(ROUNDS):
-            if case.is_settled:
-                break
-            made, why = len(self.chunks), self._compact(asked)
-            case = self._case(asked, case.masking)
-            if why or len(self.chunks) == made:
-                break
-        return self._recalled(asked, settle(case, why))
+    def decided(self, asked: Asked) -> Decision:
+        self.effects.clear()
+        return self.decide(
+            Request(
+                tenant="t",
+                conversation_id="c",
+                named=True,
+                conversation=asked.talk,
+                policy=self.policy,
+                budget=self.budget,
+                model="m",
+                series=self.policy.strategy,
+                count=count,
+                cost=asked.prompt.cost,
+                compaction=self.enabled,
+                pins=asked.pins,
+                ties=asked.ties,
+                pinned_text="be careful" if asked.pins else "",
+            )
+        )
 
-    def _recalled(self, asked: Asked, decision: Decision) -> Decision:
-        policy, view, talk = self.policy.recall, decision.view, asked.talk
-        if not self.recalls or policy is None or view is None:
-            return decision
-        policy = replace(policy, max_ratio=RECALLED)
-        found = with_recalled(talk, view, Recollection(talk), policy, self.budget, asked.prompt.cost)
-        assert problems(talk, found, (decision.budget or self.budget).limit) == []
-        return replace(decision, view=found, actions=found.actions)
+    @property
+    def _talk(self) -> Conversation:
+        assert self.attempt is not None
+        return self.attempt.request.conversation
 
-    def _case(self, asked: Asked, masking: Masking | None) -> Case:
-        chunks = tuple(self.chunks.values()) if self.policy.summarises else ()
-        return Case(asked.talk, self.policy, self.budget, asked.prompt.cost, chunks, masking)
-
-    def _masking(self, asked: Asked) -> Masking | None:
-        if self.policy.mask is None:
-            return None
-        talk, positions = asked.talk, asked.talk.chain.positions
+    def _held(self, _: Read) -> Stored:
+        positions = self._talk.chain.positions
         held = (
             Boundary(positions[place], positions[start])
             for place, start in self.boundaries
             if place in positions and start in positions
         )
-        masks = Masks(talk.transcript, self.policy.mask, asked.prompt.cost, talk.untouchable)
-        return Masking(masks, tuple(sorted(held)))
+        chunks = tuple(self.chunks.values()) if self.policy.summarises else ()
+        return Stored(chunks=chunks, boundaries=tuple(sorted(held)))
 
-    def _compact(self, asked: Asked) -> Reasons:
-        series = self.policy.strategy
-        plan = plan_compaction(asked.talk, self.chunks.values(), self.budget, self.summary, series)
-        if plan is None:
-            return because(Code.NOTHING_TO_SUMMARISE)
+    def _keep_mask(self, effect: KeepMask) -> None:
+        chain, boundary = self._talk.chain, effect.boundary
+        self.boundaries.add((chain[boundary.position], chain[boundary.start]))
+
+    def _made(self, effect: Make) -> Compaction:
         note = SummaryAnswer(" ".join(["note"] * 25))
-        _, compaction = play(compact(asked.talk, "c", plan, self.budget, self.summary, count), *[note] * 200)
+        _, compaction = play(effect.flow, *[note] * 200)
         self.calls += 1
         self.chunks |= {chunk.id: chunk for chunk in compaction.made}
-        return compaction.reasons
+        return compaction
+
+    def _recalled(self, effect: Recall) -> View:
+        assert self.attempt is not None
+        request = self.attempt.request
+        talk, budget = request.conversation, request.budget
+        if effect.view.tokens > budget.limit:  # The reserve gave way.
+            return effect.view
+        found = with_recalled(talk, effect.view, Recollection(talk), effect.policy, budget, request.cost)
+        assert problems(talk, found, budget.limit) == []
+        return found
 
 
 @dataclass
@@ -158,6 +156,8 @@ class Asked:
     raw: list[bytes]
     talk: Conversation
     prompt: Prompt
+    pins: tuple[int, ...] = ()
+    ties: bool = False
 
 
 def asked(messages: Sequence[Any], pins: Sequence[int] = ()) -> Asked:
@@ -165,9 +165,7 @@ def asked(messages: Sequence[Any], pins: Sequence[int] = ()) -> Asked:
     read = READER.read(raw)
     prompt = ESTIMATOR.prompt("gpt-4o", read, b"", Declarations)
     talk = Conversation(read, IDENTITY, "t", prompt.costs, None)
-    positions = tuple(sorted({pin for pin in pins if pin < len(talk.transcript)}))
-    talk = talk.with_pins(Pins(positions, Note("pinned_text", "be careful", 6) if positions else None))
-    return Asked(raw, talk, prompt)
+    return Asked(raw, talk, prompt, tuple(sorted({pin for pin in pins if pin < len(talk.transcript)})))
 
 
 def words(random: Random, most: int) -> str:
@@ -262,7 +260,7 @@ def test_every_payload_is_one_that_a_provider_takes_and_accounts_for_every_messa
     steno, messages = Steno(preset), history(random)
     pins = [random.randint(0, 30)] if random.random() < 0.2 else []
     request = asked(messages, pins)
-    decision = steno.decide(request)
+    decision = steno.decided(request)
     sent = payload(request, decision)
     if decision.view is None:
         assert sent == request.raw
@@ -292,8 +290,8 @@ def test_the_same_request_again_is_the_same_payload_and_costs_no_call(preset: Pr
     random = Random(seed)
     steno, messages = Steno(preset), history(random)
     first, again = asked(messages), asked(messages)
-    sent, calls = payload(first, steno.decide(first)), steno.calls
-    decided = steno.decide(again)
+    sent, calls = payload(first, steno.decided(first)), steno.calls
+    decided = steno.decided(again)
     assert payload(again, decided) == sent
     if decided.reason is None:
         assert steno.calls == calls
@@ -311,7 +309,7 @@ def test_between_two_compactions_each_payload_extends_the_one_before(preset: Pre
     for _ in range(random.randint(1, 25)):
         messages.append({"role": "user", "content": words(random, 150)})
         request = asked(messages)
-        decision = steno.decide(request)
+        decision = steno.decided(request)
         sent, now = payload(request, decision), (steno.calls, len(steno.boundaries))
         if now == marks and decision.reason is None:
             assert sent[: len(before)] == before
@@ -323,7 +321,7 @@ def test_units_and_results_stay_in_their_order() -> None:
     random = Random(7)
     for _ in range(50):
         request = asked(history(random))
-        decision = Steno("default").decide(request)
+        decision = Steno("default").decided(request)
         if decision.view is None:
             continue
         places = [request.raw.index(raw) for raw in payload(request, decision) if request.raw.count(raw) == 1]

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from app.compaction.recaller import Recaller
 from app.core.recall.policy import RecallPolicy
-from app.core.stages.ladder import Decision
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
 from app.runtime.threads import Work
@@ -37,7 +36,7 @@ def talk(bird: str = "kestrel", more: int = 0) -> Conversation:
     return conversation(*said, *(message("assistant", f"Step {n}.") for n in range(more)))
 
 
-def job(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -> Any:
+def request(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -> Any:
     given: dict[str, Any] = {
         "place": (tenant, id_),
         "tenant": tenant,
@@ -45,23 +44,21 @@ def job(talk: Conversation, tenant: str = "t", id_: str = "c", **changes: Any) -
         "budget": budget(2_000),
         "cost": cost,
         "model": "m",
-        "policy": SimpleNamespace(recall=RecallPolicy(), alternates=False),
-        "recalls": True,
+        "policy": SimpleNamespace(alternates=False),
     }
     return SimpleNamespace(**(given | changes))
 
 
-def decision(talk: Conversation) -> Decision:
-    return Decision(View((Summary(chunk(talk, 0, STOP)), Verbatim(STOP, len(talk.transcript))), 100), ("summarized",))
+def view(talk: Conversation) -> View:
+    return View((Summary(chunk(talk, 0, STOP)), Verbatim(STOP, len(talk.transcript))), 100)
 
 
-def recalled(recaller: Recaller, asked: Any) -> Decision:
-    return asyncio.run(recaller.recalled(asked, decision(asked.conversation)))
+def recalled(recaller: Recaller, asked: Any) -> View:
+    return asyncio.run(recaller.recalled(asked, view(asked.conversation), RecallPolicy()))
 
 
-def quoted(found: Decision) -> str:
-    assert found.view is not None
-    return "".join(part.text for part in found.view.parts if isinstance(part, Recalled))
+def quoted(found: View) -> str:
+    return "".join(part.text for part in found.parts if isinstance(part, Recalled))
 
 
 def recaller(most_bytes: int = CACHE_BYTES) -> Recaller:
@@ -71,9 +68,9 @@ def recaller(most_bytes: int = CACHE_BYTES) -> Recaller:
 def test_it_reads_on_and_forgets_after_a_deletion() -> None:
     kept = recaller()
     for tenant, id_ in (("t", "c"), ("t", "d"), ("u", "c")):
-        assert "kestrel" in quoted(recalled(kept, job(talk(), tenant, id_)))
+        assert "kestrel" in quoted(recalled(kept, request(talk(), tenant, id_)))
     before = kept._held.get((("t", "c"), "m"))
-    recalled(kept, job(talk(more=3)))
+    recalled(kept, request(talk(more=3)))
     after = kept._held.get((("t", "c"), "m"))
     assert before is not None
     assert after is not None
@@ -87,7 +84,7 @@ def test_it_reads_on_and_forgets_after_a_deletion() -> None:
 def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
     roomy, tight = recaller(), recaller(most_bytes=1)
     for n in range(5):
-        asked = job(talk(more=n), id_=f"c{n % 2}")
+        asked = request(talk(more=n), id_=f"c{n % 2}")
         assert recalled(roomy, asked) == recalled(tight, asked)
     assert len(tight._held._held) == 1
     assert len(roomy._held._held) == 2
@@ -97,7 +94,7 @@ def test_it_keeps_so_many_bytes_and_answers_alike_without() -> None:
 def test_branches_and_models_of_a_conversation_are_read_apart() -> None:
     kept = recaller()
     for bird, model in (("kestrel", "m"), ("heron", "m"), ("kestrel", "n"), ("kestrel", "m")):
-        found = quoted(recalled(kept, job(talk(bird), model=model)))
+        found = quoted(recalled(kept, request(talk(bird), model=model)))
         assert f"Our {bird} nests" in found
         assert ({"kestrel", "heron"} - {bird}).pop() not in found
     assert len(kept._held._held) == 2
@@ -108,10 +105,10 @@ def test_requests_of_one_conversation_may_come_at_once() -> None:
     work = Work()
     kept = Recaller(work, Caches())
 
-    async def play() -> list[tuple[str, Decision]]:
-        async def one(bird: str, more: int) -> tuple[str, Decision]:
-            asked = job(talk(bird, more))
-            return bird, await kept.recalled(asked, decision(asked.conversation))
+    async def play() -> list[tuple[str, View]]:
+        async def one(bird: str, more: int) -> tuple[str, View]:
+            asked = request(talk(bird, more))
+            return bird, await kept.recalled(asked, view(asked.conversation), RecallPolicy())
 
         return await asyncio.gather(*(one(bird, n) for n in range(20) for bird in ("kestrel", "heron")))
 
@@ -120,37 +117,17 @@ def test_requests_of_one_conversation_may_come_at_once() -> None:
         assert ({"kestrel", "heron"} - {bird}).pop() not in quoted(found)
 
 
-def test_past_its_length_it_says_so() -> None:
-    asked = job(talk(), policy=SimpleNamespace(recall=RecallPolicy(history_tokens=10), alternates=False))
-    found = recalled(recaller(), asked)
-    assert [reason.code.name for reason in found.why] == ["RECALL_TOO_LONG"]
-    assert found.view == decision(asked.conversation).view
-
-
-def test_off_for_a_request_a_policy_or_a_whole_history_it_does_nothing() -> None:
-    kept = recaller()
-    for asked in (job(talk(), recalls=False), job(talk(), policy=SimpleNamespace(recall=None, alternates=False))):
-        usual = decision(asked.conversation)
-        assert asyncio.run(kept.recalled(asked, usual)) is usual
-    whole = replace(decision(talk()), view=None)
-    assert asyncio.run(kept.recalled(job(talk()), whole)) is whole
-    assert not kept._held._held
-
-
-def test_where_nothing_matches_the_decision_stays() -> None:
-    kept, said = recaller(), talk().transcript.messages
-    asked = job(conversation(*said[:-1], message("user", "Zeppelin balsa wood?")))
-    usual = decision(asked.conversation)
-    assert asyncio.run(kept.recalled(asked, usual)) is usual
+def test_where_nothing_matches_the_view_stays() -> None:
+    said = talk().transcript.messages
+    asked = request(conversation(*said[:-1], message("user", "Zeppelin balsa wood?")))
+    assert recalled(recaller(), asked) == view(asked.conversation)
 
 
 def test_what_could_not_be_sent_is_not() -> None:
     """Where the view itself is at fault, nothing is made of it."""
-    asked = job(talk())
-    usual = decision(asked.conversation)
-    assert usual.view is not None
-    broken = replace(usual, view=replace(usual.view, parts=usual.view.parts[:1]))
-    assert asyncio.run(recaller().recalled(asked, broken)).view == broken.view
+    asked = request(talk())
+    broken = replace(view(talk()), parts=view(talk()).parts[:1])
+    assert asyncio.run(recaller().recalled(asked, broken, RecallPolicy())) == broken
 
 
 def test_only_the_default_recalls() -> None:

@@ -28,6 +28,7 @@ from app.providers.registry import (
     tariff,
 )
 from app.settings import load
+from tests.unit.conversations import sure
 
 MODELS = {
     "gpt-4": BundledModel(8_192, None, None),
@@ -114,22 +115,19 @@ def test_no_name_is_kept_that_another_one_stands_for() -> None:
     ],
 )
 def test_well_known_models_are_known(model: str, context: int, max_input: int | None, max_output: int | None) -> None:
-    found = look_up(model, bundled())
-    assert found is not None
+    found = sure(look_up(model, bundled()))
     assert found[1] == BundledModel(context, max_input, max_output)
 
 
 def test_a_correction_by_hand_holds_for_every_host_in_the_tables() -> None:
     for model in ("deepseek/deepseek-chat", "dashscope/qwen-plus", "azure/gpt-5.1-chat"):
-        found = look_up(model, bundled())
-        assert found is not None
+        found = sure(look_up(model, bundled()))
         assert found[0] == model.rpartition("/")[2]
 
 
 def test_a_model_that_many_host_has_a_window_they_agree_on() -> None:
     for name in ("llama-3.3-70b-versatile", "meta-llama/Llama-3.3-70B-Instruct"):
-        found = look_up(name, bundled())
-        assert found is not None
+        found = sure(look_up(name, bundled()))
         assert 128_000 <= found[1].context <= 131_072
 
 
@@ -257,8 +255,7 @@ def test_the_model_that_answered_has_its_price_where_it_is_known() -> None:
         ("gpt-4o", "", "gpt-4o"),
         ("auto", "gpt-5", "gpt-5"),
     ):
-        found = tariff(asked, answered)
-        assert found is not None
+        found = sure(tariff(asked, answered))
         assert found.model == whose
 
 
@@ -275,8 +272,7 @@ def test_the_host_that_was_asked_has_its_own_price_of_the_model_that_answered(as
     assert found is not None
     assert vendors is not None
     assert found.base.prompt > vendors.base.prompt
-    other = tariff(asked, "gpt-4o-mini")
-    assert other is not None
+    other = sure(tariff(asked, "gpt-4o-mini"))
     assert other.model == "gpt-4o-mini"
 
 
@@ -314,8 +310,7 @@ def test_an_operators_price_of_everything_is_not_that_of_a_model_that_only_an_an
         ("gpt-5", "gpt-4o", "gpt-5", 3.0),
         ("gpt-5", "chat-9", "chat-9", 1.0),
     ):
-        found = settings.tariff_of(asked, answered)
-        assert found is not None
+        found = sure(settings.tariff_of(asked, answered))
         assert (found.model, found.base.prompt) == (whose, rate)
 
 

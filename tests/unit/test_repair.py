@@ -24,74 +24,103 @@ def caller(*calls: str, text: str = "") -> Message:
     return message("assistant", text, calls=calls, tokens=5)
 
 
-def repaired(*messages: Message) -> tuple[Part, ...]:
-    talk = conversation(*messages)
-    view = repair(talk, whole(talk), cost)
-    assert problems(talk, view, 10_000) == []
-    return view.parts
-
-
 def gone(start: int) -> Pruned:
     return Pruned(start, start + 1, "repaired")
 
 
-def test_what_is_paired_stays_as_it_is() -> None:
-    talk = conversation(USER, caller("a", "b"), result("b"), result("a"), DONE, USER)
+def apart(caller_: Message) -> Message:
+    """One whose calls may be answered anywhere."""
+    return replace(caller_, calls=tuple(replace(call, anywhere=True) for call in caller_.calls))
+
+
+def placed() -> Message:
+    """A caller in the form before tools, whose calls have no ids."""
+    made = caller("")
+    return replace(made, calls=(replace(made.calls[0], id="", by_place=True),))
+
+
+THOUGHT = replace(DONE, bound=True)
+LOOK = caller("a", text="I look.")
+A = (0, '{"a": 1}')
+REPAIRED: dict[str, tuple[list[Message], tuple[Part, ...]]] = {
+    "a result without a call goes": ([USER, result("x"), DONE, USER], (Verbatim(0, 1), gone(1), Verbatim(2, 4))),
+    "a second result for one call goes": (
+        [USER, caller("a"), result("a"), result("a"), USER],
+        (Verbatim(0, 3), gone(3), Verbatim(4, 5)),
+    ),
+    "a result that does not follow its call goes with the call": (
+        [caller("a"), USER, result("a"), USER],
+        (gone(0), Verbatim(1, 2), gone(2), Verbatim(3, 4)),
+    ),
+    "a call without a result goes and the text beside it stays": (
+        [USER, LOOK, DONE, USER],
+        (Verbatim(0, 1), Altered(1, ("I look.",), 2, "repaired", ()), Verbatim(2, 4)),
+    ),
+    "a message that was only calls goes with them": (
+        [USER, caller("a"), DONE, USER],
+        (Verbatim(0, 1), gone(1), Verbatim(2, 4)),
+    ),
+    "so does one with a blank text": (
+        [USER, caller("a", text="  "), DONE, USER],
+        (Verbatim(0, 1), gone(1), Verbatim(2, 4)),
+    ),
+    "at the end it goes even with text": ([USER, LOOK], (Verbatim(0, 1), gone(1))),
+    "also before results that go": (
+        [USER, LOOK, result("x"), result("y")],
+        (Verbatim(0, 1), gone(1), gone(2), gone(3)),
+    ),
+    "of parallel calls those with results stay": (
+        [USER, caller("a", "b", "c"), result("c"), result("a"), USER],
+        (Verbatim(0, 1), Altered(1, (), 0, "repaired", (A, (2, A[1]))), Verbatim(2, 5)),
+    ),
+    "of two calls with one id the first stays": (
+        [USER, caller("a", "a"), result("a"), result("a"), USER],
+        (Verbatim(0, 1), Altered(1, (), 0, "repaired", (A,)), Verbatim(2, 3), gone(3), Verbatim(4, 5)),
+    ),
+    "of calls to be answered anywhere those without a result go with what is bound to them": (
+        [USER, THOUGHT, apart(caller("a")), THOUGHT, apart(caller("b")), result("b"), DONE, USER],
+        (Verbatim(0, 1), gone(1), gone(2), Verbatim(3, 8)),
+    ),
+    "a second result of such a call goes and so does one before it": (
+        [result("a"), apart(caller("a")), USER, result("a"), result("a"), USER],
+        (gone(0), Verbatim(1, 4), gone(4), Verbatim(5, 6)),
+    ),
+    "of two such calls with one id the later one is answered": (
+        [apart(caller("a")), USER, apart(caller("a")), result("a"), USER],
+        (gone(0), Verbatim(1, 5)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "parts"), REPAIRED.values(), ids=REPAIRED)
+def test_repaired(said: list[Message], parts: tuple[Part, ...]) -> None:
+    talk = conversation(*said)
+    view = repair(talk, whole(talk), cost)
+    assert problems(talk, view, 10_000) == []
+    assert view.parts == parts
+
+
+KEPT = {
+    "calls with their results": [USER, caller("a", "b"), result("b"), result("a"), DONE, USER],
+    "an id that is used again later": [USER, caller("a"), result("a"), DONE, caller("a"), result("a"), USER],
+    "calls without ids": [USER, placed(), message("function", "r"), DONE, USER],
+    "calls to be answered anywhere": [
+        USER,
+        apart(caller("a")),
+        apart(caller("b")),
+        DONE,
+        result("b"),
+        result("a"),
+        USER,
+    ],
+}
+
+
+@pytest.mark.parametrize("said", KEPT.values(), ids=KEPT)
+def test_what_is_paired_stays_as_it_is(said: list[Message]) -> None:
+    talk = conversation(*said)
     view = whole(talk)
     assert repair(talk, view, cost) is view
-
-
-def test_a_result_without_a_call_goes() -> None:
-    assert repaired(USER, result("x"), DONE, USER) == (Verbatim(0, 1), gone(1), Verbatim(2, 4))
-
-
-def test_a_second_result_for_one_call_goes() -> None:
-    assert repaired(USER, caller("a"), result("a"), result("a"), USER) == (Verbatim(0, 3), gone(3), Verbatim(4, 5))
-
-
-def test_a_result_that_does_not_follow_its_call_goes_and_so_does_the_call() -> None:
-    assert repaired(caller("a"), USER, result("a"), USER) == (gone(0), Verbatim(1, 2), gone(2), Verbatim(3, 4))
-
-
-def test_a_call_without_a_result_goes_and_the_text_beside_it_stays() -> None:
-    parts = repaired(USER, caller("a", text="I look."), DONE, USER)
-    assert parts == (Verbatim(0, 1), Altered(1, ("I look.",), 2, "repaired", ()), Verbatim(2, 4))
-
-
-@pytest.mark.parametrize("text", ["", "  "])
-def test_a_message_that_was_only_calls_goes_with_them(text: str) -> None:
-    assert repaired(USER, caller("a", text=text), DONE, USER) == (Verbatim(0, 1), gone(1), Verbatim(2, 4))
-
-
-@pytest.mark.parametrize("after", [(), (result("x"), result("y"))])
-def test_at_the_end_such_a_message_goes_even_with_text(after: tuple[Message, ...]) -> None:
-    parts = repaired(USER, caller("a", text="I look."), *after)
-    assert parts == (Verbatim(0, 1), *(gone(1 + place) for place in range(1 + len(after))))
-
-
-def test_of_parallel_calls_those_with_results_stay() -> None:
-    parts = repaired(USER, caller("a", "b", "c"), result("c"), result("a"), USER)
-    assert parts == (
-        Verbatim(0, 1),
-        Altered(1, (), 0, "repaired", ((0, '{"a": 1}'), (2, '{"a": 1}'))),
-        Verbatim(2, 5),
-    )
-
-
-def test_of_two_calls_with_one_id_the_first_stays() -> None:
-    parts = repaired(USER, caller("a", "a"), result("a"), result("a"), USER)
-    assert parts == (
-        Verbatim(0, 1),
-        Altered(1, (), 0, "repaired", ((0, '{"a": 1}'),)),
-        Verbatim(2, 3),
-        gone(3),
-        Verbatim(4, 5),
-    )
-
-
-def test_an_id_that_is_used_again_later_is_another_call() -> None:
-    talk = conversation(USER, caller("a"), result("a"), DONE, caller("a"), result("a"), USER)
-    assert repair(talk, whole(talk), cost) == whole(talk)
 
 
 def test_the_tokens_are_those_of_what_is_left() -> None:
@@ -121,40 +150,6 @@ def test_a_result_behind_a_summary_or_what_it_carries_has_no_call_there() -> Non
     made = chunk(talk, 0, 1)
     summed = build_view(talk, Path((made,), 1, 20))
     assert repair(talk, summed, cost) == summed
-
-
-def test_function_calls_of_the_form_before_tools_have_no_ids_and_are_left_alone() -> None:
-    legacy = caller("")
-    legacy = replace(legacy, calls=(replace(legacy.calls[0], id="", by_place=True),))
-    talk = conversation(USER, legacy, message("function", "r"), DONE, USER)
-    assert repair(talk, whole(talk), cost) == whole(talk)
-
-
-def apart(caller_: Message) -> Message:
-    """One whose calls may be answered anywhere."""
-    return replace(caller_, calls=tuple(replace(call, anywhere=True) for call in caller_.calls))
-
-
-def test_calls_that_may_be_answered_anywhere_are_paired_wherever_they_stand() -> None:
-    talk = conversation(USER, apart(caller("a")), apart(caller("b")), DONE, result("b"), result("a"), USER)
-    view = whole(talk)
-    assert repair(talk, view, cost) is view
-
-
-def test_of_calls_that_may_be_answered_anywhere_those_without_a_result_go_with_what_is_bound_to_them() -> None:
-    thought = replace(DONE, bound=True)
-    parts = repaired(USER, thought, apart(caller("a")), thought, apart(caller("b")), result("b"), DONE, USER)
-    assert parts == (Verbatim(0, 1), gone(1), gone(2), Verbatim(3, 8))
-
-
-def test_a_second_result_of_such_a_call_goes_and_so_does_one_before_it() -> None:
-    parts = repaired(result("a"), apart(caller("a")), USER, result("a"), result("a"), USER)
-    assert parts == (gone(0), Verbatim(1, 4), gone(4), Verbatim(5, 6))
-
-
-def test_of_two_such_calls_with_one_id_the_later_one_is_answered() -> None:
-    parts = repaired(apart(caller("a")), USER, apart(caller("a")), result("a"), USER)
-    assert parts == (gone(0), Verbatim(1, 5))
 
 
 def test_a_message_that_loses_its_calls_goes_without_signed_thoughts() -> None:

@@ -9,12 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.compaction.request import ChatRequest
 from app.core.history.messages import Kind, Message
 from app.core.limits.budget import Line
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
 from app.core.view.view import Conversation, Costs
-from app.proxy.facts import Facts
 from app.proxy.report import Context, closing, context_headers, context_members, context_of
 from app.rest import wire_schema
 from tests.unit.conversations import IDENTITY, TENANT
@@ -23,14 +23,13 @@ UNTOUCHED = Decision(None)
 FULL = b'"context_status":"full"'
 
 
-def facts(name: str, tokens: int, line: Line) -> Facts:
-    """Facts of a request of so many tokens, by our estimate, in a conversation of that name."""
+def request(name: str, tokens: int, line: Line) -> ChatRequest:
+    """A request of so many tokens, by our estimate, in a conversation of that name."""
     asked = Message(Kind.USER, "user", ("Hello.",), raw=b"{}", digest=b"digest")
     conversation = Conversation([asked], IDENTITY, TENANT, lambda: Costs((tokens,), 0), None)
-    job: Any = SimpleNamespace(conversation_id=name, conversation=conversation, budget=SimpleNamespace(line=line))
-    measure: Any = SimpleNamespace(window=SimpleNamespace(context=8_192))
-    nothing: Any = None
-    return Facts(nothing, nothing, measure, job, False, nothing, (), "chunk")
+    known: dict[str, Any] = dict.fromkeys(ChatRequest.__struct_fields__)
+    known |= {"conversation_id": name, "conversation": conversation, "budget": SimpleNamespace(line=line)}
+    return ChatRequest(**known | {"measure": SimpleNamespace(window=SimpleNamespace(context=8_192))})
 
 
 @given(
@@ -42,7 +41,7 @@ def facts(name: str, tokens: int, line: Line) -> Facts:
 def test_an_answer_an_event_and_a_plan_give_the_same_context(
     name: str, tokens: int, offset: float, decision: Decision
 ) -> None:
-    known = facts(name, tokens, Line(offset, 1.1))
+    known = request(name, tokens, Line(offset, 1.1))
     members = context_members(known, decision)
     assert members.status == FULL
     answered = msgspec.json.decode(b"{%b}" % members.report)
@@ -56,7 +55,7 @@ def test_the_schema_describes_each_member_of_the_context_and_what_a_begun_stream
 
 
 def test_headers_and_members_give_the_same_numbers() -> None:
-    known = facts("auto_1", 1_000, Line(20.0, 1.5))
+    known = request("auto_1", 1_000, Line(20.0, 1.5))
     headers, tokens = dict(context_headers(known, UNTOUCHED)), context_of(known, UNTOUCHED).tokens
     assert headers == {
         b"x-context-status": b"full",

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from app.core.history.messages import Message
 from app.core.view.ties import Tied, tie, tie_refused, tied_places
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pruned, Summary, Verbatim, View
-from tests.unit.conversations import chunk, conversation, cost, message
+from tests.unit.conversations import chunk, conversation, cost, message, sure
 
 Sent = tuple[tuple[str, str | None], ...]
 """What a provider reads: what each message says, and whose thought it holds."""
@@ -190,8 +190,7 @@ def test_what_was_refused_once_is_not_refused_again_until_something_else_is_done
 def test_where_the_model_is_not_to_think_none_of_what_was_refused_is_sent() -> None:
     messages = talk([1, 1])
     talked, prints = conversation(*messages[:-1]), Prints()
-    view = keep(prints, tie_refused(talked, None, cost, thinks=False))
-    assert view is not None
+    view = sure(keep(prints, tie_refused(talked, None, cost, thinks=False)))
     assert not view.drops
     assert all(thought is None for _, thought in payload(talked, view))
     assert not prints
@@ -206,8 +205,7 @@ def test_what_was_marked_is_left_out_while_the_model_is_not_to_think() -> None:
     messages, prints = talk([2, 1]), Prints()
     talked = conversation(*messages[:-1])
     keep(prints, tie_refused(talked, None, cost))
-    view = keep(prints, tie(talked, None, prints, cost, thinks=False))
-    assert view is not None
+    view = sure(keep(prints, tie(talked, None, prints, cost, thinks=False)))
     assert view.actions == ("thinking_removed",)
     assert all(thought is None for _, thought in payload(talked, view))
 
@@ -226,8 +224,7 @@ def test_what_is_sent_only_grows_until_something_else_is_done_to_it() -> None:
         )
     for end in (end for end in range(7, len(messages)) if messages[end].tied):
         talked = conversation(*messages[:end])
-        view = keep(prints, tie(talked, view_of(talked, 4, "summary"), prints, cost))
-        assert view is not None
+        view = sure(keep(prints, tie(talked, view_of(talked, 4, "summary"), prints, cost)))
         now = provider.thought[messages[end].text] = provider.read(payload(talked, view), drops=view.drops)
         assert now[: len(before)] == before
         before = now
@@ -257,20 +254,17 @@ def test_a_mark_does_not_hold_behind_the_next_compaction() -> None:
     messages, prints = talk([4, 1]), Prints()
     talked = conversation(*messages[:-1])
     assert keep(prints, tie(talked, view_of(talked, 4, "summary"), prints, cost)) is not None
-    view = keep(prints, tie(talked, view_of(talked, 10, "summary"), prints, cost))
-    assert view is not None
+    view = sure(keep(prints, tie(talked, view_of(talked, 10, "summary"), prints, cost)))
     assert view.drops  # For the turn that is under way.
     over = conversation(*messages, message("user", "and now?"))
-    view = keep(prints, tie(over, view_of(over, 5, "summary"), prints, cost))
-    assert view is not None
+    view = sure(keep(prints, tie(over, view_of(over, 5, "summary"), prints, cost)))
     assert not view.drops
     assert view.untied
 
 
 def test_thoughts_of_turns_that_are_over_go_at_a_compaction_and_those_under_way_are_for_the_provider_to_drop() -> None:
     talked = conversation(*talk([0, 1, 1])[:-1])
-    view = tie(talked, view_of(talked, 2, "summary"), {}, cost).view
-    assert view is not None
+    view = sure(tie(talked, view_of(talked, 2, "summary"), {}, cost).view)
     tied = [index for index, each in enumerate(talked.transcript.messages) if each.tied]
     assert view.untied == {index for index in tied if 2 <= index < talked.transcript.last_user}
     assert view.drops
@@ -284,8 +278,7 @@ def test_a_thought_that_may_be_of_two_prompts_is_left_out() -> None:
     [(place, summarised)] = tie(asked, view_of(asked, 0, "shortened"), {}, cost).news
     [(_, plain)] = tie(asked, None, {place: frozenset({summarised})}, cost).news
     assert tie(goes_on, None, {place: frozenset({plain})}, cost).view is None
-    view = tie(goes_on, None, {place: frozenset({plain, summarised})}, cost).view
-    assert view is not None
+    view = sure(tie(goes_on, None, {place: frozenset({plain, summarised})}, cost).view)
     assert view.actions == ("thinking_removed",)
 
 
@@ -293,8 +286,7 @@ def test_what_leaves_its_thoughts_costs_so_much_less() -> None:
     talked = conversation(*talk([0, 0])[:-1])
     place = tied_places(talked)[0]
     counted = lambda one: len(" ".join((*one.texts, *one.thoughts)).split())  # noqa: E731
-    view = tie(talked, whole(talked), {place: frozenset({b"of another view."})}, counted).view
-    assert view is not None
+    view = sure(tie(talked, whole(talked), {place: frozenset({b"of another view."})}, counted).view)
     assert whole(talked).tokens - view.tokens == 5
 
 

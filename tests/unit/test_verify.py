@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import ToolCall
+from app.core.history.messages import Message, ToolCall
 from app.core.reasons import Code
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
@@ -24,78 +24,68 @@ def found(*parts: Part, tokens: int = 10) -> list[Code]:
     return problems(TALK, View(parts, tokens), 100)
 
 
-def test_a_whole_history_and_a_summarised_one_are_in_order() -> None:
-    made = chunk(TALK, 0, 4)
-    assert problems(TALK, whole(TALK), 1_000) == []
-    assert problems(TALK, build_view(TALK, Path((made,), 4, 20)), 100) == []
+MADE, CARRYING, MOST = chunk(TALK, 0, 4), chunk(TALK, 0, 4, carried=(2,)), chunk(TALK, 0, 7)
+COPIES = (Pinned(5, 7), Note("pinned_text", "Rules.", 1), Verbatim(7, 8))
+UNCOVERED, SPLIT, CHANGED = Code.NOT_COVERED_ONCE, Code.TOOL_PAIR_SPLIT, Code.LAST_USER_MESSAGE_CHANGED
 
 
-def test_a_message_left_out_is_found() -> None:
-    assert found(Verbatim(0, 3), Verbatim(4, 8)) == ["not_covered_once"]
+def left(*calls: tuple[int, str]) -> Altered:
+    """The caller with these of its calls."""
+    return Altered(5, (), 1, "repaired", calls)
 
 
-def test_a_message_covered_twice_is_found() -> None:
-    assert found(Summary(chunk(TALK, 0, 4)), Verbatim(3, 8)) == ["not_covered_once"]
+FAULTS: dict[str, tuple[tuple[Part, ...], Code | None]] = {
+    "a summarised history": (build_view(TALK, Path((MADE,), 4, 20)).parts, None),
+    "a message left out": ((Verbatim(0, 3), Verbatim(4, 8)), UNCOVERED),
+    "a message covered twice": ((Summary(MADE), Verbatim(3, 8)), UNCOVERED),
+    "a carried message": ((Summary(CARRYING), Carried(2), Verbatim(4, 8)), None),
+    "a carried message that is missing": ((Summary(CARRYING), Verbatim(4, 8)), UNCOVERED),
+    "a chunk of another history": ((Summary(chunk(conversation(*turns(6, first=9)), 0, 4)), Verbatim(4, 8)), UNCOVERED),
+    "the last user message shortened": ((Verbatim(0, 7), Altered(7, ("q",), 1, "shortened")), CHANGED),
+    "the last user message missing": ((Summary(chunk(TALK, 0, 8)),), CHANGED),
+    "a result without its call": ((Summary(chunk(TALK, 0, 6)), Verbatim(6, 8)), SPLIT),
+    "a call without its result": ((Verbatim(0, 6), Summary(chunk(TALK, 6, 7)), Verbatim(7, 8)), SPLIT),
+    "what is left out, and said": ((Pruned(0, 2), Verbatim(2, 8)), None),
+    "what is left out beside that": ((Pruned(0, 2), Verbatim(3, 8)), UNCOVERED),
+    # A pinned message is summarised like any other; its copy comes beside that.
+    "copies and notes": ((Summary(MOST), *COPIES), None),
+    "copies and notes alone, which cover nothing": (COPIES, UNCOVERED),
+    "a copy of a call": ((Summary(MOST), Pinned(5, 6), Verbatim(7, 8)), SPLIT),
+    "a copy of a result": ((Summary(MOST), Pinned(6, 7), Verbatim(7, 8)), SPLIT),
+    "calls that are left": ((Verbatim(0, 5), left((0, "{}")), Verbatim(6, 8)), None),
+    "a call that was taken out from before its result": ((Verbatim(0, 5), left(), Verbatim(6, 8)), SPLIT),
+    "a call that was taken out with its result": (
+        (Verbatim(0, 5), left(), Pruned(6, 7, "repaired"), Verbatim(7, 8)),
+        None,
+    ),
+}
 
 
-def test_a_carried_message_must_stand_in_the_payload() -> None:
-    made = chunk(TALK, 0, 4, carried=(2,))
-    assert found(Summary(made), Carried(2), Verbatim(4, 8)) == []
-    assert found(Summary(made), Verbatim(4, 8)) == ["not_covered_once"]
-
-
-def test_a_chunk_of_another_history_is_found() -> None:
-    stranger = chunk(conversation(*turns(6, first=9)), 0, 4)
-    assert found(Summary(stranger), Verbatim(4, 8)) == ["not_covered_once"]
-
-
-def test_a_shortened_or_missing_last_user_message_is_found() -> None:
-    assert found(Verbatim(0, 7), Altered(7, ("q",), 1, "shortened")) == ["last_user_message_changed"]
-    assert found(Summary(chunk(TALK, 0, 8))) == ["last_user_message_changed"]
-
-
-def test_a_call_without_its_result_and_a_result_without_its_call_are_found() -> None:
-    assert found(Summary(chunk(TALK, 0, 6)), Verbatim(6, 8)) == ["tool_pair_split"]
-    hidden = chunk(TALK, 6, 7)
-    assert found(Verbatim(0, 6), Summary(hidden), Verbatim(7, 8)) == ["tool_pair_split"]
-
-
-def test_the_clients_own_orphans_are_found_too() -> None:
-    broken = conversation(message("tool", "r", answers="nobody"), message("assistant", calls=["x"]), *turns(1))
-    assert problems(broken, whole(broken), 1_000) == ["tool_pair_split"]
-
-
-def test_a_result_before_its_call_is_an_orphan() -> None:
-    talk = conversation(message("tool", "r", answers="a"), message("assistant", calls=["a"]), message("user", "q"))
-    assert problems(talk, whole(talk), 1_000) == ["tool_pair_split"]
+@pytest.mark.parametrize(("parts", "fault"), FAULTS.values(), ids=FAULTS)
+def test_a_view_has_the_fault_of(parts: tuple[Part, ...], fault: Code | None) -> None:
+    assert found(*parts) == ([fault] if fault else [])
 
 
 def test_a_payload_over_the_limit_is_found() -> None:
     assert found(Verbatim(0, 8), tokens=101) == ["over_the_limit"]
 
 
-def test_what_is_left_out_must_be_said() -> None:
-    assert found(Pruned(0, 2), Verbatim(2, 8)) == []
-    assert found(Pruned(0, 2), Verbatim(3, 8)) == ["not_covered_once"]
+R, Q = message("tool", "r", answers="a"), message("user", "q")
+HISTORIES: dict[str, tuple[list[Message], list[Code]]] = {
+    "one in order": ([*turns(2), Q], []),
+    "one without a user": ([message("assistant", "hello")], []),
+    "one with orphans of the client's": (
+        [message("tool", "r", answers="nobody"), message("assistant", calls=["x"]), *turns(1)],
+        [SPLIT],
+    ),
+    "one with a result before its call": ([R, message("assistant", calls=["a"]), Q], [SPLIT]),
+}
 
 
-def test_copies_and_notes_cover_nothing() -> None:
-    """A pinned message is summarised like any other; its copy comes beside that."""
-    made = chunk(TALK, 0, 7)
-    parts = (Summary(made), Pinned(5, 7), Note("pinned_text", "Rules.", 1), Verbatim(7, 8))
-    assert found(*parts) == []
-    assert found(*parts[1:]) == ["not_covered_once"]
-    assert found(Summary(made), Pinned(5, 6), Verbatim(7, 8)) == ["tool_pair_split"]
-    assert found(Summary(made), Pinned(6, 7), Verbatim(7, 8)) == ["tool_pair_split"]
-
-
-def test_a_call_that_was_taken_out_leaves_its_result_an_orphan() -> None:
-    def left(*calls: tuple[int, str]) -> Altered:
-        return Altered(5, (), 1, "repaired", calls)
-
-    assert found(Verbatim(0, 5), left((0, "{}")), Verbatim(6, 8)) == []
-    assert found(Verbatim(0, 5), left(), Verbatim(6, 8)) == ["tool_pair_split"]
-    assert found(Verbatim(0, 5), left(), Pruned(6, 7, "repaired"), Verbatim(7, 8)) == []
+@pytest.mark.parametrize(("said", "faults"), HISTORIES.values(), ids=HISTORIES)
+def test_a_whole_history_has_its_own_faults(said: list[Message], faults: list[Code]) -> None:
+    talk = conversation(*said)
+    assert problems(talk, whole(talk), 1_000) == faults
 
 
 def test_an_instruction_in_the_middle_must_stay_as_it_is() -> None:
@@ -105,11 +95,6 @@ def test_an_instruction_in_the_middle_must_stay_as_it_is() -> None:
     assert problems(talk, View((Summary(carried), Carried(2), Verbatim(4, 6)), 10), 100) == []
     assert problems(talk, View((Summary(chunk(talk, 0, 4)), Verbatim(4, 6)), 10), 100) == ["instructions_changed"]
     assert problems(talk, View((Verbatim(0, 2), shortened, Verbatim(3, 6)), 10), 100) == ["instructions_changed"]
-
-
-def test_a_history_without_a_user_has_no_last_user_message() -> None:
-    talk = conversation(message("assistant", "hello"))
-    assert problems(talk, whole(talk), 10) == []
 
 
 OWN = Note("stub", "Something is left out.", 4)

@@ -51,7 +51,11 @@ def read_name(given: str) -> str:
     return name
 
 
-def heads_of(transcript: Transcript, chain: Chain) -> tuple[tuple[bytes, int], ...]:
+Heads = tuple[tuple[bytes, int], ...]
+"""Digests that a request leaves behind to be known by, each with the number of turns begun there."""
+
+
+def heads_of(transcript: Transcript, chain: Chain) -> Heads:
     """Places by which a request is known later: its last message, and the one before the last user message.
 
     Each with the number of turns begun there. The second one is how an edited or regenerated turn is known.

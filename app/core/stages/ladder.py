@@ -27,6 +27,7 @@ from app.core.stages.prune import prune
 from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
+from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import said_again, whole, with_said_again
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, View
@@ -50,6 +51,8 @@ class Decision(Struct, frozen=True, dict=True):
     """Steps that were tried before, the last one being what is sent. Empty where nothing else was looked at."""
     budget: Budget | None = None
     """Budget by which it was decided, where that is not the request's own."""
+    made: tuple[SummaryChunk, ...] = ()
+    """Summaries that were made for it, or imagined."""
 
     @lazy
     def status(self) -> Status:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from enum import Enum, auto
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -21,6 +22,9 @@ from app.core.reasons import Code, Reasons, because
 from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
+
+E = TypeVar("E")
+R = TypeVar("R")
 
 
 class Announce(Struct, frozen=True):
@@ -122,30 +126,41 @@ Reply = SummaryAnswer | Failure | SummaryChunk | tuple[Compaction, ...] | None
 Flow = Generator[Effect, Reply, Compaction]
 
 
-def drive(flow: Flow, perform: Callable[[Effect], Reply]) -> Compaction:
-    """Lets `perform` do what the flow asks for, until it returns."""
-    reply: Reply = None
-    while not isinstance(asked := _step(flow, reply), Compaction):
+class _Returned(Struct, Generic[R], frozen=True):
+    """End of a generator."""
+
+    value: R
+
+
+def drive(flow: Generator[E, Any, R], perform: Callable[[E], object]) -> R:
+    """Drive a generator of effects: `perform` does what it asks for, and returns the reply."""
+    reply: object = None
+    while not isinstance(asked := _next_of(partial(flow.send, reply)), _Returned):
         reply = perform(asked)
-    return asked
+    value: R = asked.value
+    return value
 
 
 async def drive_async(
-    flow: Flow,
-    perform: Callable[[Effect], Awaitable[Reply]],
-    beside: Callable[[Callable[[], Effect | Compaction]], Awaitable[Effect | Compaction]],
-) -> Compaction:
-    """Drive a flow whose effects take time. `beside` takes the flow's own steps: for a long history they take some."""
-    reply: Reply = None
-    while not isinstance(asked := await beside(partial(_step, flow, reply)), Compaction):
-        reply = await perform(asked)
-    return asked
+    flow: Generator[E, Any, R],
+    perform: Callable[[E], Awaitable[object]],
+    beside: Callable[[Callable[[], E | _Returned[R]]], Awaitable[E | _Returned[R]]],
+    thrown: tuple[type[Exception], ...] = (),
+) -> R:
+    """Drive a generator whose effects take time. `beside` takes the generator's own steps: for a long history they take
+    some. Errors of the types `thrown` are for the generator."""
+    step: Callable[[], E] = partial(flow.send, None)
+    while not isinstance(asked := await beside(partial(_next_of, step)), _Returned):
+        try:
+            step = partial(flow.send, await perform(asked))
+        except thrown as error:
+            step = partial(flow.throw, error)
+    return asked.value
 
 
-def _step(flow: Flow, reply: Reply) -> Effect | Compaction:
-    """Effect that a flow asks for next, or the compaction that it ends with."""
+def _next_of(step: Callable[[], E]) -> E | _Returned[Any]:
+    """Effect that a generator asks for next, or its end."""
     try:
-        return flow.send(reply)
+        return step()
     except StopIteration as end:
-        compaction: Compaction = end.value
-        return compaction
+        return _Returned(end.value)

@@ -1,0 +1,152 @@
+"""Chat request as it is served: what core decides by, and everything that came with it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from msgspec import Struct
+
+from app.core.deciding.request import Request
+from app.core.history.recognition import Heads, Recognition
+from app.core.lazy import lazy
+from app.core.limits.ahead import least_remembered
+from app.core.limits.budget import Budget, Window
+from app.core.stages.ladder import Decision
+from app.core.summary.plan import Plan
+from app.core.tokens.usage import Decided, Purpose
+from app.core.view.view import Conversation, Note, Recalled, View
+from app.edge.relayed import Headers
+from app.providers.providers import Provider
+from app.runtime.lineages import Lineage
+from app.settings.policies import AppliedPolicy
+from app.tokens.estimator import Prompt
+from app.wire.early import EventShape
+from app.wire.format import WireFormat
+from app.wire.types import WireRequest
+
+
+class Measure(Struct, frozen=True, dict=True):
+    """Provider of a request, and the limits of its prompt there."""
+
+    provider: Provider
+    counted_as: str
+    """Model whose rules of counting hold for it."""
+    formula: str
+    tools: bool
+    """True if the model is shown tools."""
+    window: Window
+    asked: int | None
+    """Window that the request's headers ask for; None if they do not."""
+    rules: AppliedPolicy
+    budget: Budget
+    quiet_tokens: int
+    """Tokens of a history up to which it is over no threshold of the rules."""
+    picture_scale: float
+    """Factor for the tokens of pictures."""
+    pinned_text: str = ""
+    """Text that the operator puts after pinned messages; empty for nothing."""
+
+    def surely_leaves_alone(self, conversation: Conversation) -> bool:
+        """True if nothing is to be done about it, as far as that is known before anything is counted."""
+        return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
+
+    def budget_of(self, conversation: Conversation) -> Budget:
+        """Limits for a conversation that was counted: see `Budget.for_floor`."""
+        budget = self.budget
+        if conversation.is_within(budget.limit - budget.least_room):
+            return budget
+        return budget.for_floor(conversation.highest_floor)
+
+    @lazy
+    def least_remembered(self) -> int:
+        """Tokens of a history up to which nothing is made ahead for it."""
+        return least_remembered(self.budget)
+
+    @lazy
+    def decided(self) -> Decided:
+        """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
+        return self.decided_by(self.budget)
+
+    def decided_by(self, budget: Budget) -> Decided:
+        reported = budget.line.reported
+        trigger = reported(min(budget.trigger.tokens, budget.limit))
+        return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
+
+
+class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_only=True):
+    request_id: str
+    """Id for the ledger and the log."""
+    format: WireFormat
+    wire: WireRequest
+    """Body, as the format reads it."""
+    measure: Measure
+    prompt: Prompt
+    """Prompt that the conversation is counted by."""
+    headers: Headers
+    """Headers of the caller."""
+    query: bytes
+    """Query of the caller, for its keys."""
+    inherited_rules: tuple[str, ...]
+    """Rules of the user, from a compaction that the history begins with."""
+    is_left_alone: bool
+    """True if nothing is to be done about it, as far as that is known before anything is counted."""
+    recognised: Recognition
+    heads: Heads
+    events: EventShape
+    wait_seconds: float
+    """Seconds that a compaction may hold the request."""
+    referred: tuple[str, ...] = ()
+    """Ids of the summaries that its history begins with, in place of a reference."""
+    purpose: Purpose = "summary"
+    """Purpose of its summaries."""
+
+    @property
+    def provider(self) -> Provider:
+        return self.measure.provider
+
+    @property
+    def window(self) -> Window:
+        return self.measure.window
+
+    @property
+    def turn(self) -> int:
+        """Number of turns that have begun."""
+        return len(self.conversation.transcript.turn_starts)
+
+    def history(self, *scope: Hashable) -> Lineage:
+        """Lineage of the history: a name may stand for many. Its digests tell whose it is."""
+        return Lineage((self.series, *scope), self.conversation.cut_digests[1:])
+
+    def undertaking(self, plan: Plan) -> Lineage:
+        """Lineage of a compaction, which fails or succeeds. The end of the range is no part of it: that moves with
+        every turn, and the failure with it."""
+        return self.history(plan.range.from_digest)
+
+    def forwarded(self, decision: Decision) -> int:
+        """Estimate of what is sent, in our tokens."""
+        return decision.view.tokens if decision.view else self.conversation.tokens
+
+    def tokens(self, decision: Decision) -> tuple[int, int]:
+        """Tokens of the prompt that came and of the one that is sent, as the provider counts them."""
+        reported = self.budget.line.reported
+        before = reported(self.conversation.tokens)
+        return before, reported(decision.view.tokens) if decision.view else before
+
+    def recalled(self, notes: Iterable[Note | Recalled]) -> int:
+        """Tokens of everything that is brought back, as the provider counts them."""
+        return round(self.budget.line.ratio * sum(note.tokens for note in notes))
+
+    def covered(self, decision: Decision) -> int:
+        """Number of messages that the decision's summaries stand for."""
+        chunks = decision.view.chunks if decision.view else ()
+        return self.conversation.chain.positions[chunks[-1].through_digest] if chunks else 0
+
+    def rendered(self, view: View) -> list[bytes]:
+        """Messages of a view, as the format writes them."""
+        return self.format.render(self.conversation, view, self.provider.settings.alternating_roles)
+
+    def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
+        """Bytes for the provider: the client's own if nothing was changed."""
+        if decision.view is None:
+            return self.wire.untouched
+        return self.wire.with_messages(self.rendered(decision.view), ask_usage)

@@ -1,0 +1,732 @@
+"""What `decide` asks for, in which order, in every mode; and what becomes of each reply."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.deciding.attempt import (
+    Ahead,
+    Answer,
+    Attempt,
+    Compact,
+    CompactionStart,
+    Imagine,
+    Recover,
+    StepDown,
+    Untie,
+)
+from app.core.deciding.decide import RECOVERIES, ROUNDS, untouched
+from app.core.deciding.effects import (
+    AskPrices,
+    Effect,
+    Freed,
+    KeepPrint,
+    Lately,
+    LookBack,
+    Make,
+    MakeUnstored,
+    Postpone,
+    Prices,
+    Read,
+    ReadHeads,
+    ReadPrints,
+    ReadRewritten,
+    Recall,
+    Remember,
+    ShapeRefusals,
+    ShapeRefused,
+    StoreAway,
+    Stored,
+    StoreRecovers,
+    Wait,
+)
+from app.core.deciding.request import MANY_BYTES, MANY_MESSAGES
+from app.core.limits.trigger import Condition, Trigger
+from app.core.reasons import Code, Reason, because
+from app.core.recall.policy import RecallPolicy
+from app.core.stages.ladder import UNTOUCHED, Decision
+from app.core.stages.policy import Policy
+from app.core.summary.flow import Compaction, Outcome
+from app.core.tokens.economy import CostGate, Rates
+from app.core.tokens.usage import Price
+from app.core.view.chunks import FirstChunk
+from app.core.view.mask import MaskPolicy
+from app.core.view.ties import MARK
+from app.core.view.view import Pruned, View
+from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, turns, words
+from tests.unit.worlds import AWAY, Then, World, asked
+
+QUESTION = message("user", "the last question")
+SHORT = conversation(*turns(2), QUESTION)
+LONG = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
+"""Over the trigger of 700, under the limit of 1,000."""
+FAR = conversation(message("system", "rules"), *turns(20, size=40), QUESTION)
+"""Over the limit."""
+LOOKED = ["ShapeRefusals", "ShapeRefusals", "Read", "Brief", "LookBack"]
+MADE = [*LOOKED, "ReadRewritten", "Make", "Read", "Freed"]
+"""The way of a request that makes the summary that is due."""
+STORED = chunk(LONG, 0, 14)
+FAILED = Compaction((), Outcome.FAILED, WHY)
+DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0), reads_warm=True)
+
+
+def tools(number: int = 3) -> Any:
+    """A history whose tool results are large: masking them is enough."""
+    calls = [
+        each
+        for n in range(number)
+        for each in (
+            message("user", f"task {n}"),
+            message("assistant", calls=[f"c{n}"], tokens=5),
+            message("tool", words(260, "out"), answers=f"c{n}"),
+            message("assistant", f"done {n}"),
+        )
+    ]
+    return conversation(*calls, QUESTION)
+
+
+def turned(most: int) -> Trigger:
+    """A trigger that fires after so many turns."""
+    return Trigger((Condition(turns=most),), 3)
+
+
+MASKS = Policy(mask=MaskPolicy(), cost_gate=None, recall=None)
+
+
+# Without anything to do
+
+
+@pytest.mark.parametrize("mode", [Answer(), Imagine(summaries=True), Imagine(summaries=False)])
+def test_under_the_trigger_nothing_is_asked_for(mode: Any) -> None:
+    world = World()
+    assert world.decide(asked(SHORT), mode) is UNTOUCHED
+    assert world.names == []
+
+
+def test_a_request_that_is_not_to_be_compacted_goes_as_it_came_and_says_why() -> None:
+    decision = untouched(asked(LONG, compaction=False))
+    assert decision is not None
+    assert decision.why == because(Code.COMPACTION_OFF)
+    assert untouched(asked(LONG)) is None
+
+
+async def test_a_long_history_is_worked_on_in_a_thread_of_its_tenant() -> None:
+    """It is long by its messages, or by its bytes."""
+    threads: list[str] = []
+
+    async def thread(tenant: str, step: Any) -> Any:
+        threads.append(tenant)
+        return step()
+
+    many = conversation(*[message("user", "x")] * (MANY_MESSAGES + 1))
+    large = conversation(message("user", "x" * MANY_BYTES))
+    for talk, used in ((SHORT, []), (many, [TENANT]), (large, [TENANT])):
+        threads.clear()
+        assert await asked(talk).beside(thread, lambda: 7) == 7
+        assert threads == used
+    assert asked(SHORT).place == (TENANT, "conv")
+    assert asked(SHORT).size == sum(len(each.raw) for each in SHORT.history)
+
+
+def test_the_operators_words_stand_behind_what_is_pinned() -> None:
+    pins = asked(SHORT, pins=(2,), pinned_text="Mind these.").all_pins((0, 2))
+    assert pins.positions == (0, 2)
+    assert pins.note is not None
+    assert (pins.note.text, pins.note.tokens) == ("Mind these.", 2)
+
+
+# Answering
+
+
+def test_a_summary_that_is_due_is_made_and_the_view_over_it_is_sent() -> None:
+    world = World()
+    decision = world.decide(asked(LONG))
+    assert world.names == MADE
+    assert (decision.status, len(decision.made), decision.why) == ("summarized", 1, ())
+    assert decision.view is not None
+    assert [step.name for step in decision.steps][:2] == ["stored", "summarise"]
+
+
+def test_a_stored_summary_that_does_is_used_and_nothing_is_made() -> None:
+    world = World()
+    world.stored = replace(world.stored, chunks=(STORED,))
+    decision = world.decide(asked(LONG))
+    assert world.names == MADE[:3]
+    assert (decision.status, decision.made) == ("summarized", ())
+
+
+def test_a_mask_that_is_due_is_kept_before_anything_is_sent() -> None:
+    world = World()
+    decision = world.decide(asked(tools(), policy=MASKS))
+    assert world.names == ["ShapeRefusals", "ShapeRefusals", "Read", "KeepMask"]
+    assert (decision.status, decision.actions) == ("trimmed", ("masked",))
+
+
+def test_a_mask_that_is_known_is_not_kept_again() -> None:
+    world, limits = World(), budget(1_500)
+    first = world.decide(asked(tools(5), policy=MASKS, budget=limits))
+    for talk, kept in ((tools(5), 1), (tools(8), 2)):
+        decision = world.decide(asked(talk, policy=MASKS, budget=limits))
+        assert world.names.count("KeepMask") == kept
+        assert (decision.view == first.view) is (kept == 1)
+
+
+def test_a_failed_summary_is_no_error_and_the_reason_is_told() -> None:
+    world = World({Make: FAILED})
+    decision = world.decide(asked(LONG))
+    assert world.names == MADE[:7]
+    assert (decision.view, decision.why) == (None, WHY)
+
+
+def test_what_was_announced_in_vain_is_a_failure() -> None:
+    world: World = World({Make: lambda effect: (world.make(effect), FAILED)[1]})
+    assert world.decide(asked(LONG)).failed
+
+
+def test_where_nothing_can_be_summarised_the_reason_says_so() -> None:
+    decision = World().decide(asked(conversation(message("user", words(750)))))
+    assert decision.why == because(Code.NOTHING_TO_SUMMARISE)
+
+
+@pytest.mark.parametrize(
+    ("lately", "why"),
+    [
+        (Lately(stopping=True), because(Code.STOPPING)),
+        (Lately(blocked=Code.COMPACTION_INEFFECTIVE), because(Code.COMPACTION_INEFFECTIVE)),
+        (Lately(paused=WHY), (*WHY, Reason(Code.SUMMARY_FAILED_LATELY))),
+    ],
+)
+def test_what_speaks_against_a_compaction_is_told_in_its_place(lately: Lately, why: Any) -> None:
+    world = World({LookBack: lately})
+    assert world.decide(asked(LONG)).why == why
+    assert "Make" not in world.names
+
+
+def test_a_pause_does_not_hold_where_nothing_else_would_do() -> None:
+    policy = Policy(mask=None, cost_gate=None, recall=None, prune=False, fit=False, emergency=False)
+    world = World({LookBack: Lately(paused=WHY)})
+    assert world.decide(asked(FAR, policy=policy)).status == "summarized"
+
+
+def test_a_history_that_is_rewritten_every_turn_is_not_summarised_again() -> None:
+    """Two forms of it were summarised within the last turns, and neither is found in this one any more."""
+    positions = (14, 16)
+    first = [
+        FirstChunk(
+            conversation_id="conv",
+            through_digest=b"other",
+            last_index=stop - 1,
+            last_message_digest=LONG.transcript.messages[stop - 1].digest,
+            history_length=stop + 3,
+            created_at=n,
+        )
+        for n, stop in enumerate(positions)
+    ]
+    world = World({ReadRewritten: first})
+    assert world.decide(asked(LONG)).why == because(Code.HISTORY_CHANGES_EVERY_TURN)
+    assert world.names[-2:] == ["ReadRewritten", "ReadHeads"]
+    seen = World({ReadRewritten: first, ReadHeads: lambda effect: effect.digests})
+    assert seen.decide(asked(LONG)).status == "summarized"
+
+
+# Rounds, and others
+
+
+def test_whoever_makes_it_already_is_waited_for_and_then_the_store_is_read_again() -> None:
+    world: World = World({Make: lambda _: setattr(world, "stored", Stored(chunks=(STORED,)))})
+    decision = world.decide(asked(LONG))
+    assert world.names == [*MADE[:7], "Wait", "Read"]
+    assert (decision.status, decision.made) == ("summarized", ())
+
+
+def test_who_waited_in_vain_tries_it_and_says_that_it_is_again() -> None:
+    world = World({Make: Then(None, World().make)})
+    world.decide(asked(LONG))
+    makes = [effect.is_again for effect in world.effects if isinstance(effect, Make)]
+    assert makes == [False, True]
+
+
+def test_where_waiting_takes_too_long_the_request_goes_on_without() -> None:
+    decision = World({Make: None, Wait: False}).decide(asked(LONG))
+    assert decision.why == because(Code.SUMMARY_TAKES_TOO_LONG)
+
+
+def test_a_lost_lease_is_planned_anew_three_times_at_most() -> None:
+    world = World({Make: Compaction((), Outcome.LEASE_LOST)})
+    assert world.decide(asked(LONG)).why == because(Code.LEASE_LOST)
+    assert world.names.count("Make") == ROUNDS
+
+
+def test_a_deleted_conversation_is_not_summarised_again() -> None:
+    world = World({Make: Compaction((), Outcome.DELETED)})
+    assert world.decide(asked(LONG)).why == because(Code.CONVERSATION_DELETED)
+    assert world.names.count("Make") == 1
+
+
+def test_where_one_compaction_does_not_suffice_another_one_follows() -> None:
+    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
+    world = World({Make: Then(*(partial(_stored, made) for made in parts))})
+    decision = world.decide(asked(FAR))
+    assert world.names.count("Make") == ROUNDS
+    assert world.names.count("Freed") == 1
+    assert decision.status == "summarized"
+
+
+def _stored(made: Compaction, _: Effect) -> Compaction:
+    return made
+
+
+def test_where_three_do_not_suffice_the_reason_says_so() -> None:
+    small = [Compaction((chunk(FAR, n, n + 1, tokens=40),)) for n in range(4)]
+    world = World({Make: Then(*(partial(_stored, made) for made in small))})
+    assert Reason(Code.SUMMARIES_NOT_ENOUGH) in world.decide(asked(FAR)).why
+
+
+# The background
+
+
+GOES_ON = Answer(may_go_on=True)
+COMES_BACK = Lately(comes_back=True, has_room=True)
+
+
+def test_a_request_that_fits_well_leaves_its_summary_to_the_background() -> None:
+    world = World({LookBack: COMES_BACK})
+    decision = world.decide(asked(LONG), GOES_ON)
+    assert world.names == [*LOOKED, "ReadRewritten", "Postpone"]
+    assert decision.why == because(Code.SUMMARY_IN_BACKGROUND)
+
+
+def test_the_mask_by_which_it_goes_on_is_kept() -> None:
+    talk = conversation(*tools().history[:-1], *turns(4, size=60), QUESTION)
+    world = World({LookBack: COMES_BACK})
+    decision = world.decide(asked(talk, policy=MASKS, budget=budget(1_300, trigger=700, target=300)), GOES_ON)
+    assert decision.why[-1:] == because(Code.SUMMARY_IN_BACKGROUND)
+    assert world.names[-2:] == ["Postpone", "KeepMask"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "lately"),
+    [
+        (Answer(), COMES_BACK),
+        (GOES_ON, replace(COMES_BACK, comes_back=False)),
+        (GOES_ON, replace(COMES_BACK, failed_last=True)),
+        (GOES_ON, replace(COMES_BACK, tokens_spent=True)),
+    ],
+)
+def test_without_that_it_waits(mode: Answer, lately: Lately) -> None:
+    world = World({LookBack: lately})
+    world.decide(asked(LONG), mode)
+    assert "Make" in world.names
+    assert "Postpone" not in world.names
+
+
+def test_after_an_announcement_it_waits() -> None:
+    """A client that was told of a summary gets it."""
+
+    def lost(effect: Make) -> Compaction:
+        world.make(effect)
+        world.stored = Stored()
+        return Compaction((), Outcome.LEASE_LOST)
+
+    world: World = World({LookBack: Then(Lately(), COMES_BACK), Make: Then(lost, World().make)})
+    world.decide(asked(LONG), GOES_ON)
+    assert world.names.count("Make") == 2
+    assert "Postpone" not in world.names
+
+
+# The price
+
+
+GATED = Policy(mask=None, recall=None, cost_gate=CostGate())
+
+
+@pytest.mark.parametrize(
+    ("prices", "puts_off"),
+    [
+        (DEAR, True),
+        (replace(DEAR, reads_warm=False), True),
+        (replace(DEAR, rates=None), False),
+        (Prices(DEAR.rates), False),
+    ],
+)
+def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_are_known(
+    prices: Prices, puts_off: bool
+) -> None:
+    world = World({AskPrices: prices})
+    decision = world.decide(asked(LONG, policy=GATED, budget=budget(hold=1_000)))
+    assert ("Make" in world.names) is not puts_off
+    assert (decision.why == because(Code.PUT_OFF_FOR_COST)) is puts_off
+    assert [effect.summariser for effect in world.effects if isinstance(effect, AskPrices)] == ["m"]
+
+
+def test_without_room_or_where_turns_are_counted_nobody_asks_for_the_price() -> None:
+    for limits in (budget(hold=100), budget(hold=1_000, trigger=turned(5))):
+        world = World({AskPrices: DEAR})
+        world.decide(asked(LONG, policy=GATED, budget=limits))
+        assert "AskPrices" not in world.names
+
+
+def test_a_mask_is_put_off_likewise_and_its_reason_stands_where_no_summary_is_possible() -> None:
+    policy = replace(MASKS, cost_gate=CostGate())
+    limits = budget(hold=1_000, trigger=700)
+    for prices, keeps in ((DEAR, False), (Prices(), True)):
+        world = World({AskPrices: prices})
+        world.decide(asked(tools(), policy=policy, budget=limits))
+        assert ("KeepMask" in world.names) is keeps
+        assert AskPrices() in world.effects
+    world = World({AskPrices: DEAR})
+    no_gain = budget(hold=1_000, trigger=350, target=350, summary=900)
+    decision = world.decide(asked(tools(), policy=policy, budget=no_gain))
+    assert decision.why == because(Code.PUT_OFF_FOR_COST)
+    assert "LookBack" not in world.names
+
+
+# Refused shapes
+
+
+def test_a_view_of_a_shape_that_was_refused_a_moment_ago_is_not_sent_again() -> None:
+    world = World({ShapeRefusals: lambda effect: WHY if effect.status == "summarized" else None})
+    world.stored = replace(world.stored, chunks=(STORED,))
+    decision = world.decide(asked(LONG))
+    assert world.names == ["ShapeRefusals", "ShapeRefusals", "Read"]
+    assert (decision.view, decision.why) == (None, WHY)
+
+
+def test_where_nothing_is_below_the_refused_shape_it_is_decided_as_ever() -> None:
+    policy = Policy(mask=None, cost_gate=None, recall=None, fit=False, prune=False, emergency=False)
+    assert World({ShapeRefusals: WHY}).decide(asked(FAR, policy=policy)).status == "summarized"
+
+
+def test_after_a_refusal_of_its_shape_the_view_below_is_sent_and_the_refusal_remembered() -> None:
+    world = World()
+    refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
+    decision = world.decide(asked(LONG), StepDown(refused, "roles must alternate"))
+    assert world.names == ["Read", "ShapeRefused"]
+    assert decision.why == because(Code.PAYLOAD_REFUSED, "roles must alternate")
+    assert [(effect.status, effect.why) for effect in world.effects if isinstance(effect, ShapeRefused)] == [
+        ("trimmed", decision.why)
+    ]
+
+
+def test_without_the_store_it_steps_down_too_and_without_a_step_the_refusal_stays() -> None:
+    refused = Decision(View((Pruned(0, 2),), 10), ("pruned",))
+    assert World({Read: AWAY}).decide(asked(LONG), StepDown(refused, "no")).view is None
+    world = World()
+    assert world.decide(asked(FAR), StepDown(refused, "no")) is refused
+    assert "ShapeRefused" not in world.names
+
+
+# Refused sizes
+
+
+def test_after_a_refusal_of_its_size_what_is_stored_is_used_first() -> None:
+    world = World()
+    world.stored = replace(world.stored, chunks=(STORED,))
+    decision = world.decide(asked(LONG, budget=budget(700)), Recover())
+    assert (world.names, decision.status) == (["Read"], "summarized")
+
+
+@pytest.mark.parametrize("recall", [None, RecallPolicy()])
+def test_where_that_does_not_reach_the_budget_a_summary_is_made_and_nothing_recalled(recall: Any) -> None:
+    policy = Policy(mask=None, cost_gate=None, recall=recall, fit=False)
+    world = World()
+    decision = world.decide(asked(LONG, policy=policy, budget=budget(700)), Recover())
+    assert world.names == ["Read", *LOOKED, "Make", "Read", "Freed"]
+    assert decision.status == "summarized"
+
+
+def test_without_the_store_it_recovers_by_what_needs_none_and_says_so() -> None:
+    decision = World({Read: AWAY}).decide(asked(LONG), Recover())
+    assert decision.why == because(Code.STORAGE)
+    none = replace(asked(LONG).policy, strategy="none")
+    assert World().decide(asked(FAR, policy=none), Recover()).status == "trimmed"
+
+
+# The store away
+
+
+def test_while_the_store_is_away_what_this_process_remembers_is_used() -> None:
+    world = World({Read: AWAY, Remember: (STORED,)})
+    decision = world.decide(asked(LONG))
+    assert world.names == [*LOOKED[:3], "Remember"]
+    assert (decision.status, decision.why) == ("summarized", because(Code.STORAGE))
+
+
+def test_what_is_remembered_and_still_too_large_is_masked() -> None:
+    policy = replace(MASKS, fit=False)
+    talk = conversation(*tools().history[:-1], message("user", words(150, "more")), QUESTION)
+    world = World({Read: AWAY})
+    decision = world.decide(asked(talk, policy=policy, budget=budget(900)))
+    assert world.names == [*LOOKED[:3], "Remember"]
+    assert decision.actions == ("masked",)
+
+
+FULL = Policy(mask=None, cost_gate=None, recall=None, fit=False)
+
+
+def test_where_nothing_else_would_do_the_store_is_asked_again_and_then_done_without() -> None:
+    world = World({Read: AWAY, StoreRecovers: True})
+    decision = world.decide(asked(FAR, policy=FULL))
+    assert world.names.count("StoreRecovers") == RECOVERIES
+    assert world.names[-1] == "MakeUnstored"
+    assert (decision.status, decision.why) == ("summarized", because(Code.STORAGE))
+
+
+def test_a_store_that_would_say_the_same_is_not_asked_again() -> None:
+    refused = StoreAway("no such table")
+    refused.is_worth_asking_again = False
+    world = World({Read: refused, StoreRecovers: True})
+    world.decide(asked(FAR, policy=FULL))
+    assert "StoreRecovers" not in world.names
+
+
+def test_a_store_that_is_back_knows_better_than_what_was_remembered() -> None:
+    world = World({Read: Then(AWAY, World()._replies[Read]), StoreRecovers: True, Remember: (chunk(FAR, 0, 2),)})
+    decision = world.decide(asked(FAR, policy=FULL))
+    assert world.names[2:6] == ["Read", "Remember", "StoreRecovers", "Read"]
+    assert decision.why == ()
+    assert decision.view is not None
+    assert all(made.id != "c0-2" for made in decision.view.chunks)
+
+
+def test_without_the_store_another_request_s_summary_is_waited_for_and_used() -> None:
+    world = World({Read: AWAY, MakeUnstored: None, Remember: Then((), (chunk(FAR, 0, 30),))})
+    decision = world.decide(asked(FAR, policy=FULL))
+    assert world.names[-2:] == ["MakeUnstored", "Remember"]
+    assert (decision.status, decision.made) == ("summarized", ())
+
+
+def test_what_could_not_be_made_without_the_store_is_told_beside_it() -> None:
+    not_begun = Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
+    decision = World({Read: AWAY, MakeUnstored: not_begun}).decide(asked(FAR, policy=FULL))
+    assert decision.why[:2] == (Reason(Code.STORAGE), Reason(Code.TOO_MANY_COMPACTIONS))
+
+
+def test_without_the_store_nothing_is_made_where_nothing_can_be() -> None:
+    world = World({Read: AWAY})
+    world.decide(asked(conversation(message("user", "hi"), message("assistant", "a", tokens=1_200)), policy=FULL))
+    assert world.names[-1] == "Brief"
+
+
+def test_a_store_that_goes_away_while_others_are_waited_for_is_asked_again_only_where_that_is_needed() -> None:
+    world = World({Make: None, Wait: Then(AWAY, True, False), StoreRecovers: True})
+    world.decide(asked(FAR, policy=FULL))
+    assert world.names[6:10] == ["Wait", "StoreRecovers", "Wait", "Read"]
+    fits = World({Make: None, Wait: AWAY, StoreRecovers: True})
+    decision = fits.decide(asked(LONG))
+    assert "StoreRecovers" not in fits.names
+    assert decision.why == because(Code.STORAGE)
+
+
+# Dry runs
+
+
+def test_a_dry_run_says_what_would_be_made_by_one_look_at_the_store() -> None:
+    world = World()
+    decision = world.decide(asked(LONG), Imagine(summaries=True))
+    assert world.names == ["Read", "Brief", "LookBack", "ReadRewritten", "Make"]
+    assert (decision.status, len(decision.made)) == ("summarized", 1)
+
+
+def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
+    world = World({LookBack: COMES_BACK, Postpone: (STORED,)})
+    decision = world.decide(asked(LONG), Imagine(summaries=True))
+    assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
+
+
+def test_what_is_only_looked_at_is_decided_by_what_is_stored() -> None:
+    world = World()
+    assert world.decide(asked(LONG), Imagine(summaries=False)).view is None
+    assert world.names == ["Read"]
+
+
+def test_a_look_goes_on_without_the_store_and_a_plan_does_not() -> None:
+    assert World({Read: AWAY}).decide(asked(LONG), Imagine(summaries=False)).why == because(Code.STORAGE)
+    with pytest.raises(StoreAway):
+        World({Read: AWAY}).decide(asked(LONG), Imagine(summaries=True))
+
+
+# On demand
+
+
+def test_what_a_client_asks_for_is_made_whatever_it_frees_until_it_is_there() -> None:
+    world = World()
+    decision = world.decide(asked(SHORT), Compact())
+    assert world.names == ["Read", "Brief", "LookBack", "Make", "Read"]
+    assert (decision.status, len(decision.made)) == ("summarized", 1)
+
+
+def test_what_is_there_already_is_only_returned() -> None:
+    world = World()
+    world.stored = replace(world.stored, chunks=(chunk(SHORT, 0, 4),))
+    assert world.decide(asked(SHORT), Compact(4)).status == "summarized"
+    assert world.names == ["Read", "Brief"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "position", "why"),
+    [
+        ({}, 0, because(Code.NOTHING_TO_SUMMARISE)),
+        ({LookBack: Lately(stopping=True)}, None, because(Code.STOPPING)),
+        ({LookBack: Lately(paused=WHY)}, None, (*WHY, Reason(Code.SUMMARY_FAILED_LATELY))),
+        ({Make: FAILED}, None, WHY),
+        ({Make: Compaction((), Outcome.DELETED)}, None, because(Code.CONVERSATION_DELETED)),
+        ({Make: Compaction((), Outcome.TAKES_TOO_LONG)}, 4, because(Code.SUMMARY_TAKES_TOO_LONG)),
+    ],
+)
+def test_what_could_not_be_made_on_demand_is_told(replies: Any, position: int | None, why: Any) -> None:
+    decision = World(replies).decide(asked(SHORT), Compact(position))
+    assert (decision.view, decision.why) == (None, why)
+
+
+def test_somebody_who_asks_for_a_place_tries_again_what_failed_lately() -> None:
+    assert World({LookBack: Lately(paused=WHY)}).decide(asked(SHORT), Compact(4)).status == "summarized"
+
+
+def test_what_is_asked_for_cannot_be_had_without_the_store() -> None:
+    away: list[Any] = [{Read: AWAY}, {Make: Compaction((), Outcome.STORE_AWAY)}]
+    for replies in away:
+        with pytest.raises(StoreAway):
+            World(replies).decide(asked(SHORT), Compact())
+
+
+# Ahead
+
+
+def test_what_will_be_due_is_made_ahead_and_judged() -> None:
+    world = World()
+    assert world.decide(asked(LONG), Ahead(500)) is UNTOUCHED
+    assert world.names == ["Read", "Brief", "LookBack", "ReadRewritten", "Make", "Freed"]
+
+
+def test_another_s_compaction_is_not_waited_for_by_what_nobody_needs_yet() -> None:
+    world = World({Make: None})
+    world.decide(asked(LONG), Ahead(500))
+    assert world.names[-1] == "Make"
+
+
+@pytest.mark.parametrize(
+    ("replies", "changes", "last"),
+    [
+        ({Read: AWAY}, {}, "Read"),
+        ({LookBack: Lately(failed_last=True)}, {}, "LookBack"),
+        ({LookBack: Lately(blocked=Code.COMPACTION_TOO_FREQUENT)}, {}, "LookBack"),
+        ({AskPrices: DEAR}, {"policy": GATED, "budget": budget(hold=1_000)}, "AskPrices"),
+        ({}, {"talk": SHORT}, "Read"),
+        ({}, {"talk": tools(), "policy": MASKS}, "Read"),
+        ({}, {"talk": conversation(message("user", words(750)))}, "Brief"),
+    ],
+)
+def test_ahead_of_its_time_nothing_is_made_that_something_speaks_against(replies: Any, changes: Any, last: str) -> None:
+    world = World(replies)
+    world.decide(
+        asked(**({"talk": LONG} | {("talk" if k == "conversation" else k): v for k, v in changes.items()})), Ahead(500)
+    )
+    assert world.names[-1] == last
+
+
+def test_a_mask_that_will_be_too_dear_is_no_reason_to_wait() -> None:
+    policy = replace(MASKS, cost_gate=CostGate())
+    world = World({AskPrices: DEAR})
+    world.decide(asked(tools(), policy=policy, budget=budget(hold=1_000)), Ahead(500))
+    assert world.names[:3] == ["Read", "AskPrices", "Brief"]
+
+
+# Recall and ties
+
+
+def test_passages_are_recalled_beside_a_view_and_no_more_than_once() -> None:
+    quoted = View((Pruned(0, 1),), 5)
+    policy = replace(asked(LONG).policy, recall=RecallPolicy())
+    world = World({Recall: quoted})
+    assert world.decide(asked(LONG, policy=policy)).view == quoted
+    assert world.names[-1] == "Recall"
+    same = World()
+    assert same.decide(asked(LONG, policy=policy)).status == "summarized"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"recalls": False}, ()), ({"policy": RecallPolicy(history_tokens=10)}, because(Code.RECALL_TOO_LONG))],
+)
+def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(changes: Any, why: Any) -> None:
+    policy = replace(asked(LONG).policy, recall=changes.pop("policy", RecallPolicy()))
+    world = World()
+    assert world.decide(asked(LONG, policy=policy, **changes)).why == why
+    assert "Recall" not in world.names
+
+
+def test_the_print_of_what_is_sent_is_kept_where_its_answer_may_be_tied() -> None:
+    world = World()
+    decision = world.decide(asked(LONG, ties=True))
+    assert world.names[-2:] == ["ReadPrints", "KeepPrint"]
+    assert decision.status == "summarized"
+
+
+def thinking() -> Any:
+    thought = replace(message("assistant", "I look."), tied=True, thoughts=("because",))
+    return conversation(message("user", "one"), thought, message("user", "two"))
+
+
+def test_thoughts_that_do_not_fit_are_left_out_of_a_history_that_goes_as_it_came() -> None:
+    talk = thinking()
+    world = World({ReadPrints: {talk.chain[1]: frozenset({b"x" * 16})}})
+    decision = world.decide(asked(talk))
+    assert world.names[:1] == ["ReadPrints"]
+    assert decision.view is not None
+    assert decision.view.untied == {1}
+    assert World().decide(asked(talk)) is UNTOUCHED
+
+
+def test_thoughts_that_were_refused_are_marked_and_the_provider_asked_to_drop_them() -> None:
+    world = World()
+    decision = world.decide(asked(thinking(), ties=True), Untie(UNTOUCHED))
+    kept = [effect.print for effect in world.effects if isinstance(effect, KeepPrint)]
+    assert decision.view is not None
+    assert kept
+    assert any(each.startswith(MARK) for each in kept) is decision.view.drops
+
+
+# The attempt
+
+
+def test_what_compactions_freed_is_measured_from_before_the_first_of_them() -> None:
+    attempt = Attempt(asked(LONG), Answer())
+    before = attempt.case
+    older, newer = chunk(LONG, 0, 6), chunk(LONG, 6, 12)
+    attempt.ended(Compaction((older,)))
+    attempt.ended(Compaction((newer,), Outcome.FAILED, WHY))
+    attempt.ended(Compaction((), Outcome.TAKES_TOO_LONG))
+    assert attempt.before is before
+    assert attempt.made == (older, newer) == attempt.case.chunks
+    assert len(attempt.own) == 2
+
+
+def test_a_compaction_that_failed_or_could_not_be_stored_says_nothing_of_its_history() -> None:
+    """Its history would be left alone for what says nothing of it."""
+    useless = chunk(LONG, 0, 14)
+    for made in (Compaction((useless,), Outcome.FAILED, WHY), Compaction((useless,), Outcome.STORE_AWAY)):
+        world = World({Make: made})
+        world.decide(asked(LONG))
+        assert "Freed" not in world.names
+
+
+def test_what_was_freed_is_told_in_tokens_of_the_widest_views() -> None:
+    world = World()
+    decision = world.decide(asked(LONG))
+    (freed,) = (effect for effect in world.effects if isinstance(effect, Freed))
+    assert decision.view is not None
+    assert (freed.before, freed.after) == (LONG.tokens, decision.view.tokens)
+
+
+def test_a_start_is_named_by_the_place_where_the_summary_ends() -> None:
+    world = World()
+    world.decide(asked(LONG))
+    (made,) = (effect for effect in world.effects if isinstance(effect, Make))
+    start = CompactionStart.by(made.plan)
+    assert start.id == f"cmp_{made.plan.range.through_digest.hex()[:24]}"
+    assert start.messages == made.plan.messages
