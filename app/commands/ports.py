@@ -17,7 +17,7 @@ ASK_SECONDS = 0.5
 LONGEST_ANSWER = 10_000
 LISTENS = "0A"
 """The state of a listening socket in Linux' tables."""
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
 
 
 def url_of(host: str, port: int) -> str:
@@ -64,9 +64,8 @@ def holder(host: str, port: int) -> str | None:
 
 
 def _is_steno(host: str, port: int) -> bool:
-    near = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not listened to here
     try:
-        with closing(HTTPConnection(near, port, timeout=ASK_SECONDS)) as connection:
+        with closing(HTTPConnection(near(host), port, timeout=ASK_SECONDS)) as connection:
             connection.request("GET", "/readyz")
             return b'"tokenizer"' in connection.getresponse().read(LONGEST_ANSWER)
     except (OSError, HTTPException):

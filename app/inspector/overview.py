@@ -15,7 +15,7 @@ from msgspec import Struct
 from app.inspector.charts import Stacked, stacked
 from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
-from app.store import DaySums, DayUsage, StoredCalibration, UsageDays
+from app.store import DayUsage, StoredCalibration, UsageDays, UsageSum
 from app.store.calibration_rows import read_own_calibrations
 from app.store.pages import Paging
 from app.store.usage_days import SUMS, read_days
@@ -33,8 +33,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 class Totals(Struct, frozen=True):
     """Figures of a period."""
 
-    answers: DaySums
-    summaries: DaySums
+    answers: UsageSum
+    summaries: UsageSum
 
     @property
     def came(self) -> int:
@@ -105,9 +105,9 @@ def totals_of(days: Iterable[DayUsage]) -> Totals:
     )
 
 
-def added(sums: Iterable[DaySums]) -> DaySums:
+def added(sums: Iterable[UsageSum]) -> UsageSum:
     kept = list(sums)
-    return DaySums(**{name: sum(getattr(each, name) for each in kept) for name in SUMS})
+    return UsageSum(**{name: sum(getattr(each, name) for each in kept) for name in SUMS})
 
 
 def tokens_by_day(usage: UsageDays, days: int) -> Stacked:

@@ -20,7 +20,7 @@ from app.rest.dependencies import (
     known,
     listing,
 )
-from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums, sum_of
+from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums
 from app.store.usage_records import read_records, read_report
 
 USUAL_PERIOD = timedelta(days=30)
@@ -295,18 +295,24 @@ def _totals(sums: UsageSums) -> dict[str, Any]:
     messages, summaries = sums.messages, sums.summaries
     of_both = {name: getattr(messages, name) + getattr(summaries, name) for name in _OF_BOTH}
     costs = {
-        name: _rounded(sum_of(getattr(messages, name), getattr(summaries, name))) for name in ("cost", "saved_cost")
+        "cost": _known(messages.cost + summaries.cost, messages.priced + summaries.priced),
+        "saved_cost": _known(messages.saved_cost + summaries.saved_cost, messages.compared + summaries.compared),
     }
     too_large = {
         "requests": messages.too_large,
         "tokens": messages.too_large_tokens,
-        "saved_cost": _rounded(messages.too_large_saved_cost),
+        "saved_cost": _known(messages.too_large_saved_cost, messages.too_large_compared),
     }
     return {**_told(messages), **of_both, **costs, "too_large": too_large, "summary": _told(summaries)}
 
 
 def _told(sums: UsageSum) -> dict[str, Any]:
     return {**asdict(sums), "cached_share": round(sums.cached / sums.prompt, 4) if sums.prompt else None}
+
+
+def _known(cost: float, calls: int) -> float | None:
+    """Sum of the costs of so many calls; None where no call's is known."""
+    return _rounded(cost) if calls else None
 
 
 def _rounded(number: float | None) -> float | None:

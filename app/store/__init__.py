@@ -23,7 +23,7 @@ from app.store.pages import Order, Page, Paging
 from app.store.pins import Pin
 from app.store.search import Searched
 from app.store.tenant_rows import SeenTenant
-from app.store.usage_days import DaySums, DayUsage, ModelUsage, UsageDays
+from app.store.usage_days import DayUsage, ModelUsage, UsageDays, UsageSum
 from app.store.usage_records import (
     Grouping,
     StoredUsage,
@@ -32,9 +32,7 @@ from app.store.usage_records import (
     UsagePage,
     UsageRecord,
     UsageReport,
-    UsageSum,
     UsageSums,
-    sum_of,
 )
 from app.store.words import words_in
 
@@ -47,7 +45,6 @@ __all__ = [
     "ConversationSeen",
     "DatabaseURLError",
     "DatabaseUnusable",
-    "DaySums",
     "DayUsage",
     "Grouping",
     "KeptHistory",
@@ -86,6 +83,5 @@ __all__ = [
     "UsageSums",
     "Wanted",
     "message_id",
-    "sum_of",
     "words_in",
 ]

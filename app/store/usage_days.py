@@ -54,14 +54,18 @@ _DUE = union(
 did not count all that is counted now and may still go on during a rollout."""
 
 
-class Counts(Struct, frozen=True):
-    """Counts and tokens of calls added up. A number that a provider did not say counts as nothing."""
+class UsageSum(Struct, frozen=True):
+    """Calls added up, with their counts, tokens and costs. What a provider did not say counts as nothing."""
 
     calls: int = 0
+    failed: int = 0
+    """Calls that a provider did not answer with 200."""
     unreported: int = 0
     """Calls with status 200 of which the prompt's tokens are not known."""
     unpriced: int = 0
     """Calls with status 200 of which the cost is not known."""
+    priced: int = 0
+    """Calls whose cost is known."""
     list_priced: int = 0
     """Calls whose cost is by the public list prices, in US dollars."""
     billed: int = 0
@@ -76,15 +80,6 @@ class Counts(Struct, frozen=True):
     """Requests that came larger than the model's window leaves room for, and were answered."""
     too_large_tokens: int = 0
     """Tokens of the requests that were too large, as they came."""
-
-
-class DaySums(Counts, frozen=True):
-    """Calls of one day, or of several, added up."""
-
-    failed: int = 0
-    """Calls that a provider did not answer with 200."""
-    priced: int = 0
-    """Calls whose cost is known."""
     cost: float = 0.0
     saved_cost: float = 0.0
     """Cost of the client's own requests beyond this, where both are known; negative where less."""
@@ -94,11 +89,19 @@ class DaySums(Counts, frozen=True):
     """Calls of which the saved cost is known."""
     too_large_compared: int = 0
     """Calls of which the saved cost is known and whose request was too large."""
+    requests: int = 0
+    """Requests of the client that the calls belong to; 0 where they are not counted."""
 
 
-COUNTS = Counts.__struct_fields__
 COSTS = ("cost", "saved_cost", "too_large_saved_cost")
-SUMS = DaySums.__struct_fields__
+SUMS = tuple(name for name in UsageSum.__struct_fields__ if name != "requests")
+
+
+def sum_in(row: Any) -> UsageSum:
+    """Sums in a row with a column for each."""
+    # PostgreSQL adds large numbers up as decimals.
+    sums: dict[str, Any] = {name: (float if name in COSTS else int)(getattr(row, name) or 0) for name in SUMS}
+    return UsageSum(**sums, requests=getattr(row, "requests", 0))
 
 
 class DayUsage(Struct, frozen=True):
@@ -108,14 +111,14 @@ class DayUsage(Struct, frozen=True):
     purpose: Purpose
     context_status: str | None
     """None for summaries."""
-    sums: DaySums
+    sums: UsageSum
 
 
 class ModelUsage(Struct, frozen=True):
     """The answers of one model in a period."""
 
     model: str
-    sums: DaySums
+    sums: UsageSum
     saved_cost: float | None
     """Saved cost of its answers and of the summaries that it made; None where no cost is known."""
 
@@ -226,8 +229,8 @@ async def read_days(connection: AsyncConnection, tenant: str, days: int) -> Usag
         .limit(MOST_MODELS)
     )
     return UsageDays(
-        [DayUsage(moment(row.day).date(), row.purpose, row.context_status or None, _read(row)) for row in by_day],
-        [ModelUsage(row.model, _read(row), row.saved_by_all) for row in by_model],
+        [DayUsage(moment(row.day).date(), row.purpose, row.context_status or None, sum_in(row)) for row in by_day],
+        [ModelUsage(row.model, sum_in(row), row.saved_by_all) for row in by_model],
     )
 
 
@@ -310,9 +313,3 @@ def _added_to_days(connection: AsyncConnection, sums: Select[Any]) -> Insert:
 _COUNT = Prepared(
     lambda connection: _added_to_days(connection, _sums_of(usage_records, has_key(connection, usage_records)))
 )
-
-
-def _read(row: Any) -> DaySums:
-    # PostgreSQL adds large numbers up as decimals.
-    sums: dict[str, Any] = {name: (float if name in COSTS else int)(getattr(row, name) or 0) for name in SUMS}
-    return DaySums(**sums)

@@ -15,7 +15,6 @@ from sqlalchemy import (
     Select,
     Subquery,
     and_,
-    case,
     distinct,
     func,
     literal_column,
@@ -33,7 +32,7 @@ from app.store.pages import Page, Paging, read_page
 from app.store.prepared import Insert, Prepared, PreparedInsert
 from app.store.rows import owned
 from app.store.tables import clean, usage_days, usage_records
-from app.store.usage_days import COSTS, COUNTS, DAY_MS, Counts, added_to_days, added_up, count_records, sums_over
+from app.store.usage_days import DAY_MS, SUMS, UsageSum, added_to_days, added_up, count_records, sum_in, sums_over
 
 _REPORTED = Tokens.__struct_fields__
 _RATES = Price.__struct_fields__
@@ -101,28 +100,6 @@ class StoredUsage(Struct, frozen=True):
 
     record: UsageRecord
     created_at: datetime
-
-
-class UsageSum(Counts, frozen=True):
-    """Calls of one purpose together; a cost is None where none of theirs is known."""
-
-    requests: int = 0
-    cost: float | None = None
-    saved_cost: float | None = None
-    """Cost of the client's own requests beyond this, where both are known; negative where less."""
-    too_large_saved_cost: float | None = None
-    """Saved cost of the requests that were too large."""
-
-    def __add__(self, other: UsageSum) -> UsageSum:
-        counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
-        costs: dict[str, Any] = {name: sum_of(getattr(self, name), getattr(other, name)) for name in COSTS}
-        return UsageSum(**counts, **costs)
-
-
-def sum_of(*costs: float | None) -> float | None:
-    """None where none of them is known."""
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None
 
 
 class UsageSums(Struct, frozen=True):
@@ -223,9 +200,8 @@ async def read_report(
 ) -> UsageReport:
     """Sum up the records from `since_ms` on and before `until_ms` (since 1970), of one model or of all."""
     parts = await _parts(connection, tenant, since_ms, until_ms, model, by)
-    sums = [func.coalesce(func.sum(parts.c[name]), 0).label(name) for name in COUNTS]
-    costs = [func.sum(parts.c[name]).label(name) for name in COSTS]
-    added = select(parts.c.for_answers, *sums, *costs).group_by(parts.c.for_answers)
+    sums = [func.coalesce(func.sum(parts.c[name]), 0).label(name) for name in SUMS]
+    added = select(parts.c.for_answers, *sums).group_by(parts.c.for_answers)
     totals = _both((await connection.execute(added)).all())
     if by is None:
         return UsageReport(totals)
@@ -257,9 +233,7 @@ async def _parts(
 def _of_days(tenant: str, days: Sequence[int], by: Grouping | None) -> Select[Any]:
     table = usage_days.c
     key = {None: null(), "model": table.model, "day": table.day // DAY_MS}[by]
-    known = (table.priced, table.compared, table.too_large_compared)
-    costs = (case((of > 0, table[name])).label(name) for name, of in zip(COSTS, known, strict=True))
-    columns = ((table.purpose == "message").label("for_answers"), *(table[name] for name in COUNTS), *costs)
+    columns = (table.purpose == "message").label("for_answers"), *(table[name] for name in SUMS)
     return select(*columns, key.label("key")).where(table.tenant == tenant, table.day.in_(days))
 
 
@@ -308,7 +282,7 @@ def _sums() -> Select[Any]:
     # In the order in which they are united with days.
     sums = sums_over(usage_records)
     for_answers = (usage_records.c.purpose == "message").label("for_answers")
-    return select(for_answers, *(sums[name].label(name) for name in (*COUNTS, *COSTS)))
+    return select(for_answers, *(sums[name].label(name) for name in SUMS))
 
 
 def _sums_of_requests() -> Select[Any]:
@@ -316,15 +290,8 @@ def _sums_of_requests() -> Select[Any]:
 
 
 def _both(rows: Sequence[Row[Any]]) -> UsageSums:
-    sums = {bool(row.for_answers): _sum(row) for row in rows}
+    sums = {bool(row.for_answers): sum_in(row) for row in rows}
     return UsageSums(sums.get(True, UsageSum()), sums.get(False, UsageSum()))
-
-
-def _sum(row: Row[Any]) -> UsageSum:
-    # PostgreSQL adds large numbers up as decimals.
-    given = row._mapping  # noqa: SLF001 - public
-    counts = {name: int(given[name]) for name in ("requests", *COUNTS) if name in given}
-    return UsageSum(**counts, **{name: given[name] for name in COSTS})
 
 
 def _named(key: str | int) -> str:

@@ -181,6 +181,8 @@ async def test_sums_are_those_of_the_records(store: Store) -> None:
     assert sums.messages == UsageSum(
         requests=2,
         calls=4,
+        failed=1,
+        priced=2,
         unreported=1,
         unpriced=1,
         list_priced=2,
@@ -192,7 +194,7 @@ async def test_sums_are_those_of_the_records(store: Store) -> None:
         saved=21,
         cost=1.0,
     )
-    assert sums.summaries == UsageSum(requests=1, calls=1, billed=1, prompt=1_000, completion=50, cost=0.125)
+    assert sums.summaries == UsageSum(requests=1, calls=1, priced=1, billed=1, prompt=1_000, completion=50, cost=0.125)
 
 
 async def test_every_purpose_but_a_message_is_counted_with_the_summaries(store: Store) -> None:

@@ -97,7 +97,7 @@ async def test_more_groups_than_are_told_are_counted_in_the_sums(store: Store, m
 
 async def test_nothing_in_the_period_is_a_report_of_nothing(store: Store) -> None:
     found = await report(store, by="day")
-    assert (found.sums.messages.calls, found.sums.messages.cost, found.groups) == (0, None, [])
+    assert (found.sums.messages.calls, found.sums.messages.cost, found.groups) == (0, 0.0, [])
 
 
 @pytest.mark.parametrize("by", [None, "day", "model"])
