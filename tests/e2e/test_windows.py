@@ -66,6 +66,12 @@ def test_no_path_of_a_local_server_is_asked_of_another_provider(steno: StartSten
     assert [record.path for record in simulator.others] == ["/v1/models"]
 
 
+def test_a_setting_wins_over_the_providers_word(steno: StartSteno) -> None:
+    running = steno(upstream={"discover_windows": True}, models=[{"match": MODEL, "context_window": 6_000}])
+    assert window_of(running) == 6_000
+    assert shown(running)[MODEL]["source"] == "config"
+
+
 def test_a_provider_that_wants_a_key_is_asked_again_with_the_callers(steno: StartSteno, simulator: Simulator) -> None:
     simulator.when(lambda record: record.kind == "other" and not record.header("authorization"), status=401)
     running = steno(**DISCOVERING)
