@@ -23,11 +23,10 @@ from app.errors import StenoError, UpstreamTimedOut, UpstreamUnreachable
 from app.runtime.repeats import Repeats
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.telemetry.spans import Tracer
-from app.wire.dialect import Manners, SummaryDialect
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
-from app.wire.summary_reader import SummaryReader
+from app.wire.summaries import Manners, SummaryDialect, SummaryReader
 from app.wire.surrogates import replaced
 
 log = structlog.get_logger("steno.summariser")

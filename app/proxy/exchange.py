@@ -102,7 +102,7 @@ class ChatEndpoint:
             caller = self._caller(scope)  # Before a body is taken for nobody.
         except StenoError as error:
             record.failed(error)
-            await ClientAnswer(send, signature).error(error, body=scope[FORMAT].error(error))
+            await ClientAnswer(send, signature).error(error, body=scope[FORMAT].answers.error(error))
             return
         if (same := scope.get(SAME_HEAD)) is not None:
             same.app = Admission(self.serve, caller, record, signature.shared)

@@ -155,14 +155,18 @@ class Answers:
     def editor(
         self,
         context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
-        early: EarlyFrames | None = None,  # noqa: ARG002 - not all have frames that begin the answer
+        request: WireRequest | None = None,
+        early: EarlyFrames | None = None,
         *,
-        hides_usage: bool = False,  # noqa: ARG002 - most streams tell it unasked
+        hides_usage: bool = False,
     ) -> AnswerEditor:
         """The editor of one answer. `request`: what it answers, None for one that was not read; `early`: what was sent
         before it; `hides_usage`: the client did not ask what the stream cost, we did."""
-        return self.editing(context.status, context.report)
+        return self.editing(context.status, context.report, *self.about(request, early, hides_usage))
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
+        """What the format's editor is told beside our members."""
+        return ()
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:  # noqa: ARG002 - a format may look into it
         """Frames for one stream that begins before the provider's. `shape` is not `off`. No frame is safer than a

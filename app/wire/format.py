@@ -23,10 +23,10 @@ from app.core.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
-from app.wire.dialect import SummaryDialect
 from app.wire.members import RawObject, Unreadable
 from app.wire.native import NativeCompaction
 from app.wire.requests import Body, check_number, model_of, read_options, request_of, source_of
+from app.wire.summaries import SummaryDialect
 from app.wire.surrogates import decoded
 from app.wire.types import BOUNDS, BodyBounds, Draft, Headers, WireRequest
 

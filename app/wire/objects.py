@@ -8,12 +8,18 @@ from typing import Any
 
 import msgspec
 
+from app.core.history.blocks import is_programs
+from app.core.history.messages import Kind
+from app.core.history.own_words import told_in
+from app.core.history.told import Told
 from app.wire.members import RawObject, Unreadable, check_keys, holds_more_values
 from app.wire.surrogates import decoded
 
 _decode = msgspec.json.Decoder().decode
 written_alike = msgspec.json.Encoder(order="deterministic").encode
 """Equal values as equal bytes."""
+NOTHING: tuple[object, ...] = (None, "", [], {})
+"""Values that say nothing."""
 MOST_ARGUMENT_VALUES = 200_000
 """Most values of a call's arguments; what holds more counts as text."""
 LONGEST_MEANT = 1 << 20
@@ -59,3 +65,40 @@ def without(text: str, ignore: Sequence[re.Pattern[str]]) -> str:
     for pattern in ignore:
         text = pattern.sub("", text)
     return text
+
+
+def meaning_of(members: Mapping[str, Any]) -> bytes:
+    """The bytes that stand for an object: null, empty and missing are the same."""
+    return written_alike({name: said for name, said in members.items() if said not in NOTHING})
+
+
+def of_user(kind: Kind, texts: Sequence[str], *, plain: bool = True) -> tuple[Kind, Told]:
+    """The kind of a message, and how it reads, where a user's may be his program's. `plain`: it holds texts only."""
+    if kind is not Kind.USER or not plain:
+        return kind, Told.NOT
+    return (Kind.CLIENT, Told.NOT) if is_programs(texts) else (kind, told_in(texts))
+
+
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def json_text(value: object) -> str:
+    """A value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def as_text(value: object) -> str:
+    """The value if it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def object_of(value: object) -> dict[str, Any]:
+    """The value if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def text_at(held: Mapping[str, Any], key: str) -> str:
+    """The text of a member, empty if it is none."""
+    return as_text(held.get(key))

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from app.core.tokens.declarations import ResponseFormat, Schema, Tool
+from app.core.tokens.declarations import ResponseFormat, Tool
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
 from app.wire.beginnings import Beginning, Beginnings
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
-from app.wire.objects import spliced
+from app.wire.objects import object_of, spliced, text_at
 from app.wire.types import AnswerAsked, BodyBounds, TooManyMessages, WireRequest, Wishes
 
 R = TypeVar("R", bound=WireRequest)
@@ -192,14 +192,3 @@ def tool_of(held: Mapping[str, Any], parameters: str = "parameters") -> Tool:
 def response_format_of(held: Mapping[str, Any]) -> ResponseFormat:
     """The format of an answer that has to follow a schema."""
     return ResponseFormat(text_at(held, "name"), text_at(held, "description"), object_of(held.get("schema")))
-
-
-def object_of(value: object) -> Schema:
-    """The value if it is an object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
-def text_at(held: Mapping[str, Any], key: str) -> str:
-    """The text of a member, empty if it is none."""
-    value = held.get(key)
-    return value if isinstance(value, str) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import UNBILLED, Bill, Tokens
 from app.wire.members import RawObject
+from app.wire.objects import objects_in
 
 Members = dict[Any, Any]
 
@@ -87,12 +88,6 @@ def text_of(answer: RawObject, name: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def text_in(answer: Mapping[str, Any], name: str) -> str:
-    """The same of one that was decoded."""
-    text = answer.get(name)
-    return text if isinstance(text, str) else ""
-
-
 def _word(said: object) -> str:
     return said.lower() if isinstance(said, str) and len(said) <= LONGEST_WORD else ""
 
@@ -126,8 +121,7 @@ def _amount(said: object, most: float = MOST_CHARGED) -> float | None:
 
 def _iterations(said: Members) -> list[Members]:
     """The calls that the provider made of one."""
-    calls = said["iterations"]
-    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return objects_in(said["iterations"])
 
 
 def _sum(calls: Iterable[Tokens]) -> Tokens:

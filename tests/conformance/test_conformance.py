@@ -35,7 +35,6 @@ from app.core.view.view import (
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
 from app.proxy.peeking import refusal_in
 from app.settings.sections.summary import SAID_BY_STENO
-from app.wire.dialect import Manners, read_answer
 from app.wire.early import EVENT_SHAPES, EventShape
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS
@@ -43,6 +42,7 @@ from app.wire.members import LONGEST_KEY, KeyTooLong, TooManyValues, Unreadable
 from app.wire.reader import MessageReader
 from app.wire.refusals import classify, decoded
 from app.wire.sse import FrameSplitter, frames_in
+from app.wire.summaries import Manners, read_answer
 from app.wire.types import BodyBounds, ContextMembers, TooManyMessages
 from tests.conformance.samples import Samples, samples_of
 from tests.unit.conversations import IDENTITY, chunk, count

@@ -20,7 +20,7 @@ from app.commands import cli
 from app.compaction.summariser import Summariser
 from app.proxy.forwarding import Forwarding
 from app.store import Store, chunks, lease
-from app.wire.summary_reader import SummaryReader
+from app.wire.summaries import SummaryReader
 
 Place = tuple[Any, str, Literal["before", "after"]]
 

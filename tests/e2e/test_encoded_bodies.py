@@ -66,6 +66,7 @@ def test_an_encoded_body_that_fits_goes_on_as_it_came(
 
 
 @each_way
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("target", FORMATS)
 def test_an_encoded_body_that_is_compacted_goes_on_plain(
     before_scripted: StartSteno,
@@ -174,6 +175,7 @@ def test_a_dry_run_takes_encoded_bodies(before_scripted: StartSteno) -> None:
     assert post(url, body, encoding("gzip"), target="/context/plan").status == 415
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("target", FORMATS)
 def test_a_body_as_large_as_its_vendor_takes_is_served(
     before_scripted: StartSteno, scripted: ScriptedProvider, target: str

@@ -41,6 +41,7 @@ PATHS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stenos", [1, 2, 3])
 def test_circle_is_refused_after_one_round(

@@ -108,6 +108,7 @@ def test_what_is_recalled_is_told_and_planned(written: Written, running: Steno) 
     assert (len(note["messages"]), note["tokens"]) == tuple(context["recalled"].values())
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
 @pytest.mark.parametrize(
     ("header", "members", "found"),

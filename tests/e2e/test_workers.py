@@ -284,6 +284,7 @@ def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[ht
     return answers
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("told", ["SIGTERM", "twice", "the whole group", "an interrupt of the whole group", "late"])
 def test_a_stop_lets_the_streams_of_all_workers_end(
     serve: Serve, talkers: Talkers, simulator: Simulator, told: str

@@ -354,7 +354,7 @@ def play(url: str | None, runs: int, steps: int, mutate: Apply | None = None, **
 @pytest.mark.timeout(4 * 3_600 if LONG else 120)
 def test_lease_on_sqlite_keeps_its_promises() -> None:
     """At most one live holder, growing epochs, fenced and repeatable commits, rows that stay."""
-    play(None, 20_000 if LONG else 300, 50 if LONG else 30)
+    play(None, 20_000 if LONG else 150, 50 if LONG else 30)
 
 
 @pytest.mark.timeout(4 * 3_600 if LONG else 120)

@@ -24,17 +24,16 @@ from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.declarations import Declarations
 from app.core.view.view import Altered, Conversation, View
 from app.wire.answers import AnswerEditor, Answers
-from app.wire.dialect import SummaryDialect
 from app.wire.format import WireFormat
 from app.wire.media import pixels
 from app.wire.members import RawObject, Unreadable
-from app.wire.objects import decoded_object, spliced, without, written_alike
+from app.wire.objects import decoded_object, spliced, text_at, without, written_alike
 from app.wire.provider_errors import error_body
 from app.wire.rendering import joined, placed
-from app.wire.requests import elements_of, text_at, tool_of, unread
+from app.wire.requests import elements_of, tool_of, unread
 from app.wire.sse import event
 from app.wire.streamed import read_whole, taken_apart
-from app.wire.summary_reader import Collected
+from app.wire.summaries import Collected, SummaryDialect
 from app.wire.types import Draft, Headers, WireRequest
 from app.wire.usage import Usage, says_window_full, text_of, usage_of
 

@@ -17,8 +17,8 @@ from app.settings import load
 from app.store import UsageRecord
 from app.telemetry.metrics import Metrics
 from app.wire.answers import AnswerEditor
-from app.wire.dialect import read_answer
 from app.wire.formats import FORMATS
+from app.wire.summaries import read_answer
 from tests.unit.bills import BILLS, Bill, Json
 
 TARIFFS = tariffs_of(load(storage={"url": "memory"}))

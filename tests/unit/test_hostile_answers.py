@@ -19,12 +19,12 @@ from app.providers.discovery import MOST_ENTRIES, Discovery, ListingRefused
 from app.wire import sse
 from app.wire.chat_completions.answers import MOST_CHOICES, ChunkHead, CompletionEditor
 from app.wire.chat_completions.summaries import ChatSummaries
-from app.wire.dialect import read_answer
 from app.wire.provider_errors import error_body
 from app.wire.refusals import classify
 from app.wire.retries import LONGEST_PAUSE, is_repeatable, named_pause
 from app.wire.sse import LONGEST_FRAME, FrameSplitter
 from app.wire.streamed import LARGEST_WHOLE
+from app.wire.summaries import read_answer
 from tests.unit.test_streamed import as_stream
 
 MEMBERS = ("id", "object", "created", "model", "choices", "usage", "error", "type", "context_status", "context")

@@ -11,8 +11,7 @@ from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.core.tokens.usage import Tokens
 from app.wire.chat_completions.summaries import STREAMED, ChatSummaries
-from app.wire.dialect import read_answer
-from app.wire.summary_reader import STRING_BYTES
+from app.wire.summaries import STRING_BYTES, read_answer
 
 DIALECT = ChatSummaries()
 

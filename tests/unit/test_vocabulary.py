@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from app.wire.formats import FORMATS
+from app.wire.requests import OPTIONS
 
 APP = Path(__file__).parents[2] / "app"
 ROOMS = ("core", "edge", "proxy", "compaction")
@@ -66,6 +67,8 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/verify.py": {"result": "which side of a pair is missing"},
     "edge/asgi.py": {"status": ASGI, "type": ASGI},
+    "edge/connection.py": {"status": "a member of an answer"},
+    "edge/relayed.py": {"summary": "the mark of another Steno's call"},
     "proxy/caller.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
@@ -101,11 +104,10 @@ def words_in(modules: Iterable[Path]) -> set[str]:
     return {word for text in texts for word in words_of(text)} - DECODING
 
 
-SHARED = ("bodies.py", "declared.py", "streamed.py")
-"""What several formats write alike."""
-WORDS = {word for spoken in FORMATS for word in spoken_by(spoken.name)} | words_in(
-    APP / "wire" / name for name in SHARED
-)
+SHARED = ("requests.py", "streamed.py")
+"""What several formats write alike, beside what clients ask of Steno."""
+WORDS = {word for spoken in FORMATS for word in spoken_by(spoken.name)}
+WORDS |= words_in(APP / "wire" / name for name in SHARED) - set(OPTIONS)
 WORDS |= {"data:", "event:", "retry:", "[DONE]"}
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
@@ -29,7 +29,7 @@ from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.provider_errors import error_body
 from app.wire.sse import KEEP_ALIVE, event, last_end
 from app.wire.streamed import read_whole, taken_apart, written
-from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
+from app.wire.types import Headers, WireRequest
 from app.wire.usage import Usage, says_window_full, text_of, usage_of
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*[^n\s]')
@@ -298,7 +298,7 @@ MOST_CHOICES = 128
 _HEAD = ("id", "object", "created", "model")
 
 
-def frames_of(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:
     """The frames of a whole completion: what each choice says, how it ends, what all of it cost."""
     with taken_apart("chat completion"):
         whole = read_whole(body)
@@ -322,8 +322,8 @@ def frames_of(body: bytes, wants_usage: bool, headers: Sequence[tuple[bytes, byt
     for index, choice in enumerate(choices):
         is_last = index == len(choices) - 1
         # A chunk of its own, without choices, breaks clients that did not ask for it.
-        yield _chunk(head, _end(index, choice), usage if is_last and not wants_usage else {})
-    if usage and wants_usage:
+        yield _chunk(head, _end(index, choice), usage if is_last and not request.answer.wants_usage else {})
+    if usage and request.answer.wants_usage:
         yield _chunk(head, b"", usage)
     yield event(b"[DONE]")
 
@@ -370,26 +370,17 @@ class ChatAnswers(Answers):
 
     noun = "chat completion"
 
-    def editor(
-        self,
-        context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,
-        early: EarlyFrames | None = None,
-        *,
-        hides_usage: bool = False,
-    ) -> CompletionEditor:
+    editing = CompletionEditor
+    frames_of = staticmethod(frames_of)
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:
         sent = early.sent if isinstance(early, CompactionEvents) else None
-        return CompletionEditor(
-            context.status, context.report, sent, request.answer.choices if request else 1, hides_usage
-        )
+        return sent, request.answer.choices if request else 1, hides_usage
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         head = ChunkHead(f"chatcmpl-{secrets.token_hex(12)}", int(time()), request.model)
         # Its chunks begin the answer anyway.
         return CompactionEvents("chunk" if shape == "start" else shape, compaction_id, head)
-
-    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:
-        return frames_of(body, request.answer.wants_usage, headers)
 
     def refuses_to_tell_usage(self, refusal: bytes) -> bool:
         return _USAGE_OPTION.search(refusal) is not None

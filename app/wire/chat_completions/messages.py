@@ -8,16 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
-from app.core.history.own_words import told_in
-from app.core.history.told import Told
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
 from app.wire.members import Unreadable
-from app.wire.objects import decoded_object, meant_by, without, written_alike
-from app.wire.requests import text_at
+from app.wire.objects import decoded_object, meaning_of, meant_by, objects_in, of_user, text_at, without, written_alike
 from app.wire.types import Draft
 
 Json = Mapping[str, Any]
@@ -44,11 +40,10 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         raise Unreadable("A message has no role.")
     content, kind = message.get("content"), KINDS.get(role, Kind.OTHER)
     if isinstance(content, str) and len(message) == 2 and kind is not Kind.RESULT:  # Nearly all messages.
-        kind = Kind.CLIENT if kind is Kind.USER and is_programs((content,)) else kind
-        told = told_in((content,)) if kind is Kind.USER else Told.NOT
+        kind, told = of_user(kind, (content,))
         return Draft(Message(kind, role, (content,), raw, b"", told=told), canonical(message, ignore))
     texts, media, thoughts = _content(content)
-    kind = Kind.CLIENT if kind is Kind.USER and not media and is_programs(texts) else kind
+    kind, told = of_user(kind, texts, plain=not media)
     calls = _calls(message)
     name = message.get("name")
     refusal = message.get("refusal")
@@ -66,7 +61,7 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         by_place=role == "function",
         media=media,
         thoughts=thoughts,
-        told=told_in(texts) if kind is Kind.USER and not media else Told.NOT,
+        told=told,
     )
     return Draft(read, canonical(message, ignore))
 
@@ -80,7 +75,7 @@ def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     if not ignore and len(message) == 2 and message.get("role") and isinstance(text := message.get("content"), str):
         return written_alike(message if text else {"role": message["role"]})
     kept = {key: _canonical_value(key, value, ignore) for key, value in message.items() if key not in VOLATILE_KEYS}
-    return written_alike({k: v for k, v in kept.items() if v not in (None, "", [], {})})
+    return meaning_of(kept)
 
 
 def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
@@ -166,7 +161,7 @@ def _thoughts(held: Any) -> list[str]:
 
 def _calls(message: Json) -> tuple[ToolCall, ...]:
     calls = message.get("tool_calls")
-    found = [_call(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    found = list(map(_call, objects_in(calls)))
     if isinstance(legacy := message.get("function_call"), dict):
         found.append(replace(_call({"id": "", "function": legacy}), by_place=True))
     return tuple(found)

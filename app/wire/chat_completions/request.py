@@ -9,15 +9,14 @@ from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.declarations import Declarations, ResponseFormat
 from app.errors import InvalidRequest
 from app.wire.members import RawObject, Unreadable
+from app.wire.objects import object_of, text_at
 from app.wire.requests import (
     Body,
     elements_of,
     has_known_tools,
     is_function,
-    object_of,
     request_of,
     response_format_of,
-    text_at,
     tool_of,
     unread,
 )

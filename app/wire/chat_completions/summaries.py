@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest
 from app.wire.chat_completions.request import NAME, PATH
-from app.wire.dialect import Manners, SummaryDialect
-from app.wire.summary_reader import Collected, Json, member_named
+from app.wire.summaries import Collected, Json, Manners, SummaryDialect, member_named
 
 STREAMED: Json = {"stream": True, "stream_options": {"include_usage": True}}
 _TOO_LARGE = re.compile(rb"too (?:large|high|big)|at most|exceed|less than")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
@@ -25,7 +25,7 @@ from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.provider_errors import error_body
 from app.wire.sse import KEEP_ALIVE, event
 from app.wire.streamed import read_whole, taken_apart
-from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
+from app.wire.types import Headers, WireRequest
 from app.wire.usage import Usage, says_window_full, text_of, usage_of
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
@@ -160,7 +160,7 @@ _GROWN = {
 _USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 
-def frames_of(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
     """The frames of a whole message."""
     with taken_apart("message"):
         message = read_whole(body)
@@ -243,7 +243,7 @@ def own_error(error: StenoError) -> bytes:
     return _envelope(members if error.param is None else {**members, "param": error.param})
 
 
-def refusal_frame(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, now: float) -> bytes:
+def refusal_frame(status: int, headers: Headers, body: bytes, now: float) -> bytes:
     """Frame with the provider's refusal; of its words nothing is changed, as clients recover by them."""
     members: dict[str, Any] = msgspec.json.decode(error_body(status, headers, body, now))["error"]
     # What it left out was filled in as another format has it.
@@ -259,28 +259,16 @@ def _envelope(details: dict[str, Any]) -> bytes:
 class MessagesAnswers(Answers):
     """The answers of this format."""
 
-    def editor(
-        self,
-        context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,  # noqa: ARG002 - all there is to know of an answer stands in it
-        early: EarlyFrames | None = None,
-        *,
-        hides_usage: bool = False,  # noqa: ARG002 - a stream gives it unasked
-    ) -> MessageEditor:
-        begins_answer = isinstance(early, MessageEvents) and early.begins_answer
-        return MessageEditor(context.status, context.report, begins_answer)
+    editing = MessageEditor
+    error = staticmethod(own_error)
+    refusal_frame = staticmethod(refusal_frame)
+    frames_of = staticmethod(frames_of)
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
+        return (isinstance(early, MessageEvents) and early.begins_answer,)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> MessageEvents:
         return MessageEvents(shape, compaction_id, f"msg_{secrets.token_hex(12)}", request.model)
-
-    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:  # noqa: ARG002 - all streams are alike
-        return frames_of(body, headers)
-
-    def error(self, error: StenoError) -> bytes:
-        return own_error(error)
-
-    def refusal_frame(self, status: int, headers: Headers, body: bytes, now: float) -> bytes:
-        return refusal_frame(status, headers, body, now)
 
     def failed(self, envelope: bytes) -> bytes:
         # Without its name clients take it for no error.

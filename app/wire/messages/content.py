@@ -12,6 +12,7 @@ from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.members import RawObject, Unreadable, check_keys, split_array
 from app.wire.native import MARK as REFERENCE
+from app.wire.objects import objects_in
 from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
@@ -59,7 +60,7 @@ def blocks_of(content: object) -> list[dict[str, Any]]:
     """Blocks of a content; a text is one block of text."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return objects_in(content)
 
 
 def is_raw_result(raw: bytes) -> bool:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Message, ToolCall
 from app.core.history.own_words import told_in
@@ -29,8 +27,7 @@ from app.wire.messages.content import (
     media_in,
     texts_in,
 )
-from app.wire.objects import written_alike
-from app.wire.requests import text_at
+from app.wire.objects import NOTHING, json_text, text_at, without, written_alike
 from app.wire.types import Draft
 
 Json = Mapping[str, Any]
@@ -154,7 +151,7 @@ def _call(block: Json) -> ToolCall:
 
 def written(arguments: object) -> str:
     """A call's input as text: a value in this format."""
-    return msgspec.json.encode({} if arguments is None else arguments).decode()
+    return json_text({} if arguments is None else arguments)
 
 
 def _thoughts(blocks: Sequence[Json]) -> list[str]:
@@ -181,13 +178,11 @@ def _canonical(message: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, An
 def _canonical_block(block: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str, Any]:
     kept = {key: value for key, value in block.items() if key not in VOLATILE_KEYS and _says(value)}
     if isinstance(text := kept.get("text"), str):
-        for pattern in ignore:
-            text = pattern.sub("", text)
-        kept["text"] = text
+        kept["text"] = without(text, ignore)
     if is_result(block) and "content" in kept:
         kept["content"] = [_canonical_block(inner, ignore) for inner in blocks_of(kept["content"])]
     return kept
 
 
 def _says(value: object) -> bool:
-    return value not in (None, "", [], {})
+    return value not in NOTHING

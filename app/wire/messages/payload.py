@@ -3,11 +3,14 @@
 What was legal in the client's history may not be so behind a summary, and two things are seen to here. Instructions
 among the messages may only stand behind a user's message and before an assistant's, or last: where their neighbours are
 gone they wait for the next such place. And a history begins with a user's message.
+
+Marks of the provider's cache move with what they stood on: at most four in a request, none of an hour behind one of
+five minutes. None is invented, so there are never more than the client set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +21,7 @@ from app.core.view.view import Altered, Conversation, Pinned, Summary, Verbatim,
 from app.wire.messages.content import (
     MARK,
     SEALED,
+    blocks_of,
     decoded_message,
     edited,
     is_raw_result,
@@ -25,7 +29,6 @@ from app.wire.messages.content import (
     texts_in,
     with_content,
 )
-from app.wire.messages.marks import in_order, last_mark
 from app.wire.messages.messages import is_beside, written
 from app.wire.rendering import Placed, joined, placed
 
@@ -158,3 +161,49 @@ def _joined(first: bytes, second: bytes, keeps_first: bool) -> bytes:
     blocks = [*raw_blocks(first), *raw_blocks(second)]
     blocks.sort(key=lambda block: not is_raw_result(block))
     return with_content(first if keeps_first else second, b"[%b]" % b",".join(blocks))
+
+
+_LONG = "1h"
+
+
+def last_mark(raw: bytes) -> object:
+    """The last one in a message, as its value; None without any."""
+    if MARK.encode() not in raw:
+        return None
+    marks = [block[MARK] for block in _blocks_marked(blocks_of(decoded_message(raw).get("content")))]
+    return marks[-1] if marks else None
+
+
+def _blocks_marked(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Blocks with a mark, those inside of results too, which count before their own."""
+    for block in blocks:
+        if isinstance(block.get("content"), list):
+            yield from _blocks_marked(blocks_of(block["content"]))
+        if block.get(MARK):
+            yield block
+
+
+def in_order(raw_messages: Sequence[bytes]) -> list[bytes]:
+    """The messages without the marks of an hour that came behind one of five minutes, as others were moved."""
+    if not any(b'"ttl"' in raw for raw in raw_messages):
+        return list(raw_messages)
+    is_short = False
+
+    def edit(block: dict[str, Any]) -> dict[str, Any]:
+        nonlocal is_short
+        left = block
+        if isinstance(content := block.get("content"), list):
+            inner = [edit(held) if isinstance(held, dict) else held for held in content]
+            if any(now is not was for now, was in zip(inner, content, strict=True)):
+                left = {**left, "content": inner}
+        if mark := block.get(MARK):
+            if is_short and _is_long(mark):
+                return {key: value for key, value in left.items() if key != MARK}
+            is_short = is_short or not _is_long(mark)
+        return left
+
+    return [edited(raw, edit) if MARK.encode() in raw else raw for raw in raw_messages]
+
+
+def _is_long(mark: object) -> bool:
+    return isinstance(mark, Mapping) and mark.get("ttl") == _LONG

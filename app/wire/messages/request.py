@@ -20,18 +20,8 @@ from app.wire.messages.content import (
     texts_in,
 )
 from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
-from app.wire.requests import (
-    LONGEST_FOCUS,
-    Body,
-    elements_of,
-    has_known_tools,
-    is_given,
-    object_of,
-    request_of,
-    text_at,
-    tool_of,
-    unread,
-)
+from app.wire.objects import object_of, objects_in, text_at
+from app.wire.requests import LONGEST_FOCUS, Body, elements_of, has_known_tools, is_given, request_of, tool_of, unread
 from app.wire.surrogates import decoded
 from app.wire.types import CompactionAsk, Headers, Named, Place, Referred, WireRequest
 
@@ -226,11 +216,11 @@ def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
     return source.spliced({"thinking": msgspec.json.encode(thinking)}), [*others, (BETAS, joined)]
 
 
-def _edits(source: RawObject) -> list[Json]:
+def _edits(source: RawObject) -> Sequence[Json]:
     """Edits of the history that are asked of the provider. To clear thinking or results is not to compact it."""
     management = source.value("context_management") if "context_management" in source else None
     edits = management.get("edits") if isinstance(management, dict) else None
-    return [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+    return objects_in(edits)
 
 
 def _names(source: RawObject) -> Iterator[Named]:

@@ -10,12 +10,11 @@ import msgspec
 
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest
-from app.wire.dialect import SummaryDialect
 from app.wire.messages.content import blocks_of
 from app.wire.messages.messages import SYSTEM, is_beside
 from app.wire.messages.request import NAME, PATH
-from app.wire.summary_reader import Collected, Json
-from app.wire.usage import text_in
+from app.wire.objects import text_at
+from app.wire.summaries import Collected, Json, SummaryDialect
 
 CAP = "max_tokens"
 _OF_A_BLOCK = re.compile(rb"thinking\W{0,3}blocks?")
@@ -71,7 +70,7 @@ class _Answer(Collected):
             super()._take_reason(reason)
 
     def _take_usage(self, said: Json) -> None:
-        self._named = text_in(said, "model") or self._named[0], ""
+        self._named = text_at(said, "model") or self._named[0], ""
         if isinstance(usage := said.get("usage"), dict):
             self._usage.update((name, value) for name, value in usage.items() if value is not None)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
 from typing import Any
@@ -27,7 +27,7 @@ from app.wire.provider_errors import error_body
 from app.wire.responses.request import ResponsesRequest
 from app.wire.sse import event
 from app.wire.streamed import read_whole, taken_apart, written
-from app.wire.types import UNTOLD, ContextMembers, Headers, WireRequest
+from app.wire.types import Headers, WireRequest
 from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
 UNSAID: dict[str, Any] = {
@@ -252,7 +252,7 @@ _ENDINGS = {"incomplete": "response.incomplete", "failed": "response.failed"}
 _Members = Mapping[str, bytes]
 
 
-def frames_of(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[bytes]:  # noqa: ARG001 - all streams are alike
     """The frames of a whole response: that it begins, each of its items, how it ends."""
     with taken_apart("response"):
         whole = read_whole(body)
@@ -316,24 +316,15 @@ class ResponsesAnswers(Answers):
     noun = "response"
     opens_early = True
 
-    def editor(
-        self,
-        context: ContextMembers = UNTOLD,
-        request: WireRequest | None = None,  # noqa: ARG002 - one answer is like another
-        early: EarlyFrames | None = None,
-        *,
-        hides_usage: bool = False,  # noqa: ARG002 - it is given unasked
-    ) -> ResponsesEditor:
-        return ResponsesEditor(context.status, context.report, early if isinstance(early, CompactionEvents) else None)
+    editing = ResponsesEditor
+    frames_of = staticmethod(frames_of)
+    failed = staticmethod(error_frames)
+
+    def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002
+        return (early if isinstance(early, CompactionEvents) else None,)
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> CompactionEvents:
         """The safest frame is a comment. Where the provider keeps the answer, an id of ours would come back to it."""
         stores = not isinstance(request, ResponsesRequest) or request.stores
         quiet = shape == "chunk" or (shape == "start" and stores)
         return CompactionEvents("comment" if quiet else shape, compaction_id, request.model)
-
-    def frames_of(self, request: WireRequest, headers: Headers, body: bytes) -> Iterable[bytes]:  # noqa: ARG002 - all streams are alike
-        return frames_of(body, headers)
-
-    def failed(self, envelope: bytes) -> bytes:
-        return error_frames(envelope)

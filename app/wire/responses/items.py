@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from app.core.history.blocks import is_programs
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
@@ -25,8 +24,18 @@ from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
 from app.wire.members import Unreadable, split_array
 from app.wire.native import MARK
-from app.wire.objects import decoded_object, meant_by, without, written_alike
-from app.wire.requests import text_at
+from app.wire.objects import (
+    as_text,
+    decoded_object,
+    json_text,
+    meaning_of,
+    meant_by,
+    objects_in,
+    of_user,
+    text_at,
+    without,
+    written_alike,
+)
 from app.wire.surrogates import decoded
 from app.wire.types import Draft
 
@@ -122,7 +131,7 @@ def read_item(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
     if (text := _bare_text(raw)) is not None:
         kind = Kind.INSTRUCTIONS if INSTRUCTIONS.match(raw) else Kind.USER
         role = "developer" if kind is Kind.INSTRUCTIONS else "user"
-        canonical = _encoded({"role": role, "content": without(text, ignore)})
+        canonical = written_alike({"role": role, "content": without(text, ignore)})
         told = told_in((text,)) if kind is Kind.USER else Told.NOT
         return Draft(Message(kind, role, (text,), raw, b"", told=told), canonical)
     if raw.startswith(b"{") and (items := _compacted(raw)):
@@ -207,24 +216,22 @@ def _read(raw: bytes, item: Json) -> Message:
     if type_ == "message":
         role = str(item.get("role"))
         kind = ROLES.get(role, Kind.OTHER)
-        if kind is Kind.USER and not media and is_programs(texts):
-            kind = Kind.CLIENT
-        told = told_in(texts) if kind is Kind.USER and not media else Told.NOT
+        kind, told = of_user(kind, texts, plain=not media)
         return Message(kind, role, texts, raw, b"", media=media, told=told)
     if type_ == REASONING:
-        thoughts, size = tuple(_thoughts(item)), len(_text(item.get("encrypted_content")))
+        thoughts, size = tuple(_thoughts(item)), len(as_text(item.get("encrypted_content")))
         return Message(
             Kind.ASSISTANT, "assistant", (), raw, b"", thoughts=thoughts, sealed=True, bound=True, encrypted=size
         )
     if type_ in PLACED:
         tools = item.get("tools")
-        texts = (_json(tools),) if tools else ()
+        texts = (json_text(tools),) if tools else ()
         return Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True)
     if type_ in SETTLED:
         return _settled(raw, item, type_, media)
     if type_ == "mcp_list_tools":
-        return Message(Kind.ASSISTANT, "assistant", (_json(item.get("tools")),), raw, b"", sealed=True)
-    return Message(Kind.OTHER, type_, (_json(item),), raw, b"")
+        return Message(Kind.ASSISTANT, "assistant", (json_text(item.get("tools")),), raw, b"", sealed=True)
+    return Message(Kind.OTHER, type_, (json_text(item),), raw, b"")
 
 
 def _call(raw: bytes, item: Json, type_: str) -> Message:
@@ -232,12 +239,12 @@ def _call(raw: bytes, item: Json, type_: str) -> Message:
     held = item.get(known.member)
     if type_ == "computer_call" and held is None:
         held = item.get("actions")
-    arguments = held if isinstance(held, str) else _json(held)
+    arguments = held if isinstance(held, str) else json_text(held)
     id_ = item.get(known.id)
     # The provider's own search for tools has no id: what it found stands behind it.
     by_place = type_ == "tool_search_call" and not isinstance(id_, str)
-    name, kept = known.name or _text(item.get("name")), isinstance(item.get("id"), str)
-    call = ToolCall(_text(id_), name, arguments, by_place, anywhere=True, kept=kept)
+    name, kept = known.name or as_text(item.get("name")), isinstance(item.get("id"), str)
+    call = ToolCall(as_text(id_), name, arguments, by_place, anywhere=True, kept=kept)
     fixed = isinstance(held, dict | list) and not known.long_text and type_ != "tool_search_call"
     sealed = type_ in SEALED or (fixed and len(arguments) > SHORT)
     return Message(Kind.ASSISTANT, "assistant", (), raw, b"", calls=(call,), sealed=sealed)
@@ -248,17 +255,17 @@ def _output(raw: bytes, item: Json, type_: str) -> Message:
     id_, name = item.get("call_id") or item.get(known.id), item.get("name")
     texts = tuple(text for _, text in slots(item))
     if type_ == "tool_search_output":
-        texts = (_json(item.get("tools")),)
+        texts = (json_text(item.get("tools")),)
     by_place = type_ == "tool_search_output" and not isinstance(id_, str)
     # One without an id answers no call in particular, which is legal where it names the tool.
-    answers = (_text(id_),) if isinstance(id_, str) or by_place else ()
+    answers = (as_text(id_),) if isinstance(id_, str) or by_place else ()
     return Message(
         kind=Kind.RESULT,
         role="tool",
         texts=texts,
         raw=raw,
         digest=b"",
-        name=_text(name),
+        name=as_text(name),
         answers=answers,
         by_place=by_place,
         media=tuple(_media(item)),
@@ -270,8 +277,8 @@ def _settled(raw: bytes, item: Json, type_: str, media: tuple[Media, ...]) -> Me
     """The call, and as its texts what came of it."""
     name, member = SETTLED[type_]
     held = item.get(member)
-    arguments = held if isinstance(held, str) else _json(held) if held else ""
-    call = ToolCall(_text(item.get("id")), name or _text(item.get("name")), arguments)
+    arguments = held if isinstance(held, str) else json_text(held) if held else ""
+    call = ToolCall(as_text(item.get("id")), name or as_text(item.get("name")), arguments)
     return Message(Kind.ASSISTANT, "assistant", tuple(_found(item)), raw, b"", settled=(call,), media=media)
 
 
@@ -279,28 +286,28 @@ def _found(item: Json) -> Iterator[str]:
     """The texts of a provider's own tool's results."""
     for member in ("output", "error"):
         if held := item.get(member):
-            yield held if isinstance(held, str) else _json(held)
+            yield held if isinstance(held, str) else json_text(held)
     for member, keys in (("results", ("filename", "text")), ("outputs", ("logs",))):
-        for each in _dicts(item.get(member)):
+        for each in objects_in(item.get(member)):
             yield from (text for key in keys if isinstance(text := each.get(key), str))
 
 
 def _media(item: Json) -> Iterator[Media]:
     for member in ("content", "output"):
         held = item.get(member)
-        for part in _dicts([held] if isinstance(held, dict) else held):
+        for part in objects_in([held] if isinstance(held, dict) else held):
             if not _text_keys(part):
                 yield read_media(part)
     if isinstance(picture := item.get("result"), str) and item.get("type") == "image_generation_call":
         yield read_media({"type": "input_image", "image_url": f"data:image/png;base64,{picture}"})
-    for each in _dicts(item.get("outputs")):
+    for each in objects_in(item.get("outputs")):
         if each.get("type") == "image":
             yield read_media({"type": "input_image", "image_url": each.get("url")})
 
 
 def _thoughts(item: Json) -> Iterator[str]:
     for member in ("summary", "content"):
-        for part in _dicts(item.get(member)):
+        for part in objects_in(item.get(member)):
             if isinstance(text := part.get("text"), str):
                 yield text
 
@@ -319,7 +326,7 @@ def is_reference(raw: bytes) -> bool:
     if b'"compaction"' not in raw or MARK.encode() not in raw:
         return False
     item = decoded_object(raw, "An item")
-    return type_of(item) == COMPACTION and _text(item.get("encrypted_content")).startswith(MARK)
+    return type_of(item) == COMPACTION and as_text(item.get("encrypted_content")).startswith(MARK)
 
 
 def _compacted(raw: bytes) -> list[dict[str, Any]]:
@@ -343,8 +350,8 @@ def _read_compacted(raw: bytes, items: Sequence[Json]) -> Draft:
             break
         leading.append(message)
     texts = tuple(text for message in leading for text in message.texts)
-    sealed = _text(items[-1].get("encrypted_content"))
-    canonical = _encoded({"type": COMPACTION, "sealed": sealed, "leading": texts})
+    sealed = as_text(items[-1].get("encrypted_content"))
+    canonical = written_alike({"type": COMPACTION, "sealed": sealed, "leading": texts})
     read = Message(Kind.INSTRUCTIONS, "developer", texts, raw, b"", sealed=True, encrypted=len(sealed))
     return Draft(read, canonical)
 
@@ -361,7 +368,7 @@ def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
     """
     type_ = type_of(item)
     if type_ == REASONING:
-        return _encoded({"type": REASONING})
+        return written_alike({"type": REASONING})
     known = CALLS.get(type_)
     kept: dict[str, Any] = {}
     for key, value in item.items():
@@ -373,7 +380,7 @@ def canonical_item(item: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
             kept[key] = meant_by(value)
         elif not (key == "type" and type_ == "message"):
             kept[key] = value
-    return _encoded({key: value for key, value in kept.items() if value not in (None, "", [], {})})
+    return meaning_of(kept)
 
 
 def _canonical_content(value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
@@ -396,22 +403,6 @@ def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
     if isinstance(text := kept.get("text"), str):
         kept["text"] = without(text, ignore)
     return kept
-
-
-def _encoded(value: Json) -> bytes:
-    return written_alike(value)
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 MEDIA = {"input_image": "image", "computer_screenshot": "image", "input_file": "file", "input_audio": "audio"}

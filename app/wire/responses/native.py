@@ -21,7 +21,7 @@ from app.wire.requests import repinned
 from app.wire.responses.answers import frame, new_id, response
 from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_reference, type_of
 from app.wire.responses.payload import note
-from app.wire.responses.request import PATH, as_item, is_compaction_entry, is_trigger
+from app.wire.responses.request import PATH, as_item, elements_in, is_compaction_entry, is_trigger
 from app.wire.sse import data_of, event
 from app.wire.types import Headers, WireRequest
 
@@ -42,7 +42,7 @@ class ResponsesCompaction:
         return headers
 
     def unasked(self, request: WireRequest) -> bytes:
-        elements = _elements(request)
+        elements = elements_in(request.source)
         return _unasked(request, elements, _untriggered(elements))
 
     def closed(self, request: WireRequest) -> WireRequest:
@@ -57,7 +57,7 @@ class ResponsesCompaction:
         return request.source.spliced({"input": _array(items), **pins})
 
     def compacted(self, request: WireRequest, text: str) -> bytes:
-        elements = _elements(request)
+        elements = elements_in(request.source)
         return _unasked(request, elements, [*filter(_stays, _untriggered(elements)), note(text)])
 
     def alone(self, request: WireRequest, made: MadeCompaction, path: bytes) -> bytes:
@@ -65,7 +65,7 @@ class ResponsesCompaction:
             usage, output = _usage(made), [_item(made)]
             ended = response(new_id(), request.model, "completed", output=output, usage=usage)
             return msgspec.json.encode(ended)
-        users = (said for raw in _untriggered(_elements(request)) if (said := _said_by_user(raw)) is not None)
+        users = (said for raw in _untriggered(elements_in(request.source)) if (said := _said_by_user(raw)) is not None)
         return msgspec.json.encode(
             {
                 "id": new_id(),
@@ -148,14 +148,6 @@ def _usage(made: MadeCompaction) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": made.before + made.after,
     }
-
-
-def _elements(request: WireRequest) -> Sequence[bytes]:
-    source = request.source
-    raw = source.raw("input") or b"null"
-    if raw.startswith(b'"'):
-        return (raw,)
-    return () if raw == b"null" else source.elements("input")
 
 
 def _untriggered(elements: Sequence[bytes]) -> list[bytes]:

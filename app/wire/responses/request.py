@@ -15,7 +15,7 @@ from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.wire.beginnings import Beginnings
 from app.wire.members import RawObject, Unreadable
-from app.wire.objects import decoded_object
+from app.wire.objects import decoded_object, object_of, text_at
 from app.wire.requests import (
     Body,
     check_number,
@@ -23,12 +23,10 @@ from app.wire.requests import (
     has_known_tools,
     is_function,
     model_of,
-    object_of,
     read_options,
     request_of,
     response_format_of,
     source_of,
-    text_at,
     tool_of,
     unread,
 )
@@ -96,7 +94,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     What may be large is looked at here, so that it is done beside the event loop where the body is.
     """
     source, known = source_of(body, bounds, beginnings)
-    elements = _elements(source)
+    elements = elements_in(source)
     compacted = compacted_upto(elements)
     raw_messages, places = _raw_messages(source, elements, compacted)
     check_number(len(raw_messages), bounds, "items")
@@ -119,7 +117,7 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     )
 
 
-def _elements(source: RawObject) -> tuple[bytes, ...]:
+def elements_in(source: RawObject) -> tuple[bytes, ...]:
     """The items of the input, each as it came; a text is one."""
     raw = source.raw("input") or b"null"
     if raw.startswith(b'"'):
@@ -138,17 +136,17 @@ def _raw_messages(source: RawObject, elements: Sequence[bytes], compacted: int) 
 
 
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
-    code = next((code for code, holds in _HANDED_OFF if holds(source, elements)), None)
-    return None if code is None else Reason(code)
-
-
-def _is_kept_by_server(source: RawObject, elements: Sequence[bytes]) -> bool:
-    """Whether the provider keeps part of the history. What an item refers to by its id cannot be seen: a summary would
-    leave it out, and a cut might part it from its call. Reasoning without its content is no such thing: it is sealed
-    anyway."""
-    if any(source.value(name) is not None for name in STATE_MEMBERS):
-        return True
-    return any(_is_reference(raw) for raw in elements)
+    """What an item refers to by its id cannot be seen: a summary would leave it out, and a cut might part it from its
+    call. Reasoning without its content is no such thing: it is sealed anyway."""
+    if any(source.value(name) is not None for name in STATE_MEMBERS) or any(map(_is_reference, elements)):
+        return Reason(Code.SERVER_STATE)
+    if source.value("prompt") is not None:
+        return Reason(Code.PROMPT_TEMPLATE)
+    if source.value("background") is True:
+        return Reason(Code.BACKGROUND)
+    if _ask(source, elements) is not None:
+        return Reason(Code.NATIVE_COMPACTION)
+    return Reason(Code.CLIENT_COMPACTION) if _compacts_itself(source, elements) else None
 
 
 def _is_reference(raw: bytes) -> bool:
@@ -156,18 +154,6 @@ def _is_reference(raw: bytes) -> bool:
     if b'"item_reference"' not in raw and (b'"type"' in raw or b'"role"' in raw):
         return False
     return raw.startswith(b"{") and type_of(decoded_object(raw, "An item")) == "item_reference"
-
-
-def _is_template(source: RawObject, _: Sequence[bytes]) -> bool:
-    return source.value("prompt") is not None
-
-
-def _is_in_background(source: RawObject, _: Sequence[bytes]) -> bool:
-    return source.value("background") is True
-
-
-def _asks_to_compact(source: RawObject, elements: Sequence[bytes]) -> bool:
-    return _ask(source, elements) is not None
 
 
 def _ask(source: RawObject, elements: Sequence[bytes]) -> CompactionAsk | None:
@@ -215,15 +201,6 @@ def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:
     if CODEX_PROMPT.encode() not in last or not last.startswith(b"{"):
         return False
     return any(text.startswith(CODEX_PROMPT) for _, text in slots(decoded_object(last, "An item")))
-
-
-_HANDED_OFF = (
-    (Code.SERVER_STATE, _is_kept_by_server),
-    (Code.PROMPT_TEMPLATE, _is_template),
-    (Code.BACKGROUND, _is_in_background),
-    (Code.NATIVE_COMPACTION, _asks_to_compact),
-    (Code.CLIENT_COMPACTION, _compacts_itself),
-)
 
 
 def read_declarations(source: RawObject) -> Declarations:

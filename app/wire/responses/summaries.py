@@ -10,10 +10,9 @@ import msgspec
 
 from app.core.summary.gate import Ending
 from app.core.summary.prompts import SummaryRequest
-from app.wire.dialect import SummaryDialect
 from app.wire.responses.items import INSTRUCTIONS
 from app.wire.responses.request import NAME, PATH, as_item
-from app.wire.summary_reader import Collected, Json
+from app.wire.summaries import Collected, Json, SummaryDialect
 
 CAP = "max_output_tokens"
 SAID: Json = {"stream": True, "store": False}

@@ -1,19 +1,25 @@
-"""The answer to a summary call, out of a stream or of one piece of JSON; what its parts mean is the format's.
+"""Summary calls: how a summary is asked for in a format, what a refusal teaches about it, and how the answer is read.
 
-Some gateways answer in one piece what was asked for as a stream.
+It comes as a stream or as one piece of JSON, whatever was asked for; what its parts mean is the format's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from re import Pattern
 from typing import Any, ClassVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from app.core.summary.gate import Ending, SummaryAnswer
+from app.core.summary.prompts import SummaryRequest
 from app.wire.members import holds_more_values
+from app.wire.objects import text_at
 from app.wire.refusals import decoded
 from app.wire.sse import MOST_VALUES, FrameSplitter
-from app.wire.usage import bill_of, read_usage, says_window_full, text_in
+from app.wire.usage import bill_of, read_usage, says_window_full
 
 Json = Mapping[str, Any]
 
@@ -84,7 +90,7 @@ class Collected:
         self._word = reason if isinstance(reason, str) and WORD.fullmatch(reason) else "other"
 
     def _take_names(self, said: Json) -> None:
-        self._named = text_in(said, "model"), text_in(said, "service_tier")
+        self._named = text_at(said, "model"), text_at(said, "service_tier")
 
 
 class SummaryReader:
@@ -194,3 +200,100 @@ def _data_of(frame: bytes) -> bytes:
     """A frame's data: its data lines, joined as the standard says."""
     lines = (line.removeprefix(b"data:") for line in frame.splitlines() if line.startswith(b"data:"))
     return b"\n".join(line.removeprefix(b" ") for line in lines)
+
+
+class Manners(Struct, frozen=True):
+    """How a model behind an upstream wants to be asked for a summary, as far as its refusals taught."""
+
+    cap: str
+    """Name of the member that bounds the answer."""
+    without: frozenset[str] = frozenset()
+    """Members that it does not take."""
+
+
+class SummaryDialect:
+    """How a summary is asked for in one format."""
+
+    name: str
+    """Name of the format."""
+    target: bytes
+    """Path at which the call is posted; `/v1` stands for the path of the upstream's base URL."""
+    headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ()
+    """Headers that the format wants beside what a body needs, where the caller does not give them; in lower case."""
+    own_members: frozenset[str]
+    """Members that a call says by itself, or leaves out on purpose; an operator may add others."""
+    optional: tuple[str, ...]
+    """Members that a call can do without, beside those that the operator adds."""
+    caps: tuple[str, str]
+    """Names of the member that bounds the answer: for most models, and for those that reason first."""
+    least_output = 0
+    """Smallest bound that is not refused."""
+    reasoning: Pattern[str] = re.compile(r"(^|/)(o\d|gpt-5)")
+    """Models that reason first, though nobody asks them to."""
+    restrained: ClassVar[Mapping[str, Any]] = {}
+    """Members by which a model that reasons first is asked to reason little."""
+    said: ClassVar[Mapping[str, Any]] = {"stream": True}
+    """Members of every call, among them that the answer is to be streamed."""
+    collected: type[Collected]
+    """The collector of an answer's parts."""
+
+    def cap(self, model: str) -> str:
+        """The member that bounds this model's answers, as far as nothing was learnt."""
+        return self.caps[self._reasons(model)]
+
+    def options(
+        self, manners: Manners, model: str, most: int, allowance: int, parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The members that a call depends on manners for: the cap of `most` tokens, with an `allowance` for a model
+        that reasons first, the operator's parameters, and that the answer is to be streamed."""
+        reasons = self._reasons(model)
+        bound = max(self.least_output, most + (allowance if reasons else 0))
+        wanted = {manners.cap: bound, **(self.restrained if reasons else {}), **parameters, **self.said}
+        return {name: value for name, value in wanted.items() if name not in self._left_out(manners)}
+
+    def taught(self, manners: Manners, refusal: bytes, sent: Mapping[str, Any]) -> Manners | None:
+        """The manners to ask again with, or None if nothing is learnt from this refusal. `sent`: the options."""
+        refused = member_named(self._known(refusal, sent), refusal) or member_named(self._added(sent), refusal)
+        return replace(manners, without=manners.without | {refused}) if refused else None
+
+    def quoting(self, request: SummaryRequest, model: str, options: Mapping[str, Any]) -> bytes:
+        """The body that quotes a transcript."""
+        raise NotImplementedError
+
+    def continuing(
+        self,
+        messages: Sequence[bytes],
+        cached: Mapping[str, bytes],
+        instructions: str,
+        model: str,
+        options: Mapping[str, Any],
+    ) -> bytes:
+        """The body that continues the conversation itself, so that the provider finds the prompt in its cache: its raw
+        messages and `WireRequest.cached`, which have to be of this format."""
+        raise NotImplementedError
+
+    def reader(self) -> SummaryReader:
+        """A reader of one answer."""
+        return SummaryReader(self.collected())
+
+    def _reasons(self, model: str) -> bool:
+        return self.reasoning.search(model) is not None
+
+    def _left_out(self, manners: Manners) -> frozenset[str]:
+        return manners.without
+
+    def _known(self, refusal: bytes, sent: Mapping[str, Any]) -> Iterable[str]:  # noqa: ARG002 - a format may look into it
+        """Optional members that were sent, as far as the refusal may be about them."""
+        return (name for name in self.optional if name in sent)
+
+    def _added(self, sent: Mapping[str, Any]) -> Iterable[str]:
+        """Members that the operator added."""
+        return (name for name in sent if name not in self.own_members)
+
+
+def read_answer(dialect: SummaryDialect, body: bytes) -> SummaryAnswer | None:
+    """The answer to a summary call, out of all of its bytes; None if they are no answer, or a part of one."""
+    reader = dialect.reader()
+    reader.feed(body)
+    reader.end()
+    return reader.answer
