@@ -20,6 +20,7 @@ from app.core.deciding.attempt import Answer, Mode, Recover, StepDown
 from app.core.deciding.decide import untouched
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
+from app.edge import own_headers
 from app.edge.asgi import (
     CONNECTION,
     SAME_HEAD,
@@ -51,7 +52,7 @@ from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
-from app.proxy.report import CONTEXT_STATUS, bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
+from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
@@ -451,7 +452,7 @@ class Exchange:
             await self._begun_stream(request).relay(observed, answering)
             return
         extended = isinstance(self.answer, ExtendedAnswer)
-        if decision.view is None and not extended and value_of(answering.headers, CONTEXT_STATUS):
+        if decision.view is None and not extended and value_of(answering.headers, own_headers.STATUS):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         reports = self.services.events.body
@@ -478,7 +479,7 @@ class Exchange:
 
     def _note_headers(self, own: Headers) -> None:
         self.own_headers = own
-        self.record.metrics.payload(dict(own)[CONTEXT_STATUS].decode())
+        self.record.metrics.payload(dict(own)[own_headers.STATUS].decode())
 
     async def _provider(self) -> Provider:
         """Find the provider of a body that was not understood: its model may still be readable."""
