@@ -22,33 +22,10 @@ from app.compaction.request import ChatRequest
 from app.compaction.summariser import Summariser
 from app.compaction.unstored import UnstoredCompaction
 from app.compaction.writing import Writing
+from app.core.deciding import effects
 from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
-from app.core.deciding.effects import (
-    AskPrices,
-    Brief,
-    Freed,
-    KeepMask,
-    KeepPrint,
-    Lately,
-    LookBack,
-    Make,
-    MakeUnstored,
-    Postpone,
-    Prices,
-    Read,
-    ReadHeads,
-    ReadPrints,
-    ReadRewritten,
-    Recall,
-    Remember,
-    ShapeRefusals,
-    ShapeRefused,
-    StoreAway,
-    Stored,
-    StoreRecovers,
-    Wait,
-)
+from app.core.deciding.effects import Lately, Prices, StoreAway, Stored
 from app.core.reasons import Reasons
 from app.core.stages.ladder import Decision
 from app.core.summary.brief import SummaryBrief
@@ -111,35 +88,35 @@ class Compactor:
         self._recaller = Recaller(work, caches)
         self._prints = SentPrints(store, caches)
         self._acts: Mapping[type, _Act] = {
-            Read: lambda course, _: self._read(course.request),
-            KeepMask: self._keep_mask,
-            ReadPrints: lambda course, asked: self._prints.at(course.request, asked.places),
-            KeepPrint: lambda course, asked: self._prints.keep(course.request, asked.place, asked.print),
-            ReadRewritten: self._rewritten,
-            ReadHeads: self._heads,
-            Brief: self._brief,
-            AskPrices: self._prices,
-            LookBack: self._lately,
-            ShapeRefusals: self._shape_refusals,
-            ShapeRefused: self._shape_refused,
-            Make: self._leased.make,
-            Wait: lambda course, asked: self._leased.wait(course, asked.plan),
-            Postpone: _nothing,
-            StoreRecovers: lambda course, _: self._leased.recovers(course),
-            Remember: self._remembered,
-            MakeUnstored: self._unstored.make,
-            Freed: self._freed,
-            Recall: self._recalled,
+            effects.Read: lambda course, _: self._read(course.request),
+            effects.KeepMask: self._keep_mask,
+            effects.ReadPrints: lambda course, asked: self._prints.at(course.request, asked.places),
+            effects.KeepPrint: lambda course, asked: self._prints.keep(course.request, asked.place, asked.print),
+            effects.ReadRewritten: self._rewritten,
+            effects.ReadHeads: self._heads,
+            effects.Brief: self._brief,
+            effects.AskPrices: self._prices,
+            effects.LookBack: self._lately,
+            effects.ShapeRefusals: self._shape_refusals,
+            effects.ShapeRefused: self._shape_refused,
+            effects.Make: self._leased.make,
+            effects.Wait: lambda course, asked: self._leased.wait(course, asked.plan),
+            effects.Postpone: _nothing,
+            effects.StoreRecovers: lambda course, _: self._leased.recovers(course),
+            effects.Remember: self._remembered,
+            effects.MakeUnstored: self._unstored.make,
+            effects.Freed: self._freed,
+            effects.Recall: self._recalled,
         }
         self._imagined: Mapping[type, _Act] = {
             **self._acts,
-            Read: lambda course, _: self._read(course.request, bind=False),
-            KeepMask: _nothing,
-            KeepPrint: _nothing,
-            ReadRewritten: _nothing,
-            LookBack: self._lately_imagined,
-            Make: self._imagined_compaction,
-            Postpone: self._imagined_chunks,
+            effects.Read: lambda course, _: self._read(course.request, bind=False),
+            effects.KeepMask: _nothing,
+            effects.KeepPrint: _nothing,
+            effects.ReadRewritten: _nothing,
+            effects.LookBack: self._lately_imagined,
+            effects.Make: self._imagined_compaction,
+            effects.Postpone: self._imagined_chunks,
         }
 
     async def decide(self, request: ChatRequest, mode: Mode, on_start: OnStart = nobody) -> Decision:
@@ -202,27 +179,27 @@ class Compactor:
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return Stored(pins, tuple(chunks), tuple(boundaries))
 
-    async def _keep_mask(self, course: Course, asked: KeepMask) -> None:
+    async def _keep_mask(self, course: Course, asked: effects.KeepMask) -> None:
         request, boundary = course.request, asked.boundary
         if (mask := request.policy.mask) is not None:
             chain = request.conversation.chain
             place = chain[boundary.position], chain[boundary.start]
             await self._store.request_change(keep_mask, request.tenant, mask.key, *place, request.conversation_id)
 
-    async def _rewritten(self, course: Course, _: ReadRewritten) -> Sequence[FirstChunk]:
+    async def _rewritten(self, course: Course, _: effects.ReadRewritten) -> Sequence[FirstChunk]:
         request = course.request
         digests = [message.digest for message in request.conversation.transcript.messages]
         return await self._store.request(
             recent_first_chunks, request.tenant, request.series, digests, CHANGES_WITHIN_SECONDS
         )
 
-    async def _heads(self, course: Course, asked: ReadHeads) -> Sequence[bytes]:
+    async def _heads(self, course: Course, asked: effects.ReadHeads) -> Sequence[bytes]:
         return [head.digest for head in await self._store.heads(course.request.tenant, asked.digests)]
 
-    async def _brief(self, course: Course, _: Brief) -> SummaryBrief:
+    async def _brief(self, course: Course, _: effects.Brief) -> SummaryBrief:
         return self._writing.brief(course.request)
 
-    async def _prices(self, course: Course, asked: AskPrices) -> Prices:
+    async def _prices(self, course: Course, asked: effects.AskPrices) -> Prices:
         request, ledger = course.request, self._ledger
         price = ledger.price_of(request.model)
         warm = price is not None and ledger.is_warm(request.tenant, request.conversation_id, request.model)
@@ -232,7 +209,7 @@ class Compactor:
             self._writing.is_by_own_model(request),
         )
 
-    async def _lately(self, course: Course, asked: LookBack) -> Lately:
+    async def _lately(self, course: Course, asked: effects.LookBack) -> Lately:
         request = course.request
         tokens, budget, undertaking = request.conversation.tokens, request.budget, request.undertaking(asked.plan)
         often = budget.trigger.counts_turns
@@ -246,7 +223,7 @@ class Compactor:
             has_room=self._room.is_taken(request.place) or self._room.is_free(request.tenant, request.size),
         )
 
-    async def _lately_imagined(self, course: Course, asked: LookBack) -> Lately:
+    async def _lately_imagined(self, course: Course, asked: effects.LookBack) -> Lately:
         """The same without what speaks against a compaction: a dry run says what one would bring."""
         known = await self._lately(course, asked)
         return Lately(
@@ -256,28 +233,28 @@ class Compactor:
             has_room=known.has_room,
         )
 
-    async def _shape_refusals(self, course: Course, asked: ShapeRefusals) -> Reasons | None:
+    async def _shape_refusals(self, course: Course, asked: effects.ShapeRefusals) -> Reasons | None:
         return self._refused_shapes.pauses(course.request.history(asked.status))
 
-    async def _shape_refused(self, course: Course, asked: ShapeRefused) -> None:
+    async def _shape_refused(self, course: Course, asked: effects.ShapeRefused) -> None:
         self._refused_shapes.failed(course.request.history(asked.status), asked.why)
 
-    async def _remembered(self, course: Course, _: Remember) -> Sequence[SummaryChunk]:
+    async def _remembered(self, course: Course, _: effects.Remember) -> Sequence[SummaryChunk]:
         request = course.request
         return self._memory.chunks_in(request.tenant, request.series, request.conversation.cut_digests)
 
-    async def _freed(self, course: Course, asked: Freed) -> None:
+    async def _freed(self, course: Course, asked: effects.Freed) -> None:
         request = course.request
         tokens, limit = request.conversation.tokens, request.budget.limit
         self._breaker.finished(request.history(), tokens, asked.before, asked.after, limit)
 
-    async def _recalled(self, course: Course, asked: Recall) -> View:
+    async def _recalled(self, course: Course, asked: effects.Recall) -> View:
         return await self._recaller.recalled(course.request, asked.view, asked.policy)
 
-    async def _imagined_compaction(self, course: Course, asked: Make) -> Compaction:
+    async def _imagined_compaction(self, course: Course, asked: effects.Make) -> Compaction:
         return await course.request.beside(self._work.do, lambda: _imagine(asked.flow))
 
-    async def _imagined_chunks(self, course: Course, asked: Postpone) -> Sequence[SummaryChunk]:
+    async def _imagined_chunks(self, course: Course, asked: effects.Postpone) -> Sequence[SummaryChunk]:
         return (await course.request.beside(self._work.do, lambda: _imagine(asked.flow))).made
 
 

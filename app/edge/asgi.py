@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.edge.own_headers import REQUEST_ID
 from app.edge.relayed import Headers, value_of
 from app.edge.written import FRAMING, written
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
@@ -219,7 +220,6 @@ _DATE = _Date()
 
 SIGNATURE = "steno.signature"
 """Scope key: headers that Steno adds to every answer."""
-_REQUEST_ID = b"x-context-request-id"
 
 
 class Signature:
@@ -236,7 +236,7 @@ class Signature:
         pass."""
         self._began(status)
         names = {name for name, _ in headers}
-        kept = [*_others(headers, names), *self.shared, (_REQUEST_ID, self._request_id)]
+        kept = [*_others(headers, names), *self.shared, (REQUEST_ID, self._request_id)]
         if b"date" not in names:
             kept.append((b"date", _DATE.now()))
         if b"server" not in names:
@@ -248,10 +248,11 @@ class Signature:
     def lines_of(self, status: int, headers: Headers, names: set[bytes], length: int) -> bytes:
         """Write the headers as lines, for a body of this length; `names`: all of the headers'."""
         self._began(status)
-        lines = b"%bcontent-length: %d\r\n%bx-context-request-id: %b\r\n" % (
+        lines = b"%bcontent-length: %d\r\n%b%b: %b\r\n" % (
             written(_others(headers, names), names),
             length,
             written(self.shared, [name for name, _ in self.shared]) if self.shared else b"",
+            REQUEST_ID,
             self._request_id,
         )
         if b"date" not in names:
@@ -276,7 +277,7 @@ class Signature:
 
 def _others(headers: Headers, names: set[bytes]) -> Headers:
     """Return the headers without the id that another Steno gave."""
-    return headers if _REQUEST_ID not in names else [header for header in headers if header[0] != _REQUEST_ID]
+    return headers if REQUEST_ID not in names else [header for header in headers if header[0] != REQUEST_ID]
 
 
 class ClientAnswer:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from urllib.parse import unquote_to_bytes
 
 from app.edge.hops import HOPS
+from app.edge.own_headers import CALL
 
 KEYS = frozenset(
     {
@@ -48,7 +49,7 @@ FOR_ANYBODY = frozenset(
         b"tracestate",
         b"user-agent",
         b"x-client-request-id",
-        b"x-context-call",
+        CALL,
         HOPS,
     }
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from app.edge.credentials import CREDENTIALS
 from app.edge.hops import HOPS
+from app.edge.own_headers import CALL, PREFIX
 from app.edge.proxies import FAMILIES as TOLD_BY_PROXIES_FAMILIES
 from app.edge.proxies import TOLD_BY_PROXIES
 
@@ -27,12 +28,10 @@ HOP_BY_HOP = frozenset(
     }
 )
 NOT_FORWARDED = HOP_BY_HOP | TOLD_BY_PROXIES | {b"host", b"cookie", b"expect"}
-NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_FAMILIES, b"x-context-")
+NOT_FORWARDED_PREFIXES = (*TOLD_BY_PROXIES_FAMILIES, PREFIX)
 NOT_FORWARDED_READ = NOT_FORWARDED | {b"accept-encoding", b"content-length"}
 """Headers that are not forwarded where the answer is to be read here."""
-CALL_MARKER = b"x-context-call"
-"""Marks a summary call, so that another Steno behind this one leaves it alone."""
-SUMMARY_CALL = (CALL_MARKER, b"summary")
+SUMMARY_CALL = (CALL, b"summary")
 
 NOT_RETURNED = HOP_BY_HOP | {
     b"accept-ch",
@@ -147,7 +146,7 @@ def with_missing(headers: Headers, needed: Iterable[tuple[bytes, bytes]]) -> Hea
 
 
 def _about_the_request(name: bytes) -> bool:
-    return name in NOT_FOR_SUMMARIES or name in (CALL_MARKER, HOPS) or name.startswith(b"x-stainless-")
+    return name in NOT_FOR_SUMMARIES or name in (CALL, HOPS) or name.startswith(b"x-stainless-")
 
 
 def returned(

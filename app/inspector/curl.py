@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from shlex import quote
 
-from app.proxy.naming import OWN_HEADERS, encoded_name
+from app.edge.own_headers import CONVERSATION_ID
+from app.proxy.naming import encoded_name
 from app.wire.format import WireFormat
 
 _BODY_ENDS = "STENO_BODY"
@@ -25,7 +26,7 @@ def curl_of(base_url: str, spoken: WireFormat, conversation_id: str, body: bytes
     """Curl command of a request to `base_url`: Steno's scheme, host and port. The body goes in by a here-document: it
     may be longer than an argument may, and nothing in it means anything to the shell."""
     name, before, variable = _KEYS.get(spoken.name, _USUAL_KEY)
-    named = OWN_HEADERS[0] + b": " + encoded_name(conversation_id)
+    named = CONVERSATION_ID + b": " + encoded_name(conversation_id)
     headers = [
         "content-type: application/json",
         *(f"{header.decode()}: {value.decode()}" for header, value in spoken.summaries.headers),

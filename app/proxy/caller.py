@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.lazy import lazy
-from app.edge.relayed import CALL_MARKER, Headers, forwarded
+from app.edge.relayed import SUMMARY_CALL, Headers, forwarded
 from app.edge.upstream import Upstream
 from app.edge.writing import RequestHead
 from app.wire.format import WireFormat
@@ -53,7 +53,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     @lazy
     def asks_for_summary(self) -> bool:
         """True if the caller is Steno itself, here or elsewhere, with a call for a summary."""
-        return self.header(CALL_MARKER) == "summary"
+        return self._first.get(SUMMARY_CALL[0]) == SUMMARY_CALL[1]
 
     @lazy
     def encodes_bodies(self) -> bool:

@@ -20,6 +20,7 @@ from app.core.deciding.attempt import Answer, Mode, Recover, StepDown
 from app.core.deciding.decide import untouched
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
+from app.edge import own_headers
 from app.edge.asgi import (
     CONNECTION,
     SAME_HEAD,
@@ -51,7 +52,7 @@ from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
-from app.proxy.report import CONTEXT_STATUS, bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
+from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
@@ -210,30 +211,27 @@ class Exchange:
     async def _read_in(self) -> tuple[WireRequest, Reason | None, ChatRequest | None]:
         wire = await self._restored(await self._read())
         handed_off = self._hands_off(wire)
-        request = await (self._take_in(wire) if handed_off is None else self._facts(wire, handed_off))
+        request = await (self._take_in(wire) if handed_off is None else self._if_too_large(wire, handed_off))
         return wire, handed_off, request
 
     def _hands_off(self, wire: WireRequest) -> Reason | None:
         """Return the reason why somebody else is to have it as it is."""
         return wire.hands_off
 
-    async def _facts(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
-        """Facts for a request whose provider compacts by itself but which no longer fits; None if it is passed on."""
-        if not _passes_where_it_fits(handed_off):
-            return None
-        return await self._as_client_wants(await self._take_in(wire))
-
-    async def _as_client_wants(self, request: ChatRequest) -> ChatRequest | None:
-        """Return the facts of a request by which a history is compacted elsewhere; None if it can pass whole.
+    async def _if_too_large(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
+        """Take in a request by which its history is compacted elsewhere; None if it can pass whole.
 
         Where it would overflow it is still compacted, or the client could not go on at all. Where it fits, only
         thoughts are left out that its provider would refuse.
         """
+        if not _passes_where_it_fits(handed_off):
+            return None
+        request = await self._take_in(wire)
         if not request.conversation.is_within(request.budget.limit):
             return request
-        alone = replace(request, compaction=False)
         if not request.conversation.history.holds_ties:
             return None
+        alone = replace(request, compaction=False)
         decision = await self.services.compactor.decide(alone, Answer())
         return None if decision.view is None else alone
 
@@ -451,7 +449,7 @@ class Exchange:
             await self._begun_stream(request).relay(observed, answering)
             return
         extended = isinstance(self.answer, ExtendedAnswer)
-        if decision.view is None and not extended and value_of(answering.headers, CONTEXT_STATUS):
+        if decision.view is None and not extended and value_of(answering.headers, own_headers.STATUS):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         reports = self.services.events.body
@@ -478,7 +476,7 @@ class Exchange:
 
     def _note_headers(self, own: Headers) -> None:
         self.own_headers = own
-        self.record.metrics.payload(dict(own)[CONTEXT_STATUS].decode())
+        self.record.metrics.payload(dict(own)[own_headers.STATUS].decode())
 
     async def _provider(self) -> Provider:
         """Find the provider of a body that was not understood: its model may still be readable."""

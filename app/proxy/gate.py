@@ -16,6 +16,7 @@ from app.edge.asgi import HANDSHAKE, SIGNATURE, ClientAnswer, Signature
 from app.edge.credentials import sends_key
 from app.edge.hops import check_hops
 from app.edge.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
+from app.edge.own_headers import COUNT
 from app.edge.relayed import Headers, value_of
 from app.errors import (
     BadTarget,
@@ -43,10 +44,8 @@ FORMAT = "steno.format"
 """Scope key: the wire format of a request whose history is compacted."""
 PROVIDER_PATHS = (b"/v1/", b"/openai/")
 """Beginnings of the provider's paths: OpenAI's, and Azure's own, which pass un-compacted."""
-COUNT = b"x-context-count"
-"""Header: the kind of prompt that a request to count is about."""
 FORWARDED = "forwarded"
-"""Value of `COUNT` for the prompt that would be sent to the provider. Without the header: the one that came."""
+"""Value of `x-context-count` for the prompt that would be sent to the provider. Without it: the one that came."""
 NOT_RELAYED = ("TRACE", "TRACK", "CONNECT")
 """Methods that are not relayed. The first two are answered with the request as it arrived: with the operator's key."""
 USUAL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -201,7 +200,8 @@ def counts_forwarded(headers: Headers) -> bool:
     """True if the forwarded prompt is to be counted. Raises `InvalidRequest` for any other value of the header."""
     asked = value_of(headers, COUNT)
     if asked not in (None, FORWARDED):
-        raise InvalidRequest(f"x-context-count can be {FORWARDED!r} only; it is {asked!r:.100}.", "x-context-count")
+        name = COUNT.decode()
+        raise InvalidRequest(f"{name} can be {FORWARDED!r} only; it is {asked!r:.100}.", name)
     return asked is not None
 
 

@@ -10,6 +10,7 @@ from app.compaction.request import Measure
 from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
+from app.edge import own_headers
 from app.providers.providers import Provider, Providers
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
@@ -116,7 +117,7 @@ def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
     """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
     if "trigger" in wire.wishes.options or len(wire.model) > LONGEST_MODEL:
         return None
-    preset = wire.wishes.options.get("preset") or caller.header(b"x-context-preset")
+    preset = wire.wishes.options.get("preset") or caller.header(own_headers.PRESET)
     if preset is not None and not isinstance(preset, str):
         return None
     tools = wire.has_tools, wire.forbids_tools

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from app.core.history.recognition import LONGEST_NAME, read_name
+from app.edge.own_headers import CONVERSATION_ID
 from app.errors import InvalidRequest
 from app.settings import IdentitySettings
 from app.wire.surrogates import decoded
@@ -20,7 +21,7 @@ PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """Characters that a header holds as they are: visible ASCII and spaces."""
 _decode_name = msgspec.json.Decoder(str | None).decode
 IN_PATH = "/c/{id}/v1"
-OWN_HEADERS = (b"x-context-conversation-id", b"x-conversation-id")
+OWN_HEADERS = (CONVERSATION_ID, b"x-conversation-id")
 
 
 class Naming(Struct, frozen=True):

@@ -8,6 +8,7 @@ from math import inf
 
 import structlog
 
+from app.edge import own_headers
 from app.errors import InvalidRequest
 from app.proxy.caller import Caller
 from app.proxy.naming import OWN_HEADERS, Naming, name_in_header, name_in_json
@@ -33,8 +34,8 @@ LEAST_SILENCE = 1.0
 def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller: Caller) -> AppliedPolicy:
     """Return the rules of its compaction. Raises `InvalidRequest` for a preset or a trigger that is none."""
     options = wire.wishes.options
-    in_body, in_header = options.get("preset"), caller.header(b"x-context-preset")
-    preset = read_preset(in_body) if in_body else read_preset(in_header, "x-context-preset")
+    in_body, in_header = options.get("preset"), caller.header(own_headers.PRESET)
+    preset = read_preset(in_body) if in_body else read_preset(in_header, own_headers.PRESET.decode())
     return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
 
 
@@ -77,12 +78,12 @@ def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[tuple
 
 def is_switched_off(wire: WireRequest, caller: Caller) -> bool:
     """True if it is not to be compacted. Raises `InvalidRequest` for a header that says neither."""
-    return _is_off(wire, caller, "compaction", b"x-context-compaction")
+    return _is_off(wire, caller, "compaction", own_headers.COMPACTION)
 
 
 def is_recall_off(wire: WireRequest, caller: Caller) -> bool:
     """True if nothing is to be recalled. Raises `InvalidRequest` for a header that says neither."""
-    return _is_off(wire, caller, "recall", b"x-context-recall")
+    return _is_off(wire, caller, "recall", own_headers.RECALL)
 
 
 def _is_off(wire: WireRequest, caller: Caller, option: str, name: bytes) -> bool:
@@ -98,7 +99,7 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
     if not wire.answer.stream or wire.answer.choices != 1:
         return "off"
-    asked = caller.header(b"x-context-events")
+    asked = caller.header(own_headers.EVENTS)
     return next((shape for shape in EVENT_SHAPES if shape == asked), usual)
 
 

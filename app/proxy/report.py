@@ -1,6 +1,6 @@
 """Reports to an answer, a stream's events and the store about what was done to a request's context.
 
-All `x-context-*` headers of answers are written here; the request's id is a part of `asgi.Signature`.
+What `edge/own_headers` names is said here, but for the request's id, which is a part of `edge/asgi.Signature`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
+from app.edge import own_headers
 from app.edge.relayed import Headers, value_of
 from app.proxy.naming import encoded_name
 from app.runtime.repeats import Repeats
@@ -32,8 +33,6 @@ from app.wire.types import UNTOLD, ContextMembers
 
 log = structlog.get_logger("steno.bypass")
 
-CONTEXT_STATUS = b"x-context-status"
-_REASON = b"x-context-reason"
 LONGEST_REASON = 1_000
 """Characters of a reason in a header, and in the store."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -126,20 +125,20 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     line = request.budget.line
     before = b"%d" % line.reported(request.conversation.tokens)
     headers = [
-        (CONTEXT_STATUS, decision.status.encode() if decision else b"pending"),
-        (b"x-context-conversation-id", encoded_name(request.conversation_id)),
-        (b"x-context-tokens-before", before),
-        (b"x-context-window", b"%d" % request.measure.window.context),
+        (own_headers.STATUS, decision.status.encode() if decision else b"pending"),
+        (own_headers.CONVERSATION_ID, encoded_name(request.conversation_id)),
+        (own_headers.TOKENS_BEFORE, before),
+        (own_headers.WINDOW, b"%d" % request.measure.window.context),
     ]
     if decision is None:
         return headers
     after = before if decision.view is None else b"%d" % line.reported(decision.view.tokens)
-    headers.append((b"x-context-tokens-after", after))
+    headers.append((own_headers.TOKENS_AFTER, after))
     if decision.actions:
-        headers.append((b"x-context-actions", ",".join(decision.actions).encode()))
+        headers.append((own_headers.ACTIONS, ",".join(decision.actions).encode()))
     if (reason := decision.reason) is not None:
         # It may quote the request, which may hold line ends.
-        headers.append((_REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
+        headers.append((own_headers.REASON, _UNPRINTABLE.sub("?", reason[:LONGEST_REASON]).encode()))
     return headers
 
 
@@ -210,9 +209,9 @@ def bypassed(reason: Reason) -> Headers:
 
 def unread(status: str, reason: str) -> Headers:
     """Build the headers of a request that is forwarded unread."""
-    return [(CONTEXT_STATUS, status.encode()), (_REASON, reason.encode())]
+    return [(own_headers.STATUS, status.encode()), (own_headers.REASON, reason.encode())]
 
 
 def unless_told(own: Headers, answered: Headers) -> Headers:
     """Return no headers if another Steno behind this one said what it did: that may be more."""
-    return [] if value_of(answered, CONTEXT_STATUS) else own
+    return [] if value_of(answered, own_headers.STATUS) else own

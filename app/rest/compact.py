@@ -20,6 +20,7 @@ from app.core.stages.ladder import Decision
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, paths, widest_path
 from app.core.view.view import Conversation
+from app.edge.own_headers import CONVERSATION_ID
 from app.errors import NothingToCompact, TooManyCompactions
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
@@ -108,7 +109,7 @@ async def compact_conversation(
     conversation = await known(services, tenant, conversation_id)
     asked = await read_asked(services, tenant, conversation, body)
     # First, so that no other name in the request stands before it.
-    headers = [(b"x-context-conversation-id", encoded_name(conversation_id)), *request.scope["headers"]]
+    headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         wire, caller, referred = await whole(services, caller, asked.wire)
@@ -144,7 +145,7 @@ async def _due_now(
         asking = asked.wire.asking(threshold=threshold)
         chat = await take_in(services, asking, caller, record.request_id, referred=chat.referred)
     # Masking alone would do for the numbers, but what was asked for is a summary.
-    return replace(chat, chat=replace(chat, policy=replace(chat.policy, mask=None)))
+    return replace(chat, policy=replace(chat.policy, mask=None))
 
 
 async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, position: int) -> tuple[Decision, int]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from app.core.stages.ladder import Status
 from app.core.view.view import ACTIONS
+from app.edge import own_headers
 from app.settings.presets import PRESETS
 from app.settings.sections.trigger import TriggerSettings
 from app.wire.early import EVENT_SHAPES
@@ -136,40 +137,40 @@ SCHEMAS: Mapping[str, Schema] = {
 }
 
 HEADERS: Mapping[str, Schema] = {
-    name: {"description": description, "schema": schema}
+    name.decode(): {"description": description, "schema": schema}
     for name, description, schema in (
         (
-            "x-context-status",
+            own_headers.STATUS,
             "What became of the context; `pending` while that is open, `bypassed` where Steno did not look at it.",
             {"type": "string", "enum": [*get_args(Status), "pending", "bypassed"]},
         ),
-        ("x-context-actions", "What was done, separated by commas.", _TEXT),
-        ("x-context-conversation-id", "The conversation's name, percent-encoded.", _TEXT),
-        ("x-context-request-id", "Steno's id of the request.", _TEXT),
-        ("x-context-tokens-before", "Estimate of what came.", _NUMBER),
-        ("x-context-tokens-after", "Estimate of what was forwarded.", _NUMBER),
-        ("x-context-window", "The context window that Steno assumes.", _NUMBER),
-        ("x-context-reason", "Why something could not be done.", _TEXT),
+        (own_headers.ACTIONS, "What was done, separated by commas.", _TEXT),
+        (own_headers.CONVERSATION_ID, "The conversation's name, percent-encoded.", _TEXT),
+        (own_headers.REQUEST_ID, "Steno's id of the request.", _TEXT),
+        (own_headers.TOKENS_BEFORE, "Estimate of what came.", _NUMBER),
+        (own_headers.TOKENS_AFTER, "Estimate of what was forwarded.", _NUMBER),
+        (own_headers.WINDOW, "The context window that Steno assumes.", _NUMBER),
+        (own_headers.REASON, "Why something could not be done.", _TEXT),
     )
 }
 
 PARAMETERS: Mapping[str, Schema] = {
-    name: {"name": name, "in": "header", "description": description, "schema": schema}
+    name.decode(): {"name": name.decode(), "in": "header", "description": description, "schema": schema}
     for name, description, schema in (
         (
-            "x-context-conversation-id",
+            own_headers.CONVERSATION_ID,
             "The conversation's name, percent-encoded.",
             {"type": "string", "maxLength": 256},
         ),
-        ("x-context-compaction", "`off` leaves this request alone.", {"type": "string", "enum": ["on", "off"]}),
-        ("x-context-preset", "Another preset for this request.", {"type": "string", "enum": list(PRESETS)}),
-        ("x-context-recall", "`off` recalls nothing for this request.", {"type": "string", "enum": ["on", "off"]}),
-        ("x-context-events", "The shape of events on a stream.", {"type": "string", "enum": list(EVENT_SHAPES)}),
-        ("x-context-count", "Count what would be forwarded.", {"type": "string", "enum": ["forwarded"]}),
+        (own_headers.COMPACTION, "`off` leaves this request alone.", {"type": "string", "enum": ["on", "off"]}),
+        (own_headers.PRESET, "Another preset for this request.", {"type": "string", "enum": list(PRESETS)}),
+        (own_headers.RECALL, "`off` recalls nothing for this request.", {"type": "string", "enum": ["on", "off"]}),
+        (own_headers.EVENTS, "The shape of events on a stream.", {"type": "string", "enum": list(EVENT_SHAPES)}),
+        (own_headers.COUNT, "Count what would be forwarded.", {"type": "string", "enum": ["forwarded"]}),
     )
 }
-_OF_A_CHAT = tuple(name for name in PARAMETERS if name != "x-context-count")
-_OF_A_COUNT = tuple(name for name in PARAMETERS if name != "x-context-events")
+_OF_A_CHAT = tuple(name for name in PARAMETERS if name != own_headers.COUNT.decode())
+_OF_A_COUNT = tuple(name for name in PARAMETERS if name != own_headers.EVENTS.decode())
 
 
 class Proxied(Struct, frozen=True):

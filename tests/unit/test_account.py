@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from app.core.deciding.attempt import Answer, Attempt
 from app.core.limits.budget import Line
 from app.core.limits.trigger import over
 from app.core.reasons import Code, Reason, because
@@ -14,11 +15,11 @@ from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import Decision, settle
 from app.core.stages.policy import Policy
 from app.core.stages.steps import Step
-from app.core.summary.attempts import steps_to
 from app.core.summary.flow import Compaction, Outcome
 from app.core.view.mask import Boundary, MaskPolicy
 from app.core.view.view import Pins
 from tests.unit.conversations import budget, chunk, conversation, cost, message, turns
+from tests.unit.worlds import asked
 
 TALK = conversation(*turns(8, size=100), message("user", "q"))
 CHUNK = chunk(TALK, 0, 8)
@@ -77,20 +78,26 @@ def test_the_last_step_is_what_is_sent() -> None:
     ]
 
 
+def attempt(end: Case, **changes: Any) -> Attempt:
+    tried = Attempt(asked(TALK), Answer(), **changes)
+    tried.case = end
+    return tried
+
+
 def test_what_was_looked_at_and_made_is_told_in_order() -> None:
     start = case(10_000, TALK.tokens - 1, mask=MaskPolicy())
     made = Compaction((CHUNK,))
     failed = Compaction((), Outcome.FAILED, because(Code.SUMMARY_FAILED))
     end = start.with_chunks([CHUNK]).with_boundaries([Boundary(4, 0)])
-    steps = tuple(steps_to(start, end, [failed, made]))
+    steps = attempt(end, start=start, tried=[failed, made]).steps
     assert names(steps) == [("stored", "too_large"), ("mask", "set"), ("summarise", "failed"), ("summarise", "made")]
     assert steps[0].tokens == TALK.tokens
     assert (steps[2].why, steps[2].tokens) == (because(Code.SUMMARY_FAILED), None)
     assert (steps[3].summaries, steps[3].tokens) == (1, CHUNK.tokens)
-    assert names(tuple(steps_to(end, end, []))) == [("stored", "fits")]
+    assert names(attempt(end, start=end).steps) == [("stored", "fits")]
 
 
 def test_without_a_store_there_is_nothing_to_look_at() -> None:
     away = Compaction((), Outcome.STORE_AWAY)
-    steps = tuple(steps_to(None, case(10_000, 10), [away], mask_put_off=True))
+    steps = attempt(case(10_000, 10), tried=[away], mask_is_put_off=True).steps
     assert names(steps) == [("mask", "put_off"), ("summarise", "store_away")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -98,6 +99,17 @@ def reads_all_settings(tree: ast.AST) -> bool:
 )
 def test_a_reader_of_all_settings_would_be_found(text: str) -> None:
     assert reads_all_settings(ast.parse(text))
+
+
+def test_the_names_of_stenos_own_headers_stand_in_one_place(trees: Mapping[str, ast.AST]) -> None:
+    name = re.compile(r"b?'x-context-[a-z-]+'")
+    writers = {
+        file
+        for file, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and name.fullmatch(repr(node.value))
+    }
+    assert writers == {"edge/own_headers.py"}
 
 
 # One estimate: text becomes tokens in one place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -12,7 +12,6 @@ from app.core.reasons import Reasons
 from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import Decision
 from app.core.stages.steps import Step
-from app.core.summary.attempts import steps_to
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.plan import Plan
@@ -141,7 +140,7 @@ class Attempt:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Steps that were looked at and made."""
-        return tuple(steps_to(self.start, self.case, self.tried, mask_put_off=self.mask_is_put_off))
+        return tuple(self._steps())
 
     def read(self, pins: Iterable[int], chunks: Iterable[SummaryChunk], boundaries: Iterable[Boundary]) -> None:
         """Take over what the store says."""
@@ -168,3 +167,17 @@ class Attempt:
     def begin_anew(self) -> None:
         """Forget what was found while the store was away: it knows better."""
         self.case, self.latest = self.case.without_memories(), None
+
+    def _steps(self) -> Iterator[Step]:
+        if (start := self.start) is not None:
+            least = start.least_view
+            view = least or start.widest_view
+            yield Step("stored", "fits" if least else "too_large", view.tokens, len(view.chunks))
+            if set(self.case.boundaries) - set(start.boundaries):
+                yield Step("mask", "set")
+        if self.mask_is_put_off:
+            yield Step("mask", "put_off")
+        for compaction in self.tried:
+            tokens = sum(chunk.tokens for chunk in compaction.made) if compaction.made else None
+            name = compaction.outcome.name.lower()
+            yield Step("summarise", name, tokens, len(compaction.made), compaction.reasons)

@@ -24,33 +24,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from app.core.deciding import effects
 from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, Recover, StepDown, Untie
-from app.core.deciding.effects import (
-    AskPrices,
-    Brief,
-    Effect,
-    Freed,
-    KeepMask,
-    KeepPrint,
-    Lately,
-    LookBack,
-    Make,
-    MakeUnstored,
-    Postpone,
-    Prices,
-    Read,
-    ReadHeads,
-    ReadPrints,
-    ReadRewritten,
-    Recall,
-    Remember,
-    ShapeRefusals,
-    ShapeRefused,
-    StoreAway,
-    Stored,
-    StoreRecovers,
-    Wait,
-)
+from app.core.deciding.effects import Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
 from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import most_without
@@ -194,14 +170,14 @@ def _made_with_store(attempt: Attempt) -> Deciding[bool]:
 
 
 def _read(attempt: Attempt) -> Deciding[None]:
-    stored: Stored = yield Read()
+    stored: Stored = yield effects.Read()
     attempt.read(stored.pins, stored.chunks, stored.boundaries)
 
 
 def _store_recovers(attempt: Attempt) -> Deciding[bool]:
     """True if the store may be asked once more, instead of doing without."""
     attempt.recoveries += 1
-    return attempt.recoveries <= RECOVERIES and (yield StoreRecovers())
+    return attempt.recoveries <= RECOVERIES and (yield effects.StoreRecovers())
 
 
 def _mask(attempt: Attempt) -> Deciding[None]:
@@ -220,7 +196,7 @@ def _mask_as_in(attempt: Attempt, masked: Case) -> Deciding[None]:
     """Go on with a case, and store the boundaries that it has beyond those that were found."""
     for boundary in masked.boundaries:
         if boundary not in attempt.case.boundaries:
-            yield KeepMask(boundary)
+            yield effects.KeepMask(boundary)
     attempt.case = masked
 
 
@@ -233,11 +209,11 @@ def _attempted(attempt: Attempt) -> Deciding[Compaction]:
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     if not attempt.own and (yield from _puts_off(attempt, plan)):
         return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
-    lately: Lately = yield LookBack(plan)
+    lately: Lately = yield effects.LookBack(plan)
     if why := (yield from _objections(attempt, lately)):
         return Compaction((), Outcome.NOT_BEGUN, why)
     if (without := _without(attempt, lately)) is not None:
-        attempt.postponed = yield Postpone((yield from _flow(attempt, plan)))
+        attempt.postponed = yield effects.Postpone((yield from _flow(attempt, plan)))
         yield from _mask_as_in(attempt, without)
         return Compaction((), Outcome.IN_BACKGROUND)
     return (yield from _made(attempt, plan))
@@ -246,7 +222,7 @@ def _attempted(attempt: Attempt) -> Deciding[Compaction]:
 def _made(attempt: Attempt, plan: Plan) -> Deciding[Compaction]:
     """Make a compaction under its lease, or wait for the result of whoever has that: not for the lease."""
     flow, known = (yield from _flow(attempt, plan)), tuple(attempt.case.chunks)
-    compaction: Compaction | None = yield Make(plan, flow, known, attempt.has_waited)
+    compaction: Compaction | None = yield effects.Make(plan, flow, known, attempt.has_waited)
     if compaction is not None:
         attempt.ended(compaction)
         return compaction
@@ -255,7 +231,7 @@ def _made(attempt: Attempt, plan: Plan) -> Deciding[Compaction]:
     attempt.has_waited = True
     while True:
         try:
-            ended = yield Wait(plan)
+            ended = yield effects.Wait(plan)
         except StoreAway:
             if attempt.case.can_do_without_summary or not (yield from _store_recovers(attempt)):
                 raise
@@ -265,7 +241,7 @@ def _made(attempt: Attempt, plan: Plan) -> Deciding[Compaction]:
 
 def _remember(attempt: Attempt) -> Deciding[None]:
     """Use what this process remembers, and mask where even that is too large."""
-    attempt.case = attempt.case.with_chunks((yield Remember()))
+    attempt.case = attempt.case.with_chunks((yield effects.Remember()))
     if not attempt.case.can_do_without_summary and (boundary := due_mask(attempt.case)) is not None:
         attempt.case = attempt.case.with_boundaries([boundary])
 
@@ -274,7 +250,7 @@ def _made_without_store(attempt: Attempt) -> Deciding[None]:
     """Make the summary that is due, or wait for it; that the store is away is reported in any case."""
     why: Reasons = ()
     while not attempt.case.is_settled and (plan := (yield from _due_plan(attempt))) is not None:
-        compaction: Compaction | None = yield MakeUnstored(plan, (yield from _flow(attempt, plan)))
+        compaction: Compaction | None = yield effects.MakeUnstored(plan, (yield from _flow(attempt, plan)))
         if compaction is not None:
             attempt.ended(compaction)
             why = compaction.reasons
@@ -298,7 +274,7 @@ def _compacted(attempt: Attempt, position: int | None) -> Deciding[Decision]:
             return Decision(view, view.actions, made=attempt.made)
         if why := _no_more_rounds(attempt):
             return Decision(None, why=why)
-        lately: Lately = yield LookBack(plan)
+        lately: Lately = yield effects.LookBack(plan)
         if lately.stopping:
             return Decision(None, why=because(Code.STOPPING))
         if position is None and lately.paused is not None:  # A client repeats what failed by itself.
@@ -317,7 +293,7 @@ def _made_ahead(attempt: Attempt, target: int) -> Deciding[None]:
     plan = yield from _due_plan(attempt)
     if plan is None:
         return
-    lately: Lately = yield LookBack(plan)
+    lately: Lately = yield effects.LookBack(plan)
     if lately.failed_last or (yield from _puts_off(attempt, plan)):
         return
     if not (yield from _objections(attempt, lately)):
@@ -335,7 +311,7 @@ def _will_be_masked(attempt: Attempt, target: int) -> Deciding[bool]:
 
 def _brief(attempt: Attempt) -> Deciding[SummaryBrief]:
     if attempt.brief is None:
-        attempt.brief = yield Brief()
+        attempt.brief = yield effects.Brief()
     return attempt.brief
 
 
@@ -379,11 +355,11 @@ def _objections(attempt: Attempt, lately: Lately) -> Deciding[Reasons]:
 
 def _is_in_vain(request: Request) -> Deciding[bool]:
     conversation = request.conversation
-    recent = yield ReadRewritten()
+    recent = yield effects.ReadRewritten()
     found = successions(conversation, recent, request.conversation_id, named=request.named)
     if not found:
         return False
-    seen = yield ReadHeads(tuple(possible_heads(conversation.transcript, conversation.chain)))
+    seen = yield effects.ReadHeads(tuple(possible_heads(conversation.transcript, conversation.chain)))
     return changes_every_turn(conversation, found, seen)
 
 
@@ -411,7 +387,7 @@ def _judged(attempt: Attempt) -> Deciding[None]:
     """Note what the request's own compactions freed: after too little, the history is left alone for a while."""
     before = attempt.before
     if before is not None and not attempt.without_store and attempt.made and attempt.own[-1].is_whole:
-        yield Freed(before.widest_view.tokens, attempt.case.widest_view.tokens)
+        yield effects.Freed(before.widest_view.tokens, attempt.case.widest_view.tokens)
 
 
 def _puts_off(attempt: Attempt, plan: Plan) -> Deciding[bool]:
@@ -420,7 +396,7 @@ def _puts_off(attempt: Attempt, plan: Plan) -> Deciding[bool]:
     if gate is None or not plan.spans:
         return False
     brief = yield from _brief(attempt)
-    prices: Prices = yield AskPrices(brief.model)
+    prices: Prices = yield effects.AskPrices(brief.model)
     rates, price = prices.rates, prices.summariser
     if rates is None or price is None:
         return False
@@ -432,7 +408,7 @@ def _puts_off_mask(case: Case, boundary: Boundary) -> Deciding[bool]:
     gate, masking = _cost_gate(case), case.masking
     if gate is None or masking is None:
         return False
-    prices: Prices = yield AskPrices()
+    prices: Prices = yield effects.AskPrices()
     return prices.rates is not None and not is_worth(change_of_mask(case, masking, boundary), prices.rates, gate)
 
 
@@ -450,7 +426,7 @@ def _refused_lately(attempt: Attempt) -> Deciding[Decision | None]:
     _ = attempt.case  # Worked out here: what refusals are remembered by is asked for in the event loop.
     refusable: tuple[Status, ...] = ("trimmed", "summarized")
     for status in refusable:
-        why: Reasons | None = yield ShapeRefusals(status)
+        why: Reasons | None = yield effects.ShapeRefusals(status)
         if why is not None and (lower := (yield from _below(attempt, status, why))) is not None:
             return lower
     return None
@@ -461,7 +437,7 @@ def _stepped_down(attempt: Attempt, refused: Decision, said: str) -> Deciding[De
     lower = yield from _below(attempt, refused.status, why)
     if lower is None:
         return refused
-    yield ShapeRefused(refused.status, why)
+    yield effects.ShapeRefused(refused.status, why)
     return lower
 
 
@@ -480,7 +456,7 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
         return decision
     if reported(request.conversation.tokens) > policy.history_tokens:
         return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
-    found = yield Recall(view, policy)
+    found = yield effects.Recall(view, policy)
     return decision if found == view else replace(decision, view=found, actions=found.actions)
 
 
@@ -490,13 +466,13 @@ def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     conversation, view = request.conversation, decision.view
     if not conversation.history.holds_ties and (view is None or not request.ties):
         return decision
-    prints = yield ReadPrints(tied_places(conversation))
+    prints = yield effects.ReadPrints(tied_places(conversation))
     return (yield from _with_ties(decision, tie(conversation, view, prints, request.cost, thinks=request.ties)))
 
 
 def _with_ties(decision: Decision, found: Tied) -> Deciding[Decision]:
     for place, print_ in found.news:
-        yield KeepPrint(place, print_)
+        yield effects.KeepPrint(place, print_)
     if found.view is decision.view or found.view is None:
         return decision
     return replace(decision, view=found.view, actions=found.view.actions)
