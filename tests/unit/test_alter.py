@@ -7,12 +7,7 @@ import json
 from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
-from app.core.stages.alter import (
-    CUT_ARGUMENTS,
-    alter,
-    shortened_arguments,
-    shortened_texts,
-)
+from app.core.stages.alter import CUT_ARGUMENTS, alter, shortened_arguments, shortened_texts
 from app.core.view.mask import shorten
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Verbatim
