@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.inspector.formats import DOLLARS, gain
+from app.inspector.formats import DOLLARS, counted, gain
 from app.store import UsageRecord
 
 COMPACTED = ("summarized", "trimmed")
@@ -67,11 +67,11 @@ class Spent:
     def lines(self) -> Iterator[str]:
         """Sums in words; each line fits a terminal."""
         yield (
-            f"{_counted(self.requests, 'request')}, {self.compacted} of them compacted;"
-            f" {_counted(self.summaries, 'summary', 'summaries')} made"
+            f"{counted(self.requests, 'request')}, {self.compacted} of them compacted;"
+            f" {counted(self.summaries, 'summary', 'summaries')} made"
         )
         if self.refused:
-            yield f"{_counted(self.refused, 'request')} more refused by the provider"
+            yield f"{counted(self.refused, 'request')} more refused by the provider"
         if self.estimated:
             share = self.saved / self.estimated
             yield f"{self.estimated:,} tokens sent, {self.forwarded:,} forwarded: {self.saved:,} saved ({share:.0%})"
@@ -83,12 +83,8 @@ class Spent:
             yield gain(self.saved_cost, currency)
             if self.too_large:
                 yield (
-                    f"{_counted(self.too_large, 'request')} were too large for the window, priced as if it held them:"
+                    f"{counted(self.too_large, 'request')} were too large for the window, priced as if it held them:"
                     f" {gain(self.too_large_saved_cost, currency).lower()}"
                 )
             if self.unpriced:
-                yield f"without {_counted(self.unpriced, 'call')} whose cost is not known"
-
-
-def _counted(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+                yield f"without {counted(self.unpriced, 'call')} whose cost is not known"

@@ -63,10 +63,14 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
     return "just now"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Number of things, with their name."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def minutes(seconds: float) -> str:
     """Wait in minutes, rounded up."""
-    whole_minutes = ceil(seconds / 60)
-    return f"{whole_minutes} minute{'' if whole_minutes == 1 else 's'}"
+    return counted(ceil(seconds / 60), "minute")
 
 
 def exactly(moment: datetime) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from app.inspector.formats import money, short
+from app.inspector.formats import counted, money, short
 
 
 class MarkedCompaction(Struct, frozen=True):
@@ -38,11 +38,11 @@ class MarkedCompaction(Struct, frozen=True):
     @property
     def words(self) -> str:
         if not self.made:
-            return f"{_counted(self.calls, 'call')} failed"
+            return f"{counted(self.calls, 'call')} failed"
         parts = [f"{short(self.replaced)} → {short(self.summaries)}"]
         parts += [f"{self.seconds:.1f} s"] if self.seconds is not None else []
         parts += [money(self.cost)] if self.cost is not None else []
-        return f"{_counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(parts)}"
+        return f"{counted(self.made, 'summary', 'summaries')}{' ahead' if self.ahead else ''}: {', '.join(parts)}"
 
 
 class Tooth(Struct, frozen=True):
@@ -268,10 +268,6 @@ def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
         ),
         x_ticks=tuple(_x_ticks(teeth, x, size)),
     )
-
-
-def _counted(number: int, word: str, words: str = "") -> str:
-    return f"{number} {word if number == 1 else words or word + 's'}"
 
 
 def _fitted(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from app.core.reasons import Code
-from app.inspector.formats import whole
+from app.inspector.formats import counted, whole
 from app.rest.plan_words import step_in_words
 
 Tone = Literal["plain", "over", "done", "bad"]
@@ -92,14 +92,9 @@ def _stands_for(parts: Sequence[Mapping[str, Any]]) -> Explained | None:
         return None
     covered = sum(part["last_index"] - part["first_index"] + 1 for part in chunks)
     tokens = sum(part["tokens"] for part in chunks)
+    summaries = counted(len(chunks), "summary", "summaries")
     stand = "stands" if len(chunks) == 1 else "stand"
-    return Explained(
-        "In it", f"{_number(len(chunks))} {stand} for {whole(covered)} messages, in {whole(tokens)} tokens.", "done"
-    )
-
-
-def _number(summaries: int) -> str:
-    return "1 summary" if summaries == 1 else f"{summaries} summaries"
+    return Explained("In it", f"{summaries} {stand} for {whole(covered)} messages, in {whole(tokens)} tokens.", "done")
 
 
 def meanings(*reasons: str | None) -> list[tuple[str, str]]:

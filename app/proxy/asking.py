@@ -46,20 +46,20 @@ class Asking(Exchange):
         knows = provider.compacts(caller.format.name, wire.model, caller.tenant)
         if knows is not False and await self._answered(wire, provider, native):
             return
-        if (request := await self._own_facts(wire, asked, native)) is None:
+        if (request := await self._taken_over(wire, asked, native)) is None:
             return
         if asked.place is Place.LAST:
             await self._serve_with_last(request, asked, native)
         else:
             await self._serve_compacted(wire, request, asked, native)
 
-    async def _facts(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
+    async def _if_too_large(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
         """Return None, too, if it is not known that the provider does what is asked: then that is found out first."""
         if self._asked(wire) is None:
-            return await super()._facts(wire, handed_off)
+            return await super()._if_too_large(wire, handed_off)
         caller = self.caller
         knows = self._asked_of(wire).compacts(caller.format.name, wire.model, caller.tenant)
-        return await super()._facts(wire, handed_off) if knows else None
+        return await super()._if_too_large(wire, handed_off) if knows else None
 
     def _asked_of(self, wire: WireRequest) -> Provider:
         caller = self.caller
@@ -89,14 +89,15 @@ class Asking(Exchange):
         return True
 
     async def _too_long(self, wire: WireRequest, reason: Reason) -> ChatRequest | None:
-        """Return the facts by which a refused request is served, if it does not fit; None, too, if it cannot be
-        read: the refusal is its answer."""
-        found = await self._understood(super()._facts(wire, reason))
+        """Take in a refused request, if it does not fit; None, too, if it cannot be read: the refusal is its answer."""
+        found = await self._understood(super()._if_too_large(wire, reason))
         return None if isinstance(found, Reason) else found
 
-    async def _own_facts(self, wire: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> ChatRequest | None:
-        """Return the facts by which we do it. None if the provider answered the request as it came: because we are
-        not to do it, or cannot read what is to be compacted."""
+    async def _taken_over(
+        self, wire: WireRequest, asked: CompactionAsk, native: NativeCompaction
+    ) -> ChatRequest | None:
+        """Return the request by which we do it. None if the provider answered it as it came: because we are not to do
+        it, or cannot read what is to be compacted."""
         caller, body = self.caller, self.body
         found = await self._understood(self._asked_history(wire, asked, native))
         if isinstance(found, ChatRequest) and found.compaction and found.policy.summarises:
@@ -106,7 +107,7 @@ class Asking(Exchange):
         return None
 
     async def _asked_history(self, wire: WireRequest, asked: CompactionAsk, native: NativeCompaction) -> ChatRequest:
-        """Collect the facts of the history that is to be compacted."""
+        """Take in the history that is to be compacted."""
         self.caller = replace(self.caller, headers=list(native.headers(self.caller.headers)))
         if asked.place is Place.LAST:
             self.body = native.unasked(wire)

@@ -9,13 +9,13 @@ from functools import partial
 
 from msgspec import Struct
 
+from app.edge.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, ended, fed
 from app.edge.relayed import Headers
 from app.edge.upstream import Headers as Received
 from app.edge.upstream import UpstreamAnswer
 from app.errors import BodyTooLarge, UpstreamUnreadable
 from app.proxy.caller import Caller
 from app.runtime.threads import Work
-from app.wire.encodings import DecodedTooLarge, UndecodableBody, decoded, decoders, ended, fed
 
 MOST_RATIO = 100
 """Bytes that may come of one: ten times what the dullest histories have."""

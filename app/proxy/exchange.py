@@ -211,30 +211,27 @@ class Exchange:
     async def _read_in(self) -> tuple[WireRequest, Reason | None, ChatRequest | None]:
         wire = await self._restored(await self._read())
         handed_off = self._hands_off(wire)
-        request = await (self._take_in(wire) if handed_off is None else self._facts(wire, handed_off))
+        request = await (self._take_in(wire) if handed_off is None else self._if_too_large(wire, handed_off))
         return wire, handed_off, request
 
     def _hands_off(self, wire: WireRequest) -> Reason | None:
         """Return the reason why somebody else is to have it as it is."""
         return wire.hands_off
 
-    async def _facts(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
-        """Facts for a request whose provider compacts by itself but which no longer fits; None if it is passed on."""
-        if not _passes_where_it_fits(handed_off):
-            return None
-        return await self._as_client_wants(await self._take_in(wire))
-
-    async def _as_client_wants(self, request: ChatRequest) -> ChatRequest | None:
-        """Return the facts of a request by which a history is compacted elsewhere; None if it can pass whole.
+    async def _if_too_large(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
+        """Take in a request by which its history is compacted elsewhere; None if it can pass whole.
 
         Where it would overflow it is still compacted, or the client could not go on at all. Where it fits, only
         thoughts are left out that its provider would refuse.
         """
+        if not _passes_where_it_fits(handed_off):
+            return None
+        request = await self._take_in(wire)
         if not request.conversation.is_within(request.budget.limit):
             return request
-        alone = replace(request, compaction=False)
         if not request.conversation.history.holds_ties:
             return None
+        alone = replace(request, compaction=False)
         decision = await self.services.compactor.decide(alone, Answer())
         return None if decision.view is None else alone
 

@@ -198,7 +198,7 @@ class Observation:
         return not await self.services.work.do(tenant, lambda: wire.echoed_in(error, limit))
 
     def recovery(self) -> ChatRequest | None:
-        """Return the job with the limits to send it once more with, or None if that cannot help."""
+        """Return the request with the limits to send it once more with, or None if that cannot help."""
         request, overflow = self.request, self.overflow
         if overflow is None or not request.compaction:
             return None

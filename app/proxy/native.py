@@ -105,7 +105,7 @@ async def restored(services: Services, caller: Caller, wire: WireRequest) -> Res
 
 
 def is_due(request: ChatRequest, ask: CompactionAsk) -> bool:
-    """True if there is as much as the request asks a compaction for. `facts`: counted."""
+    """True if there is as much as a compaction is asked for. The request is counted."""
     if ask.always:
         return True
     tokens, budget = request.conversation.tokens, request.budget
@@ -115,7 +115,7 @@ def is_due(request: ChatRequest, ask: CompactionAsk) -> bool:
 
 
 async def taken_in(services: Services, caller: Caller, wire: WireRequest, request_id: str) -> ChatRequest:
-    """Collect and count the facts of a history that is to be compacted as a whole."""
+    """Take in and count a history that is to be compacted as a whole."""
     request = await take_in(services, wire, caller, request_id)
     await count(services, caller.tenant, request.conversation, request.prompt)
     return request

@@ -145,7 +145,7 @@ async def _due_now(
         asking = asked.wire.asking(threshold=threshold)
         chat = await take_in(services, asking, caller, record.request_id, referred=chat.referred)
     # Masking alone would do for the numbers, but what was asked for is a summary.
-    return replace(chat, chat=replace(chat, policy=replace(chat.policy, mask=None)))
+    return replace(chat, policy=replace(chat.policy, mask=None))
 
 
 async def _up_to(services: Services, chat: ChatRequest, record: RequestRecord, position: int) -> tuple[Decision, int]:

@@ -1,10 +1,16 @@
 """Errors of the database, by whether waiting helps.
 
-StoreError ├── StoreUnavailable not now: unreachable, too slow, or the breaker is open │ ├── StatementRefused the
-database is well, but does not take this statement │ └── Contended the database is well, but somebody else has a lock
-that this needs │ └── Queued somebody else of this process ├── DatabaseUnusable not before somebody changes something │
-├── DatabaseURLError │ ├── AccessRefused │ ├── SchemaTooNew │ └── MigrationFailed └── UnknownCursor `after` names
-nothing in the list
+StoreError
+├── StoreUnavailable       not now: unreachable, too slow, or the breaker is open
+│   ├── StatementRefused   the database is well, but does not take this statement
+│   └── Contended          the database is well, but somebody else has a lock that this needs
+│       └── Queued         somebody else of this process
+├── DatabaseUnusable       not before somebody changes something
+│   ├── DatabaseURLError
+│   ├── AccessRefused
+│   ├── SchemaTooNew
+│   └── MigrationFailed
+└── UnknownCursor          `after` names nothing in the list
 """
 
 from __future__ import annotations

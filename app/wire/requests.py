@@ -87,21 +87,27 @@ def request_of(
     `raw_messages` and the place among them of each element, where these are not one for one.
     """
     source, model, options, beside, elements = body
-    output = next((output for name in kind.OUTPUT_MEMBERS if (output := source.value(name))), None)
+    output: object = None
+    for name in kind.OUTPUT_MEMBERS:
+        output = output or source.value(name)
     output = output if isinstance(output, int) and output > 0 else None
     focus, pins = read_focus(options.get("instructions")), read_pins(options.get("pin"), len(elements))
-    pins = tuple(sorted(set(map(place_of or len(beside).__add__, pins))))
-    declared = ((name, source.raw(name)) for name in kind.DECLARING_MEMBERS)
+    if pins:
+        pins = tuple(sorted(set(map(place_of or len(beside).__add__, pins))))
+    if "forbids_tools" not in said:
+        said["forbids_tools"] = source.value("tool_choice") == "none"
     return kind(
         source=source,
-        raw_messages=(*beside, *elements) if raw_messages is None else raw_messages,
+        raw_messages=raw_messages or (*beside, *elements),
         model=model,
-        declared=b"".join(b"%b:%b," % (name.encode(), raw) for name, raw in declared if raw),
+        declared=b"".join(
+            [b"%b:%b," % (name.encode(), raw) for name in kind.DECLARING_MEMBERS if (raw := source.raw(name))]
+        ),
         names=tuple(kind.names_in(source)),
-        has_tools=any(is_given(source, name) for name in kind.TOOL_MEMBERS),
-        answer=AnswerAsked(source.value("stream") is True, output, **answer or {}),
+        has_tools=any(is_given(source, name) for name in kind.TOOL_MEMBERS if name in source),
+        answer=AnswerAsked(source.value("stream") is True, output, **(answer or {})),
         wishes=Wishes(options, focus, pins, threshold),
-        **{"forbids_tools": source.value("tool_choice") == "none", **said},
+        **said,
     )
 
 
@@ -115,10 +121,10 @@ LONGEST_OPTIONS = 131_072
 
 def read_options(source: RawObject) -> Mapping[str, Any]:
     """A body's `context` object. Raises `InvalidRequest` for a member that would be ignored, such as a mistyped one."""
-    known = f"known: {', '.join(OPTIONS)}"
     given = source.raw("context")
     if given is None or given == b"null":
         return {}
+    known = f"known: {', '.join(OPTIONS)}"
     if len(given) > LONGEST_OPTIONS:
         raise InvalidRequest(f"context has {len(given)} bytes; at most {LONGEST_OPTIONS} are read.", "context")
     options = source.value("context")
@@ -144,17 +150,18 @@ def read_focus(instructions: object, param: str = "context.instructions") -> str
 
 def read_pins(pin: object, messages: int) -> tuple[int, ...]:
     """Indexes into the request's messages, of which there are so many. Raises `InvalidRequest`."""
-    indexes = [] if pin is None else pin
-    if not isinstance(indexes, list):
+    if pin is None:
+        return ()
+    if not isinstance(pin, list):
         raise InvalidRequest("context.pin must be a list of indexes into messages.", "context.pin")
-    for index in indexes:
+    for index in pin:
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < messages:
             raise InvalidRequest(
                 f"context.pin holds {index!r:.100}; the request has {messages} messages, whose indexes are whole"
                 " numbers from 0.",
                 "context.pin",
             )
-    return tuple(sorted(set(indexes)))
+    return tuple(sorted(set(pin)))
 
 
 def repinned(source: RawObject, before: Sequence[bytes], after: Sequence[bytes]) -> dict[str, bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from app.core.history.messages import Message
@@ -24,31 +26,28 @@ from tests.unit.conversations import budget, message, transcript_of, turns
 LIMITS = budget(10_000)
 
 
-def begins_at(*steps: int, requests: int, limits: Budget = LIMITS) -> int:
+CAUTIOUS = budget(10_000, trigger=5_950, target=4_250, caution=0.85)
+BEGINS: dict[str, tuple[tuple[int, ...], int, Budget, int]] = {
+    "when the trigger is expected to fire before its summary is there": ((100, 120, 80), 1, LIMITS, 6_900),
+    "by the mean of the steps": ((60, 70, 50), 3, LIMITS, 6_820),
+    "not too early to be found in time": ((100, 100), 2, LIMITS, 6_800),
+    # A summary made early stands for less: it would cost more than it helps.
+    "at the trigger where it would be far too early": ((101, 101), 2, LIMITS, 7_000),
+    "before requests may grow so large that they would have to wait": ((1_000, 1_000, 1_000), 3, LIMITS, 6_700),
+    # All of the usual size but one, which is as large as the largest recent one.
+    "also if one of them is as large as the largest": ((200, 200, 2_600), 2, LIMITS, 9_700 - 1_000 - 2_600),
+    "never below the soft threshold": ((2_000,), 5, LIMITS, 5_500),
+    "however many requests come": ((2_000,), 5_000, LIMITS, 5_500),
+    "at the trigger without steps": ((), 4, LIMITS, 7_000),
+    "at a trigger below the soft threshold": ((2_000,), 9, budget(10_000, trigger=3_000), 3_000),
+    "earlier where tokens are only estimated by bytes": ((1_000, 1_000, 1_000), 3, CAUTIOUS, 8_245 - 3_000),
+}
+
+
+@pytest.mark.parametrize(("steps", "requests", "limits", "tokens"), BEGINS.values(), ids=BEGINS)
+def test_a_compaction_begins(steps: tuple[int, ...], requests: int, limits: Budget, tokens: int) -> None:
     """A view of more tokens has its next summary made now."""
-    return nearer_trigger(limits, steps, requests).tokens
-
-
-def test_a_compaction_begins_when_the_trigger_is_expected_to_fire_before_its_summary_is_there() -> None:
-    assert begins_at(100, 120, 80, requests=1) == 6_900
-    assert begins_at(60, 70, 50, requests=3) == 6_820
-
-
-def test_what_would_begin_far_too_early_to_be_found_in_time_begins_at_the_trigger() -> None:
-    """A summary made early stands for less: it would cost more than it helps."""
-    assert begins_at(100, 100, requests=2) == 6_800
-    assert begins_at(101, 101, requests=2) == 7_000
-
-
-def test_it_begins_before_requests_may_grow_so_large_that_they_would_have_to_wait() -> None:
-    """All of the usual size but one, which is as large as the largest recent one."""
-    assert begins_at(1_000, 1_000, 1_000, requests=3) == 6_700
-    assert begins_at(200, 200, 2_600, requests=2) == 9_700 - 1_000 - 2_600
-
-
-@pytest.mark.parametrize("requests", [5, 50, 5_000])
-def test_it_never_begins_below_the_soft_threshold(requests: int) -> None:
-    assert begins_at(2_000, requests=requests) == 5_500
+    assert nearer_trigger(limits, steps, requests).tokens == tokens
 
 
 def test_it_never_begins_where_hardly_anything_could_be_freed() -> None:
@@ -56,21 +55,9 @@ def test_it_never_begins_where_hardly_anything_could_be_freed() -> None:
     assert soft_threshold(budget(10_000, target=6_000)) == 6_600
 
 
-def test_a_view_is_looked_at_where_one_may_be_made_ahead_or_is_due() -> None:
-    assert least_looked_at(LIMITS) == 5_500
+def test_a_view_is_looked_at_where_one_may_be_made_ahead_or_is_due_and_remembered_from_half_of_that_on() -> None:
+    assert (least_looked_at(LIMITS), least_remembered(LIMITS)) == (5_500, 2_750)
     assert least_looked_at(budget(10_000, trigger=3_000)) == 3_000
-
-
-def test_a_history_is_remembered_from_half_of_that_on() -> None:
-    assert least_remembered(LIMITS) == 2_750
-
-
-def test_a_history_without_steps_begins_at_the_trigger() -> None:
-    assert begins_at(requests=4) == 7_000
-
-
-def test_a_trigger_below_the_soft_threshold_stays_where_it_is() -> None:
-    assert begins_at(2_000, requests=9, limits=budget(10_000, trigger=3_000)) == 3_000
 
 
 def test_what_a_trigger_has_beside_tokens_stays_as_it_is() -> None:
@@ -86,40 +73,36 @@ def test_a_nearer_trigger_fires_wherever_the_other_does() -> None:
         assert fires or not LIMITS.trigger.fires(size)
 
 
-def test_a_view_goes_on_up_to_a_share_of_the_limit() -> None:
-    assert most_without(LIMITS) == 9_700
+def test_a_view_goes_on_up_to_a_share_of_the_limit_that_is_smaller_where_tokens_are_only_estimated_by_bytes() -> None:
+    assert (most_without(LIMITS), soft_threshold(LIMITS)) == (9_700, 5_500)
+    assert (most_without(CAUTIOUS), soft_threshold(CAUTIOUS)) == (8_245, 4_675)
 
 
-def test_shares_are_smaller_where_tokens_are_only_estimated_by_bytes() -> None:
-    cautious = budget(10_000, trigger=5_950, target=4_250, caution=0.85)
-    assert most_without(cautious) == 8_245
-    assert soft_threshold(cautious) == 4_675
-    assert begins_at(1_000, 1_000, 1_000, requests=3, limits=cautious) == 8_245 - 3_000
+def agents_turn(sizes: Sequence[int], called: int) -> list[Message]:
+    calls = (message("assistant", calls=[f"c{number}"], tokens=called) for number in range(len(sizes)))
+    results = (message("tool", answers=f"c{number}", tokens=size) for number, size in enumerate(sizes))
+    return [part for pair in zip(calls, results, strict=True) for part in pair]
 
 
-def test_a_step_is_what_a_turn_adds() -> None:
-    history = [*turns(3, size=50), message("user", tokens=70)]
-    assert latest_steps(transcript_of(history)) == (120, 100, 100)
+GROWN = [message("user", tokens=9_000)]
+for size in (8_000, 1, 2, 3, 4):
+    GROWN += [message("assistant", tokens=0), message("user", tokens=size)]
+STEPS: dict[str, tuple[list[Message], tuple[int, ...]]] = {
+    "what a turn adds": ([*turns(3, size=50), message("user", tokens=70)], (120, 100, 100)),
+    "an agent's requests within one turn": (
+        [message("user", tokens=1_000), *agents_turn((10, 20, 30), called=5)],
+        (35, 25, 15),
+    ),
+    "the latest four": (GROWN, (4, 3, 2, 1)),
+    "none of an empty history": ([], ()),
+    "none of a first request": ([message("user", tokens=5)], ()),
+    "none of a greeting": ([message("assistant", tokens=5)], ()),
+}
 
 
-def test_an_agents_requests_are_steps_of_one_turn() -> None:
-    history: list[Message] = [message("user", tokens=1_000)]
-    for number, size in enumerate((10, 20, 30)):
-        history.append(message("assistant", calls=[f"c{number}"], tokens=5))
-        history.append(message("tool", answers=f"c{number}", tokens=size))
-    assert latest_steps(transcript_of(history)) == (35, 25, 15)
-
-
-def test_the_latest_four_steps_count() -> None:
-    grown = [message("user", tokens=9_000)]
-    for size in (8_000, 1, 2, 3, 4):
-        grown += [message("assistant", tokens=0), message("user", tokens=size)]
-    assert latest_steps(transcript_of(grown)) == (4, 3, 2, 1)
-
-
-@pytest.mark.parametrize("history", [[], [message("user", tokens=5)], [message("assistant", tokens=5)]])
-def test_a_first_request_has_no_steps(history: list[Message]) -> None:
-    assert latest_steps(transcript_of(history)) == ()
+@pytest.mark.parametrize(("history", "expected"), STEPS.values(), ids=STEPS)
+def test_steps_are(history: list[Message], expected: tuple[int, ...]) -> None:
+    assert latest_steps(transcript_of(history)) == expected
 
 
 @pytest.mark.parametrize(
@@ -161,11 +144,7 @@ def test_half_of_target_and_tail_is_left_whatever_is_expected() -> None:
 
 
 def test_an_agents_steps_within_one_turn_take_none_of_the_turns() -> None:
-    history = [*turns(2), message("user", tokens=50)]
-    for number in range(6):
-        history.append(message("assistant", calls=[f"c{number}"], tokens=20))
-        history.append(message("tool", answers=f"c{number}", tokens=80))
-    ahead = planned(history, 3)
+    ahead = planned([*turns(2), message("user", tokens=50), *agents_turn([80] * 6, called=20)], 3)
     assert (ahead.target, ahead.tail_turns) == (4_700, 3)
 
 

@@ -162,13 +162,6 @@ def test_every_kind_of_trigger_fires_one_token_over_what_it_says(rule: Rule, mos
     assert trigger.tokens == most
 
 
-def test_of_several_alternatives_one_is_enough() -> None:
-    trigger = trigger_of(Rule(tokens=30_000), Rule(turns=5))
-    assert trigger.fires(Size(30_001))
-    assert trigger.fires(Size(10, turns=6))
-    assert not trigger.fires(Size(30_000, turns=5))
-
-
 def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
     rules = [Rule(since_checkpoint_ratio=0.10, of="window"), Rule(since_checkpoint_ratio=0.10)]
     for rule, most in zip(rules, (8_000, 7_200), strict=True):

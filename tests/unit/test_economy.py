@@ -32,7 +32,6 @@ from tests.unit.conversations import (
 PRICE = Price(prompt=1.25, completion=10, cached=0.125)
 WARM = Rates(1.25, 0.125)
 COLD = Rates(1.25, 1.25)
-GATE = CostGate(10)
 FAST = 1_000
 """Growth by so many tokens with each request: no more requests are counted on than those that are set."""
 PREFIX = replace(SETTINGS, style="prefix")
@@ -50,49 +49,36 @@ def planned() -> tuple[Case, Plan]:
 # The rule
 
 
-def test_a_warm_prompt_is_changed_where_that_saves_what_it_costs() -> None:
-    """Freeing 1,000 tokens saves 10 x 1,000 x 0.125 = 1,250; reading 1,000 anew costs 1,000 x 1.125 = 1,125."""
-    change = Change(1_000, 1_000, FAST)
-    assert is_worth(change, WARM, GATE)
-    assert not is_worth(change, WARM, GATE, calls=126.0)
-    assert is_worth(change, WARM, GATE, calls=125.0)
+LONG_AGO = 20 * 1_000 * 0.125
+"""Costs of calls that 20 requests make up for."""
+WORTH: dict[str, tuple[Change, Rates, int, float, bool]] = {
+    # Freeing 1,000 tokens saves 10 x 1,000 x 0.125 = 1,250; reading 1,000 anew costs 1,000 x 1.125 = 1,125.
+    "what saves more than it costs": (Change(1_000, 1_000, FAST), WARM, 10, 0.0, True),
+    "with calls that cost the difference": (Change(1_000, 1_000, FAST), WARM, 10, 125.0, True),
+    "not with dearer ones": (Change(1_000, 1_000, FAST), WARM, 10, 126.0, False),
+    "not over too few requests": (Change(1_000, 2_000, FAST), WARM, 17, 0.0, False),
+    "over more requests": (Change(1_000, 2_000, FAST), WARM, 18, 0.0, True),
+    # By 25 tokens with each: 1,000 have grown back after 40, in the mean of which half are there.
+    "over more requests where a conversation grows slowly": (Change(1_000, 0, 25), WARM, 10, LONG_AGO, True),
+    "not where it grows faster": (Change(1_000, 0, 26), WARM, 10, LONG_AGO, False),
+    "unless more requests are counted on": (Change(1_000, 0, 26), WARM, 20, LONG_AGO, True),
+    "what does not grow as if it grew by a token": (Change(1_000, 0, 0.0), WARM, 10, 500 * 125.0, True),
+    "and no longer than that": (Change(1_000, 0, 0.0), WARM, 10, 501 * 125.0, False),
+    "anything that is read anew in any case": (Change(1, 1_000_000, FAST), COLD, 1, 0.0, True),
+    "but not for dear calls": (Change(1_000, 0, FAST), COLD, 1, 1_251.0, False),
+}
 
 
-def test_over_more_requests_it_saves_more() -> None:
-    change = Change(1_000, 2_000, FAST)
-    assert not is_worth(change, WARM, CostGate(17))
-    assert is_worth(change, WARM, CostGate(18))
+@pytest.mark.parametrize(("change", "rates", "requests", "calls", "worth"), WORTH.values(), ids=WORTH)
+def test_worth_it_is(change: Change, rates: Rates, requests: int, calls: float, worth: bool) -> None:
+    assert is_worth(change, rates, CostGate(requests), calls) is worth
 
 
-def test_where_a_conversation_grows_slowly_more_requests_are_counted_on() -> None:
-    """By 25 tokens with each: 1,000 have grown back after 40, in the mean of which half are there."""
-    calls = 20 * 1_000 * 0.125
-    assert is_worth(Change(1_000, 0, 25), WARM, GATE, calls)
-    assert not is_worth(Change(1_000, 0, 26), WARM, GATE, calls)
-    assert is_worth(Change(1_000, 0, 26), WARM, CostGate(20), calls)
-
-
-def test_what_does_not_grow_is_as_good_as_growing_by_a_token() -> None:
-    assert is_worth(Change(1_000, 0, 0.0), WARM, GATE, calls=500 * 1_000 * 0.125)
-    assert not is_worth(Change(1_000, 0, 0.0), WARM, GATE, calls=501 * 1_000 * 0.125)
-
-
-def test_what_is_read_anew_in_any_case_may_be_changed_for_nothing() -> None:
-    assert is_worth(Change(1, 1_000_000, FAST), COLD, CostGate(1))
-    assert not is_worth(Change(1_000, 0, FAST), COLD, CostGate(1), calls=1_251.0)
-
-
-def test_a_prompt_that_is_not_warm_costs_what_it_costs_each_time() -> None:
-    assert rates_of(PRICE, warm=False) == COLD
-    assert rates_of(replace(PRICE, written=1.5625), warm=False) == COLD
-
-
-def test_what_is_written_to_the_cache_costs_what_writing_does() -> None:
-    assert rates_of(PRICE, warm=True) == WARM
-    assert rates_of(replace(PRICE, written=1.5625), warm=True) == Rates(1.5625, 0.125)
-
-
-def test_where_nobody_knows_what_the_cache_is_worth_nothing_is_said() -> None:
+def test_a_prompt_that_is_not_warm_costs_what_it_costs_and_one_that_is_what_the_cache_does() -> None:
+    """Where nobody knows what that is, nothing is said."""
+    writing = replace(PRICE, written=1.5625)
+    assert rates_of(PRICE, warm=False) == rates_of(writing, warm=False) == COLD
+    assert (rates_of(PRICE, warm=True), rates_of(writing, warm=True)) == (WARM, Rates(1.5625, 0.125))
     assert rates_of(Price(1.25, 10), warm=True) is None
 
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from app.core.history.messages import Message, ToolCall
 from app.core.stages.alter import CUT_ARGUMENTS
 from app.core.stages.fit import fit, truncations
-from app.core.view.reading import Path, build_view, whole
-from app.core.view.view import Altered, Conversation, Summary, Verbatim, View
-from tests.unit.conversations import chunk, conversation, cost, message
+from app.core.view.reading import whole
+from app.core.view.view import Altered, Conversation, Verbatim, View
+from tests.unit.conversations import conversation, cost, message
 
 
 def result(number: int, characters: int) -> list[Message]:
@@ -43,11 +43,7 @@ def test_the_tokens_of_the_view_are_those_of_what_is_left() -> None:
 
 
 def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
-    talk = conversation(
-        message("assistant", "w " * 5_000),
-        message("user", "small"),
-        message("user", "w " * 5_000),
-    )
+    talk = conversation(message("assistant", "w " * 5_000), message("user", "small"), message("user", "w " * 5_000))
     assert fit(talk, whole(talk), 2_000, cost) == whole(talk)
 
 
@@ -56,13 +52,6 @@ def test_an_earlier_document_of_the_user_is_cut() -> None:
     view = fit(talk, whole(talk), 2_000, cost)
     assert [type(part) for part in view.parts] == [Altered, Verbatim]
     assert view.parts[1] == Verbatim(1, 3)
-
-
-def test_summaries_stay_where_they_are() -> None:
-    talk = conversation(message("user", "a"), *result(0, 20_000), message("user", "q"))
-    made = chunk(talk, 0, 1)
-    view = fit(talk, build_view(talk, Path((made,), 1, 20)), 2_000, cost)
-    assert [type(part) for part in view.parts] == [Summary, Verbatim, Altered, Verbatim]
 
 
 def test_a_text_is_not_cut_where_that_would_make_it_longer() -> None:
@@ -101,11 +90,6 @@ def lengths(view: View) -> set[int]:
     texts = [part.texts[0] for part in parts if part.calls is None]
     texts += [json.loads(arguments)[CUT_ARGUMENTS] for part in parts for _, arguments in part.calls or ()]
     return {len(re.sub(r"\n\[.*\]\n", "", text)) for text in texts}
-
-
-def test_no_room_at_all_still_leaves_two_hundred_characters() -> None:
-    talk = conversation(*result(0, 2_000), message("user", "q"), fixed=5_000)
-    assert list(shortened(talk, 2_000).values()) == [200 + len("\n[... 2000 characters in all, shortened ...]\n")]
 
 
 def test_without_messages_there_is_nothing_to_cut() -> None:

@@ -66,10 +66,6 @@ def test_between_trigger_and_limit_every_chunk_in_use_stays_in_use() -> None:
     assert decision.why == WHY
 
 
-def test_a_failed_summary_that_still_fits_leaves_the_clients_bytes() -> None:
-    assert without_its_way(settled(TALK, why=WHY, in_vain=True)) == Decision(None, (), WHY, failed=True)
-
-
 def test_over_the_limit_large_texts_are_shortened() -> None:
     talk = conversation(message("user", "w " * 2_000), message("assistant", "ok"), QUESTION)
     decision = settled(talk, why=WHY)
@@ -186,26 +182,11 @@ def test_coverage_tells_each_part_in_order() -> None:
     ]
 
 
-def test_coverage_tells_what_was_shortened_and_of_untouched_histories_too() -> None:
-    talk = conversation(message("user", "w " * 2_000), message("assistant", "ok"), QUESTION)
-    kinds = [part["kind"] for part in coverage_of(talk, settled(talk, why=WHY).view)]
-    assert kinds == ["instructions", "shortened", "verbatim"]
-    assert [part["kind"] for part in coverage_of(talk, None)] == ["instructions", "verbatim"]
-
-
 def test_the_parts_add_up_to_what_the_provider_will_count() -> None:
     talk = conversation(message("system", "be kind"), *turns(5), fixed=40)
     for line in (Line(), Line(offset=120, ratio=1.37)):
         parts = coverage_of(talk, None, line)
         assert sum(part["tokens"] for part in parts) == line.reported(talk.tokens)
-
-
-def test_instructions_in_the_middle_are_part_of_the_floor() -> None:
-    rules = message("developer", "rule " * 950)
-    talk = conversation(*turns(2), rules, *turns(2), QUESTION)
-    assert talk.floor == 950 + 3
-    decision = sure(untouched(talk, Policy(), budget(950), "m"))
-    assert (decision.reason or "").startswith("floor_exceeds_limit")
 
 
 def test_coverage_names_copies_notes_and_what_is_left_out() -> None:
@@ -242,26 +223,11 @@ def test_where_the_last_unit_alone_is_too_large_it_is_shortened_in_place_of_a_su
     assert not case(conversation(*turns(20, size=60), message("user", "do it"), *step)).fits_shortened
 
 
-def test_where_neither_fitting_nor_pruning_is_allowed_the_reason_is_the_limit() -> None:
-    large = conversation(*turns(20, size=60), QUESTION)
-    held = settle(case(large, policy=Policy(fit=False, prune=False, emergency=False)))
-    assert without_its_way(held) == Decision(None, (), because(Code.OVER_THE_LIMIT))
-
-
-def test_the_oldest_messages_are_left_out_before_everything_is_truncated() -> None:
-    large = conversation(*turns(20, size=60), QUESTION)
-    decision = settle(case(large, policy=Policy(strategy="none", mask=None, stub=False)))
-    assert (decision.status, decision.actions) == ("trimmed", ("pruned",))
-
-
 def test_without_pruning_every_result_is_truncated_in_an_emergency() -> None:
     steps = [
         part
         for number in range(12)
-        for part in (
-            message("assistant", calls=[f"c{number}"]),
-            message("tool", "w " * 300, answers=f"c{number}"),
-        )
+        for part in (message("assistant", calls=[f"c{number}"]), message("tool", "w " * 300, answers=f"c{number}"))
     ]
     agent = conversation(message("user", "do it"), *steps, QUESTION)
     policy = Policy(strategy="none", mask=None, fit=False, prune=False)
@@ -378,11 +344,6 @@ def test_below_it_stand_the_clients_own_bytes_where_those_fit() -> None:
 def test_below_what_was_refused_without_a_summary_there_are_the_clients_own_bytes_or_nothing() -> None:
     assert step_down(case(TALK), "trimmed", REFUSED) == Decision(None, (), REFUSED)
     assert step_down(case(FAR_TOO_LONG), "trimmed", REFUSED) is None
-
-
-def test_below_a_summary_there_is_nothing_where_nothing_can_be_made_to_fit() -> None:
-    rigid = Policy(fit=False, prune=False, emergency=False)
-    assert step_down(case(FAR_TOO_LONG, chunk(FAR_TOO_LONG, 0, 50), policy=rigid), "summarized", REFUSED) is None
 
 
 def test_a_history_that_is_malformed_itself_goes_no_step_down() -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.quoting import LONGEST_WORD
 from app.core.stages.prune import MOST_NAMES, STUB_TOKENS, prune
 from app.core.stages.repair import repair
-from app.core.view.reading import Path, build_view, whole
+from app.core.view.reading import whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, Summary, Verbatim, View
-from tests.unit.conversations import chunk, conversation, cost, message, turns
+from app.core.view.view import Altered, Conversation, Note, Pins, Pruned, Verbatim, View
+from tests.unit.conversations import conversation, cost, message, turns
 
 QUESTION = message("user", "the last question")
 TALK = conversation(*turns(10, size=50), QUESTION)
@@ -95,12 +94,6 @@ def test_what_is_left_of_a_shortened_message_counts() -> None:
     assert left.tokens == 903
 
 
-def test_summaries_stay() -> None:
-    made = chunk(TALK, 0, 4)
-    view = prune(TALK, build_view(TALK, Path((made,), 4, 20)), 700, 700, cost, stub=False)
-    assert view.parts == (Summary(made), Pruned(4, 7), Verbatim(7, 21))
-
-
 def test_only_the_latest_turns_stay_in_a_window_of_turns() -> None:
     """So many whole ones, and the current one."""
     assert gone(pruned(TALK, 1_003, most_turns=0)) == list(range(20))
@@ -141,11 +134,3 @@ def test_a_stub_names_a_few_tools_and_long_names_in_part(called: bool) -> None:
     assert named == (MOST_NAMES if called else 0)
     assert ("Tools that were used" in note.text) is called
     assert f"tool_0{'x' * (LONGEST_WORD - 6)}," in note.text or not called
-
-
-def test_a_call_without_a_name_is_not_named() -> None:
-    call, result = step("a")
-    nameless = replace(call, calls=(replace(call.calls[0], name=""),))
-    talk = conversation(nameless, result, *turns(1), QUESTION)
-    note = next(part for part in pruned(talk, 110, stub=True).parts if isinstance(part, Note))
-    assert "Tools" not in note.text

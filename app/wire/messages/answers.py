@@ -174,12 +174,12 @@ def frames_of(request: WireRequest, headers: Headers, body: bytes) -> Iterator[b
     begun = message.spliced(
         {"content": b"[]", **dict.fromkeys((n for n in ("stop_reason", "stop_sequence") if n in message), b"null")}
     )
-    yield _event("message_start", message=msgspec.Raw(begun))
+    yield typed_event("message_start", message=msgspec.Raw(begun))
     for index, raw in enumerate(blocks):
         yield from _block_frames(index, raw)
     usage = {"usage": msgspec.Raw(message.raw("usage") or b"{}")}
-    yield _event("message_delta", delta={"stop_reason": "end_turn", **ends}, **usage)
-    yield _event("message_stop")
+    yield typed_event("message_delta", delta={"stop_reason": "end_turn", **ends}, **usage)
+    yield typed_event("message_stop")
 
 
 def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
@@ -201,13 +201,14 @@ def _block_frames(index: int, raw: bytes) -> Iterator[bytes]:
         held = {name: msgspec.Raw(block.raw(name) or b"null") for name in ("content", "encrypted_content")}
         emptied = {name: b"null" for name in held if name in block}
         deltas.append({"type": "compaction_delta", **held})
-    yield _event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
+    yield typed_event("content_block_start", index=index, content_block=msgspec.Raw(block.spliced(emptied)))
     for piece in deltas:
-        yield _event("content_block_delta", index=index, delta=piece)
-    yield _event("content_block_stop", index=index)
+        yield typed_event("content_block_delta", index=index, delta=piece)
+    yield typed_event("content_block_stop", index=index)
 
 
-def _event(kind: str, **members: Any) -> bytes:
+def typed_event(kind: str, **members: Any) -> bytes:
+    """A frame of ours, whose name is its type."""
     return event(msgspec.json.encode({"type": kind, **members}), kind)
 
 

@@ -9,31 +9,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from app.wire.members import RawObject, Unreadable
+from app.wire.messages.answers import typed_event
 from app.wire.messages.content import MARK as CACHE_MARK
 from app.wire.messages.content import blocks_of, decoded_message, is_reference, raw_blocks, with_content
 from app.wire.messages.messages import SYSTEM, is_beside
 from app.wire.messages.request import BETAS, is_compaction_edit
-from app.wire.native import MadeCompaction, says_unknown
+from app.wire.native import AnswerExtension, MadeCompaction, NativeCompaction
 from app.wire.requests import repinned
-from app.wire.sse import data_of, event
+from app.wire.sse import data_of
 from app.wire.types import Headers, WireRequest
 from app.wire.usage import CACHE_PARTS
 
-CLOSING = b'{"role":"user","content":""}'
-"""The turn that would begin next."""
 _BETA = b"compact-"
 _INDEXED = frozenset({"content_block_start", "content_block_delta", "content_block_stop"})
 _PROMPT = ("input_tokens", *CACHE_PARTS)
 
 
-class MessagesCompaction:
-    path = None
-
-    def refused_in(self, status: int, refusal: bytes, path: bytes) -> bool:  # noqa: ARG002 - there is one
-        return says_unknown(status, refusal)
+class MessagesCompaction(NativeCompaction):
+    closing = b'{"role":"user","content":""}'
 
     def headers(self, headers: Headers) -> Headers:
         """The headers without the betas of compaction, which are as unknown."""
@@ -49,9 +44,6 @@ class MessagesCompaction:
 
     def unasked(self, request: WireRequest) -> bytes:
         return _unasked(request, {})
-
-    def closed(self, request: WireRequest) -> WireRequest:
-        return replace(request, raw_messages=(*request.raw_messages, CLOSING), hands_off=None, asks=None)
 
     def resolved(self, request: WireRequest, text: str) -> bytes:
         """The body with the text as a user's message in front of what the block stood in; in a user's own message it is
@@ -105,18 +97,12 @@ class MessagesCompaction:
 
 
 @dataclass(slots=True)
-class CompactionBefore:
+class CompactionBefore(AnswerExtension):
     """A block before all others, which move on by one."""
 
     made: MadeCompaction
     _prompt: dict[str, int] = field(default_factory=dict)
     """Usage of the prompt, as the provider gave it."""
-
-    def frame_closes(self, frame: bytes) -> None:  # noqa: ARG002 - nothing stands behind an answer
-        return None
-
-    def body_closes(self, body: bytes) -> None:  # noqa: ARG002
-        return None
 
     def frame(self, frame: bytes, made: MadeCompaction | None) -> bytes:  # noqa: ARG002
         if (data := data_of(frame)) is None:
@@ -172,13 +158,9 @@ def _block(made: MadeCompaction) -> dict[str, Any]:
 def _block_frames(made: MadeCompaction) -> Iterator[bytes]:
     begun = {"type": "compaction", "content": None, "encrypted_content": None}
     delta = {**_block(made), "type": "compaction_delta"}
-    yield _event("content_block_start", index=0, content_block=begun)
-    yield _event("content_block_delta", index=0, delta=delta)
-    yield _event("content_block_stop", index=0)
-
-
-def _event(kind: str, **members: Any) -> bytes:
-    return event(msgspec.json.encode({"type": kind, **members}), kind)
+    yield typed_event("content_block_start", index=0, content_block=begun)
+    yield typed_event("content_block_delta", index=0, delta=delta)
+    yield typed_event("content_block_stop", index=0)
 
 
 def _framed(frame: bytes, data: tuple[int, int], parsed: bytes) -> bytes:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from time import time
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind
 from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.missing_paths import says_no_such_path
-from app.wire.native import MadeCompaction, says_unknown
+from app.wire.native import AnswerExtension, MadeCompaction, NativeCompaction
 from app.wire.objects import decoded_object
 from app.wire.requests import repinned
 from app.wire.responses.answers import frame, new_id, response
@@ -23,30 +23,28 @@ from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_refere
 from app.wire.responses.payload import note
 from app.wire.responses.request import PATH, as_item, elements_in, is_compaction_entry, is_trigger
 from app.wire.sse import data_of, event
-from app.wire.types import Headers, WireRequest
+from app.wire.types import WireRequest
 
 COMPACT_PATH = PATH + b"/compact"
-CLOSING = note("")
-"""The turn that would begin next."""
 _LAST_FRAME = b'"response.completed"'
 
 
-class ResponsesCompaction:
+class ResponsesCompaction(NativeCompaction):
     path = COMPACT_PATH
+    closing = note("")
 
     def refused_in(self, status: int, refusal: bytes, path: bytes) -> bool:
-        return says_unknown(status, refusal) or (path == COMPACT_PATH and says_no_such_path(status, refusal))
-
-    def headers(self, headers: Headers) -> Headers:
-        """None is about it."""
-        return headers
+        return super().refused_in(status, refusal, path) or (
+            path == COMPACT_PATH and says_no_such_path(status, refusal)
+        )
 
     def unasked(self, request: WireRequest) -> bytes:
         elements = elements_in(request.source)
         return _unasked(request, elements, _untriggered(elements))
 
-    def closed(self, request: WireRequest) -> WireRequest:
-        return _closed(request, ())
+    def closed(self, request: WireRequest, answer: Sequence[bytes] = ()) -> WireRequest:
+        history = tuple(raw for raw in request.raw_messages if not is_trigger(raw))
+        return super().closed(replace(request, raw_messages=history), answer)
 
     def resolved(self, request: WireRequest, text: str) -> bytes:
         elements = request.source.elements("input")
@@ -77,12 +75,14 @@ class ResponsesCompaction:
         )
 
     def extension(self, request: WireRequest, made: MadeCompaction | None) -> CompactionBehind:  # noqa: ARG002 - it is last
-        return CompactionBehind(request)
+        return CompactionBehind(self, request)
 
 
-class CompactionBehind(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CompactionBehind(AnswerExtension):
     """An item behind all others. Not where the answer calls tools: what is open cannot be compacted."""
 
+    native: ResponsesCompaction
     request: WireRequest
 
     def frame_closes(self, frame: bytes) -> WireRequest | None:
@@ -97,7 +97,7 @@ class CompactionBehind(Struct, frozen=True):
                 return None
         except Unreadable:
             return None
-        return _closed(self.request, output)
+        return self.native.closed(self.request, output)
 
     def frame(self, frame: bytes, made: MadeCompaction | None) -> bytes:
         ended = _ending(frame) if made is not None else None
@@ -152,11 +152,6 @@ def _usage(made: MadeCompaction) -> dict[str, Any]:
 
 def _untriggered(elements: Sequence[bytes]) -> list[bytes]:
     return [raw for raw in elements if not is_trigger(raw)]
-
-
-def _closed(request: WireRequest, answer: Sequence[bytes]) -> WireRequest:
-    history = [raw for raw in request.raw_messages if not is_trigger(raw)]
-    return replace(request, raw_messages=(*history, *answer, CLOSING), hands_off=None, asks=None)
 
 
 def _unasked(request: WireRequest, elements: Sequence[bytes], items: Sequence[bytes]) -> bytes:
