@@ -165,7 +165,7 @@ class Answers:
         return self.editing(context.status, context.report, *self.about(request, early, hides_usage))
 
     def about(self, request: WireRequest | None, early: EarlyFrames | None, hides_usage: bool) -> tuple[Any, ...]:  # noqa: ARG002 - in most formats all there is to know of an answer stands in it
-        """What the format's editor is told beside our members."""
+        """Arguments of the format's editor beside the members it adds."""
         return ()
 
     def early(self, request: WireRequest, shape: EventShape, compaction_id: str) -> EarlyFrames:  # noqa: ARG002 - a format may look into it

@@ -139,30 +139,6 @@ def test_a_usage_that_says_nothing_teaches_nothing_and_passes_as_it_came(
     assert again.header("x-context-tokens-before") == first.header("x-context-tokens-before")
 
 
-def test_anthropics_own_counts_are_added_up(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    proxy = before_scripted(models=LARGE)
-    completion = {"choices": [{"message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]}
-    usage = {"input_tokens": 20, "cache_read_input_tokens": 7_000, "cache_creation_input_tokens": 980}
-    scripted.default = (answer(json.dumps({**completion, "usage": usage}).encode()),)
-    for _ in range(5):
-        post(proxy.url, chat(LONG, model="claude-opus-4-1"))
-    answered = post(proxy.url, chat(LONG, model="claude-opus-4-1"))
-    assert close(int(answered.header("x-context-tokens-before") or 0), 8_000, 3)
-
-
-def test_a_provider_that_counts_three_times_more_is_followed_within_the_clamps(
-    simulator: Simulator, steno: StartSteno
-) -> None:
-    simulator.window, simulator.skew = 1_000_000, 3.0
-    proxy = steno(models=LARGE)
-    for number in (20, 40, 60, 80, 100):
-        estimated(proxy, turns(number))
-    estimate, reported = estimated(proxy, turns(200))
-    assert close(estimate, reported, 3)
-    (entry,) = json.loads(get(proxy.url, "/context/calibration").body)["data"]
-    assert entry["note"]
-
-
 # Pictures
 
 GIF = b"GIF89a" + (640).to_bytes(2, "little") + (480).to_bytes(2, "little") + bytes(40)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -16,11 +15,11 @@ import pytest
 from app.wire.early import EVENT_SHAPES, EventShape
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.compactions import statuses
+from tests.e2e.conftest import TABLES
 from tests.e2e.histories import long_history
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.thinkers import message_of
 
-TABLES = Path(__file__).parents[2] / ".tables"
 MODEL = "claude-bind"
 COMPACTIONS, MOST_TURNS = 5, 60
 TOOL: Any = {

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from itertools import cycle, pairwise
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 
 from lab.simulator import Simulator
 from lab.simulator.messages.thoughts import misplaced
+from tests.e2e.conftest import TABLES
 from tests.e2e.raw import Answer, get, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, WINDOW, StartSteno, forget_environment, start
 from tests.e2e.thinkers import BETAS, Thinker, kept, payloads_by_thinker, script_calls, turn
@@ -28,7 +28,6 @@ from tests.faults.proxy import Fault, FaultProxy
 HISTORIES = int(os.environ.get("HISTORIES", "0"))
 TURNS, COMPACTIONS = 30, 3
 SIDE_BY_SIDE = 6
-TABLES = Path(__file__).parents[2] / ".tables"
 WIDE = 200_000
 THINKING = {"type": "enabled", "budget_tokens": 1_024}
 STEADY = HISTORIES or 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,8 +12,8 @@ import pytest
 
 from app.runtime.server import RunningServer
 from lab.simulator import Model, ScriptedCall, Simulator
+from tests.e2e.conftest import TABLES
 
-TABLES = Path(__file__).parents[2] / ".tables"
 USER: Any = {"role": "user", "content": "What is in my cart?"}
 LOOK_UP = ScriptedCall(name="look_up", arguments='{"name":"cart"}')
 TOOL = {"name": "look_up", "input_schema": {"type": "object"}}

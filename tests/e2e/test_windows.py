@@ -8,7 +8,6 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from app.providers.listings import WAIT_SECONDS
 from app.runtime.server import RunningServer
 from lab.simulator import Model, Simulator
 from lab.simulator.listings import Shape
@@ -16,7 +15,6 @@ from lab.simulator.script import Fault
 from tests.e2e.histories import HELLO, MODEL, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import WINDOW, StartSteno, Steno
-from tests.e2e.scripted import ScriptedProvider, answer
 
 DISCOVERING: dict[str, Any] = {"upstream": {"discover_windows": True}, "models": []}
 REFUSAL = {"message": "prompt is too long: 9000 tokens > 6000 maximum", "type": "invalid_request_error", "code": None}
@@ -74,11 +72,6 @@ def test_a_setting_wins_over_the_providers_word(steno: StartSteno) -> None:
     assert shown(running)[MODEL]["source"] == "config"
 
 
-def test_a_provider_that_is_not_asked_leaves_the_registry(steno: StartSteno, simulator: Simulator) -> None:
-    assert window_of(steno(models=[])) == 128_000
-    assert simulator.others == ()
-
-
 def test_a_provider_that_wants_a_key_is_asked_again_with_the_callers(steno: StartSteno, simulator: Simulator) -> None:
     simulator.when(lambda record: record.kind == "other" and not record.header("authorization"), status=401)
     running = steno(**DISCOVERING)
@@ -98,25 +91,6 @@ def test_a_dry_run_asks_the_provider_for_nothing(steno: StartSteno, simulator: S
         headers={"authorization": "Bearer sk-test"},
     )
     assert len(simulator.others) == 1
-
-
-def test_a_list_that_hangs_delays_no_request_by_more_than_a_second(
-    scripted: ScriptedProvider, start_steno: StartSteno
-) -> None:
-    completion = b'{"id":"c","object":"chat.completion","choices":[]}'
-    scripted.then("hang")
-    scripted.default = (answer(completion),)
-    running = start_steno(scripted.url, **DISCOVERING)
-
-    def seconds() -> float:
-        began = time.monotonic()
-        answered = post(running.url, {"model": MODEL, "messages": HELLO})
-        assert answered.status == 200
-        assert answered.header("x-context-window") == "128000"
-        return time.monotonic() - began
-
-    assert seconds() < WAIT_SECONDS + 10
-    assert min(seconds() for _ in range(3)) < WAIT_SECONDS
 
 
 def test_a_refusal_teaches_the_window_and_a_larger_prompt_unteaches_it(steno: StartSteno, simulator: Simulator) -> None:

@@ -72,12 +72,7 @@ def words(number: int, word: str = "word") -> str:
 
 
 def message(
-    role: str,
-    text: str = "",
-    *,
-    tokens: int | None = None,
-    calls: Sequence[str] = (),
-    answers: str = "",
+    role: str, text: str = "", *, tokens: int | None = None, calls: Sequence[str] = (), answers: str = ""
 ) -> Message:
     made = tuple(ToolCall(call, f"tool_{call}", '{"a": 1}') for call in calls)
     cost = count(text) if tokens is None else tokens

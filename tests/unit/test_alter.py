@@ -7,12 +7,7 @@ import json
 from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
-from app.core.stages.alter import (
-    CUT_ARGUMENTS,
-    alter,
-    shortened_arguments,
-    shortened_texts,
-)
+from app.core.stages.alter import CUT_ARGUMENTS, alter, shortened_arguments, shortened_texts, with_text
 from app.core.view.mask import shorten
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Verbatim
@@ -70,3 +65,8 @@ def test_arguments_that_are_cut_stay_an_object_and_are_not_wrapped_twice() -> No
     for cut, longest in ((once, 1_000), (twice, 300)):
         assert json.loads(cut.calls[0].arguments) == {CUT_ARGUMENTS: shorten(held, longest)}
         assert cut.calls[1] == original.calls[1]
+
+
+def test_all_text_goes_into_the_first_of_several_parts() -> None:
+    parts = replace(message("tool"), texts=("a", "b", "c"))
+    assert with_text(parts, "note").texts == ("note", "", "")

@@ -276,11 +276,7 @@ def test_a_conversation_of_which_nothing_is_set_says_nothing_again() -> None:
 
 def asked(page: str = words(500, "row"), own: str = "And the second?") -> Conversation:
     """A question that stands in one message with the result before it: message 2."""
-    messages = (
-        message("user", "Read both."),
-        message("assistant", calls=["a"], tokens=3),
-        result(page, own, own=[1]),
-    )
+    messages = (message("user", "Read both."), message("assistant", calls=["a"], tokens=3), result(page, own, own=[1]))
     costs = [count_of(each) for each in messages]
     question = count_of(messages[2].without_results)
     return Conversation(messages, IDENTITY, "tenant", lambda: Costs(costs, 0, question), 1 << 40)

@@ -117,9 +117,7 @@ def test_conversations_that_go_on_alike_after_different_beginnings_are_all_summa
 
 
 @pytest.mark.parametrize("order", [one_after_the_other, interleaved])
-def test_nor_does_it_matter_that_they_share_one_name(
-    order: Callable[[list[Iterator[Asked]]], Iterator[Asked]],
-) -> None:
+def test_nor_does_it_matter_that_they_share_one_name(order: Callable[[list[Iterator[Asked]]], Iterator[Asked]]) -> None:
     """A gateway that calls all of them the same."""
     assert Played().play(order([told(each, "gateway") for each in PEOPLE])).spared == []
 

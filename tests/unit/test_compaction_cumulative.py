@@ -43,10 +43,7 @@ SMALL_CALLS: Any = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, 
 
 
 def flow(
-    talk: Conversation = TALK,
-    stored: tuple[SummaryChunk, ...] = (),
-    settings: SummaryBrief = SETTINGS,
-    **changes: int,
+    talk: Conversation = TALK, stored: tuple[SummaryChunk, ...] = (), settings: SummaryBrief = SETTINGS, **changes: int
 ) -> Flow:
     limits = budget(**changes)
     plan = plan_compaction(talk, stored, limits, settings, "s")

@@ -181,6 +181,7 @@ def test_what_looks_like_a_secret_is_left_out(talk: Message) -> None:
 
 def test_a_long_number_that_is_no_payment_card_is_kept() -> None:
     assert found("tracking 4111111111111112") == ["4111111111111112"]
+    assert found("tracking 40000000000000000002") == ["40000000000000000002"], "it adds up, and is too long for one"
 
 
 def test_a_call_is_shown_with_what_identifies_it_and_without_texts() -> None:
@@ -218,6 +219,15 @@ def test_a_huge_text_is_read_at_its_start_and_its_end_and_a_huge_range_from_its_
     assert f"AB-{len(talk) - 1}" in kept
     assert "AB-0" not in kept
     assert values_in([message("user", "AB-1"), *[calling("f", text="x" * (MOST_READ // 2 - 100))] * 2]) == ["AB-1"]
+
+
+def test_of_one_message_no_more_is_read_than_of_many() -> None:
+    filled = "word " * (MOST_READ // 5 + 1)
+    said = replace(message("user"), texts=(filled, "AB-1"))
+    assert values_in([said]) == []
+    call = ToolCall("c1", "f", json.dumps({"text": filled}))
+    assert values_in([replace(message("assistant", "AB-1"), calls=(call,))]) == []
+    assert values_in([replace(said, texts=("word", "AB-1"))]) == ["AB-1"]
 
 
 def test_different_values_are_bounded_and_the_newest_are_weighed() -> None:

@@ -43,11 +43,7 @@ def test_the_tokens_of_the_view_are_those_of_what_is_left() -> None:
 
 
 def test_small_messages_the_assistant_and_the_last_user_message_stay() -> None:
-    talk = conversation(
-        message("assistant", "w " * 5_000),
-        message("user", "small"),
-        message("user", "w " * 5_000),
-    )
+    talk = conversation(message("assistant", "w " * 5_000), message("user", "small"), message("user", "w " * 5_000))
     assert fit(talk, whole(talk), 2_000, cost) == whole(talk)
 
 

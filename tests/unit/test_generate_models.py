@@ -195,10 +195,7 @@ def test_tiers_steps_and_fees_are_read_of_both_tables(generator: ModuleType) -> 
         "batch": [[0.0, 1.0, 4.0, 0.1, 1.25, 2.0, 16.0, 32.0], [200_000.0, 2.0, 6.0, 0.25, 2.5, 4.0, 32.0, 64.0]],
     }
     of_vendor = beside(generator, {}, SOURCE)
-    assert (of_vendor.search, of_vendor.steps) == (
-        10_000.0,
-        {"priority": [[0.0, 4.0, 16.0, 0.4, 5.0]]},
-    )
+    assert (of_vendor.search, of_vendor.steps) == (10_000.0, {"priority": [[0.0, 4.0, 16.0, 0.4, 5.0]]})
 
 
 def test_a_step_needs_a_price_of_the_completion_too(generator: ModuleType) -> None:

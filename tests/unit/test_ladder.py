@@ -227,10 +227,7 @@ def test_without_pruning_every_result_is_truncated_in_an_emergency() -> None:
     steps = [
         part
         for number in range(12)
-        for part in (
-            message("assistant", calls=[f"c{number}"]),
-            message("tool", "w " * 300, answers=f"c{number}"),
-        )
+        for part in (message("assistant", calls=[f"c{number}"]), message("tool", "w " * 300, answers=f"c{number}"))
     ]
     agent = conversation(message("user", "do it"), *steps, QUESTION)
     policy = Policy(strategy="none", mask=None, fit=False, prune=False)

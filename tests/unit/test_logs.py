@@ -125,10 +125,7 @@ def test_an_error_that_nobody_waited_for_is_shown_without_its_words(configured: 
 
     asyncio.run(run())
     lines = told(configured)
-    assert [line["event"] for line in lines] == [
-        "Exception in callback fail",
-        "Task exception was never retrieved",
-    ]
+    assert [line["event"] for line in lines] == ["Exception in callback fail", "Task exception was never retrieved"]
     assert all("builtins.KeyError" in line["exception"] for line in lines)
     assert "canary words" not in configured.getvalue().replace('fail(\\"canary words\\")', "")
 

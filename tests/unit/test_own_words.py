@@ -11,14 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.history.messages import Kind, Message
-from app.core.history.own_words import (
-    LONGEST_MESSAGE,
-    MOST_TEXTS,
-    before_results,
-    is_result,
-    own_words,
-    words_of,
-)
+from app.core.history.own_words import LONGEST_MESSAGE, MOST_TEXTS, before_results, is_result, own_words, words_of
 from app.core.summary.rules import rules_in
 from tests.unit.wordings import RULES
 

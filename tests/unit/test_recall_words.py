@@ -126,11 +126,7 @@ def test_calls_have_passages_and_are_found_by_their_tool() -> None:
     calls = (ToolCall("c", "get_order", '{"id": "QX"}'),)
     settled = (ToolCall("d", "web_search", '{"q": "lamps"}'),)
     said = replace(message("assistant", "I look."), calls=calls, settled=settled)
-    assert [text_of(said, passage) for passage in passages_in(said, 3)] == [
-        "I look.",
-        '{"id": "QX"}',
-        '{"q": "lamps"}',
-    ]
+    assert [text_of(said, passage) for passage in passages_in(said, 3)] == ["I look.", '{"id": "QX"}', '{"q": "lamps"}']
     assert [called_by(said, source) for source in range(3)] == ["", "get_order", "web_search"]
     index = Index("")
     index.read([said])

@@ -139,6 +139,11 @@ def test_the_same_prompt_that_is_not_read_is_not_kept() -> None:
     assert (found.caches, found.lag) == (False, 7)
 
 
+def test_what_was_read_and_what_was_written_count_together() -> None:
+    found = later(Tokens(11_000, 10, 3_000, written=3_000), Estimated(51_000, 11_000), replace(COMPACTED, lag=7))
+    assert (found.caches, found.lag) == (True, 7)
+
+
 def test_a_change_says_nothing_about_what_is_kept() -> None:
     found = later(Tokens(8_000, 10, 0), Estimated(52_000, 8_000), replace(COMPACTED, lag=7))
     assert (found.prompt, found.whole, found.caches, found.lag) == (8_000, 52_000, True, 7)

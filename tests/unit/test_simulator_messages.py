@@ -73,10 +73,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
         "messages: text content blocks must be non-empty",
     ),
     "unknown member": (request(context={}), "context: Extra inputs are not permitted"),
-    "unknown member of a message": (
-        request({**USER, "name": "jo"}),
-        "messages.0.name: Extra inputs are not permitted",
-    ),
+    "unknown member of a message": (request({**USER, "name": "jo"}), "messages.0.name: Extra inputs are not permitted"),
     "unknown member of a block": (
         request(user(text(foo=1))),
         "messages.0.content.0.text.foo: Extra inputs are not permitted",
@@ -85,10 +82,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
         request(context_management={"edits": []}),
         "context_management: Extra inputs are not permitted",
     ),
-    "no messages": (
-        {"model": "m", "max_tokens": 1, "messages": []},
-        "messages: at least one message is required",
-    ),
+    "no messages": ({"model": "m", "max_tokens": 1, "messages": []}, "messages: at least one message is required"),
     "assistant first": (request(assistant(text()), USER), 'messages: first message must use the "user" role'),
     "empty text": (request(user(text(""))), "messages: text content blocks must be non-empty"),
     "blank text": (request(user(text(" \n"))), "messages: text content blocks must contain non-whitespace text"),
@@ -137,10 +131,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
         request(USER, assistant(use()), user(result())),
         "Requests which include `tool_use` or `tool_result` blocks must define tools.",
     ),
-    "call by the user": (
-        with_tools(user(use())),
-        "messages.0: `tool_use` blocks can only be in `assistant` messages",
-    ),
+    "call by the user": (with_tools(user(use())), "messages.0: `tool_use` blocks can only be in `assistant` messages"),
     "server's result without its call": (
         request(USER, assistant(text(), {"type": "advisor_tool_result", "tool_use_id": "srvtoolu_1"}), USER),
         (
@@ -148,10 +139,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
             "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block before it."
         ),
     ),
-    "system message first": (
-        request(system(), USER),
-        'messages: first message must use the "user" role',
-    ),
+    "system message first": (request(system(), USER), 'messages: first message must use the "user" role'),
     "system message before a user": (
         request(USER, system(), USER),
         "messages.1: a `system` message must be last or be followed by an assistant turn",

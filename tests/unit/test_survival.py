@@ -14,17 +14,7 @@ from lab.replay.evidence import SentMessages
 from lab.replay.judge import Verdict
 from lab.replay.player import Played
 from lab.replay.recordings import Recording
-from lab.replay.survival import (
-    FAR,
-    MOST_NAMED,
-    Lasting,
-    Survival,
-    Used,
-    Value,
-    decisions_in,
-    values_in,
-    without_values,
-)
+from lab.replay.survival import FAR, MOST_NAMED, Lasting, Survival, Used, Value, decisions_in, values_in, without_values
 from lab.replay.tables import values_lasting, values_used
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "ship", "arguments": '{"parcel": "PCL-204"}'}}

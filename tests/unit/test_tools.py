@@ -78,9 +78,7 @@ def test_codex_gets_a_provider_before_its_own_arguments(environment: dict[str, s
     assert command[1:-2:2] == ["-c", "-c"]
     assert tomllib.loads("\n".join(command[2:-2:2])) == {
         "model_provider": "steno",
-        "model_providers": {
-            "steno": {"name": "Steno", "base_url": f"{URL}/v1", "wire_api": "responses", **key},
-        },
+        "model_providers": {"steno": {"name": "Steno", "base_url": f"{URL}/v1", "wire_api": "responses", **key}},
     }
 
 

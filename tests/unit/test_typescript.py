@@ -87,10 +87,7 @@ def test_objects_inside_are_indented_once_they_need_several_lines() -> None:
         ({"type": "array"}, "any[]"),
         ({"type": "array", "items": {"type": "string"}}, "string[]"),
         ({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}}, "(string | number)[]"),
-        (
-            {"type": "array", "items": {"type": "object", "properties": {"k": {"enum": [1, 2]}}}},
-            "{ k?: 1 | 2 }[]",
-        ),
+        ({"type": "array", "items": {"type": "object", "properties": {"k": {"enum": [1, 2]}}}}, "{ k?: 1 | 2 }[]"),
         ({"type": "object"}, "object"),
         ({"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}, "{ b: string }"),
     ],

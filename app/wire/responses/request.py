@@ -136,8 +136,11 @@ def _raw_messages(source: RawObject, elements: Sequence[bytes], compacted: int) 
 
 
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
-    """What an item refers to by its id cannot be seen: a summary would leave it out, and a cut might part it from its
-    call. Reasoning without its content is no such thing: it is sealed anyway."""
+    """Reason to leave a request to the provider, or None.
+
+    The content of an item that refers to another by its id cannot be seen: a summary would leave it out, and a cut
+    might part it from its call. Reasoning without content is sealed anyway, and no such item.
+    """
     if any(source.value(name) is not None for name in STATE_MEMBERS) or any(map(_is_reference, elements)):
         return Reason(Code.SERVER_STATE)
     if source.value("prompt") is not None:
