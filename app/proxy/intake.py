@@ -22,7 +22,8 @@ from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS
-from app.proxy.options import event_shape, is_recall_off, is_switched_off, name_of, wait_seconds
+from app.proxy.naming import name_of
+from app.proxy.options import event_shape, is_recall_off, is_switched_off, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
