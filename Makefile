@@ -147,8 +147,10 @@ waiters: dev-env ## how soon 200 requests go on once the summary they wait for i
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.waiters
 
-transports: dev-env ## what carrying a request to the provider costs, by client; aiohttp and pyreqwest where installed
+transports: dev-env ## what carrying a request to the provider costs, by client, and what each cache on its way brings
+	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.transports
+	$(VENV)/python -m lab.benchmarks.caches
 
 fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -39,11 +39,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
-
-from app.core.reasons import Reasons
 
 
 class StenoError(Exception):
@@ -210,9 +208,10 @@ class CompactionFailed(StenoError):
 
     status, type, code, repeatable = 503, "server_error", "compaction_unavailable", True
 
-    def __init__(self, message: str, why: Reasons) -> None:
+    def __init__(self, message: str, why: tuple[Any, ...]) -> None:
         super().__init__(message)
         self.why = why
+        """Reasons, as `core/reasons` has them."""
 
 
 class LoopDetected(StenoError):

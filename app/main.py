@@ -310,7 +310,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         windows = Windows(
             settings.models, settings.compaction.default_window, at, upstream, store, asked_with=asked_with
         )
-        among = windows.answered.__contains__
+        among = windows.learnt.answered.__contains__
         usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(STREAMED_USAGE_SECONDS, counts=among)
         compacting: Sightings[tuple[str, str], bool] = Sightings(COMPACTING_SECONDS, counts=among)
         calibrations, unspoken = Calibrations(store, at.base_url), Unspoken(among)
@@ -348,7 +348,7 @@ def _log_finding(finding: Finding) -> None:
 async def _check_upstreams(providers: Iterable[Provider]) -> None:
     """Log each upstream's answer to the question for its models: a wrong base URL shows before the first chat."""
     for provider in providers:
-        if (listed := await provider.windows.first_told()) is not None:
+        if (listed := await provider.windows.listings.first_told()) is not None:
             _log_finding(await judge_upstream(provider, listed, provider.settings.api_key_env))
 
 

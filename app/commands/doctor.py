@@ -153,7 +153,7 @@ async def check_services(settings: Settings, *, no_database: bool) -> list[Findi
         if check.reachable and check.current_revision == check.head_revision:
             with suppress(StoreUnavailable):
                 for provider in providers.all:
-                    await provider.windows.load()
+                    await provider.windows.learnt.load()
         found = [
             finding
             for provider, (upstream, listing) in asked

@@ -46,7 +46,7 @@ async def ask_for_models(provider: Provider) -> tuple[ListingOutcome, str | None
     """Ask the provider for its models; return its answer, and the variable whose key was used."""
     variable = key_variable(provider)
     key = os.environ.get(variable) if variable else None
-    outcome = await provider.windows.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
+    outcome = await provider.windows.listings.told([(b"authorization", f"Bearer {key}".encode())] if key else [])
     return outcome, variable if key else None
 
 

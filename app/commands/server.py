@@ -28,7 +28,6 @@ from app.settings import ConfigurationError, Settings
 from app.settings.secret import server_secret
 from app.store import StoreError
 from app.telemetry.metrics import Metrics
-from app.wire.paths import FORMAT_NAMES
 
 log = structlog.get_logger("steno")
 
@@ -177,7 +176,7 @@ class _Server(uvicorn.Server):
         self.handle_exit(signal.SIGTERM, None)
 
 
-_NAMES = {"chat_completions": "Chat Completions", "responses": "Responses", "messages": "Messages"}
+_NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses"}
 _VARIABLES = {"chat_completions": "OPENAI_BASE_URL", "responses": "OPENAI_BASE_URL", "messages": "ANTHROPIC_BASE_URL"}
 """Variables that the providers' own SDKs read."""
 WIDTH = 18
@@ -211,14 +210,14 @@ def banner(
 
 def _addresses(url: str) -> Iterator[tuple[str, str]]:
     """The base URL of each format: the SDKs of Messages add `/v1` themselves."""
-    for name in FORMAT_NAMES:
+    for name, shown in _NAMES.items():
         base = url if name == "messages" else f"{url}/v1"
-        yield _NAMES[name], f"{_VARIABLES[name]}={base}"
+        yield shown, f"{_VARIABLES[name]}={base}"
 
 
 def _upstreams(settings: Settings) -> Iterator[tuple[str, str]]:
     for number, (name, upstream) in enumerate(settings.all_upstreams.items()):
-        spoken = ", ".join(_NAMES[each] for each in FORMAT_NAMES if each in upstream.speaks)
+        spoken = ", ".join(shown for each, shown in _NAMES.items() if each in upstream.speaks)
         yield "" if number else "Upstreams", f"{name}: {upstream.base_url} ({spoken})"
 
 

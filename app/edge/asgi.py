@@ -12,8 +12,7 @@ from typing import Any, Protocol, cast
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.own_headers import REQUEST_ID
-from app.edge.relayed import Headers, value_of
-from app.edge.written import FRAMING, written
+from app.edge.relayed import FRAMING, Headers, value_of, written
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 
 CONNECTION = "steno.connection"

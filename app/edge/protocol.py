@@ -23,8 +23,7 @@ from app.edge.asgi import CONNECTION, HANDSHAKE, SAME_HEAD, SameHead
 from app.edge.coalescing import CoalescingTransport, Turn
 from app.edge.heads import END_OF_HEAD, KnownHead
 from app.edge.origins import AUTHORITY, authority_of
-from app.edge.relayed import Headers, shown
-from app.edge.written import FRAMING, written
+from app.edge.relayed import FRAMING, Headers, shown, written
 from app.errors import HeadersTooLarge, InvalidRequest, StenoError, TooManyConnections
 
 TARGET_BYTES = 65_536

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from app.edge.credentials import CREDENTIALS
 from app.edge.hops import HOPS
@@ -67,6 +67,15 @@ NOT_RETURNED_PREFIXES = (b"access-control-",)
 
 ABOUT_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"accept", b"accept-encoding"})
 NOT_FOR_SUMMARIES = ABOUT_THE_BODY | {b"idempotency-key"}
+
+FRAMING = frozenset((b"content-length", b"transfer-encoding", b"connection"))
+"""Headers that say where an answer ends, or that the connection ends with it."""
+MOST_WORDS = 1_000
+LONGEST_WORD = 100
+_WORDS: set[bytes] = set()
+"""Names that were found to be words: nearly all answers have the same few."""
+_IN_NAMES = bytes(set(range(0x100)) - {*range(0x21), 0x7F, *b'()<>@,;:[]={}\\"'})
+_IN_VALUES = bytes(set(range(0x100)) - {*range(0x20), 0x7F} | {0x09})
 
 LONGEST_SHOWN = 100
 WITH_A_MEANING = (
@@ -185,3 +194,22 @@ def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[by
         if name == b"connection":
             found |= {*map(bytes.strip, value.lower().split(b","))}
     return found
+
+
+def written(headers: Headers, names: Collection[bytes]) -> bytes:
+    """Lines of headers, of which nothing may begin another one; `names`: all of theirs. Raises `RuntimeError` for bytes
+    that end a line or a word."""
+    lines = b"\r\n".join([*map(b": ".join, headers), b""])
+    if lines.translate(None, _IN_VALUES) != b"\r\n" * len(headers) or not (
+        _WORDS.issuperset(names) or _are_words(names)
+    ):
+        raise RuntimeError("A header holds bytes that end a line or a word.")
+    return lines
+
+
+def _are_words(names: Collection[bytes]) -> bool:
+    if any(name.translate(None, _IN_NAMES) for name in names):
+        return False
+    if len(_WORDS) < MOST_WORDS:
+        _WORDS.update(name for name in names if len(name) <= LONGEST_WORD)
+    return True

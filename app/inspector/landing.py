@@ -106,7 +106,7 @@ def upstream(provider: Provider) -> ShownUpstream:
 
 def _state(provider: Provider) -> tuple[str, str]:
     """State of an upstream by how it answered when it was last asked for its models."""
-    match provider.windows.latest_told:
+    match provider.windows.listings.latest_told:
         case None:
             return "unknown", "not asked for its models"
         case ModelListing(models=models) if models:

@@ -41,7 +41,7 @@ async def _judge_path(provider: Provider, listed: ModelListing | ListingRefused,
     found = "lists no models"
     if isinstance(listed, ListingRefused):
         found = f"has no list of models at /models ({'no JSON' if listed.status == 200 else listed.status})"
-    if (elsewhere := await provider.windows.look_elsewhere()) is not None:
+    if (elsewhere := await provider.windows.listings.look_elsewhere()) is not None:
         return Finding(
             "problem", subject, f"{found}, but there is one at {elsewhere}", f"Set {address} to {elsewhere}."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from time import monotonic, time_ns
@@ -14,7 +15,6 @@ from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.savings import Estimated, Sent, saved_cost, seen, sent_whole
 from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose, Tariff, Tokens, charge, saved
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
-from app.runtime.randomness import RANDOMNESS
 from app.store import UsageRecord
 from app.store.write_behind import WriteBehind
 from app.telemetry.families import VALUES_KEPT
@@ -25,6 +25,8 @@ log = structlog.get_logger("steno.ledger")
 PRICES_REMEMBERED = 1_000
 """Models: comparing a name with every glob takes longer than all the rest."""
 
+PAGE_BYTES = 4_096
+"""Random bytes that are taken from the system at once."""
 NOT_REPORTED = Tokens()
 CACHED_SECONDS, CACHED_LONG_SECONDS = 300.0, 3_600.0
 """Time that providers usually keep a prompt that nobody asks for again, and one that they are paid to keep longer."""
@@ -42,6 +44,30 @@ class _Latest(Struct, frozen=True):
     def begins(self, chain: Chain) -> bool:
         """Whether its history is the beginning of that one, or all of it."""
         return self.messages < len(chain.digests) and chain[self.messages] == self.end
+
+
+class Randomness:
+    """Random bytes, taken from the system a page at a time: a call to it costs as much as all else that a name needs.
+    They are as unpredictable as the system's own. For one thread."""
+
+    def __init__(self) -> None:
+        self._page = b""
+        self._taken = 0
+        # A process that was forked must not take the same bytes as the one it comes from.
+        os.register_at_fork(after_in_child=self._turn_page)
+
+    def hex(self, size: int) -> str:
+        """Return `count` bytes, at most a page, two digits each."""
+        if self._taken + size > len(self._page):
+            self._turn_page()
+        start, self._taken = self._taken, self._taken + size
+        return self._page[start : self._taken].hex()
+
+    def _turn_page(self) -> None:
+        self._page, self._taken = os.urandom(PAGE_BYTES), 0
+
+
+RANDOMNESS = Randomness()
 
 
 def new_request_id() -> str:

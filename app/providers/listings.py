@@ -85,7 +85,7 @@ class Listings:
         names, _ = self._names.get(tenant) or (frozenset[str](), 0.0)
         return self._open_names | names
 
-    async def settled(self, model: str, tenant: str, headers: Headers) -> None:
+    async def settled(self, model: str, tenant: str = NOBODY, headers: Headers = ()) -> None:
         """Waits a moment for the first listing if it matters for the model.
 
         `headers` are the tenant's: a provider that wants a key is asked with them, and they are not kept.

@@ -19,13 +19,11 @@ from msgspec.structs import replace
 from app.core.limits.budget import Window
 from app.core.limits.overflow import Overflow
 from app.edge.upstream import Headers, Upstream
-from app.providers.discovery import ModelListing
 from app.providers.known_windows import KnownWindows
 from app.providers.learnt_limits import LearntLimits
-from app.providers.listings import NOBODY, ListingOutcome, Listings
+from app.providers.listings import NOBODY, Listings
 from app.providers.registry import bundled
 from app.runtime.owned import OwnedTasks
-from app.runtime.sightings import AnsweredTenants
 from app.settings import ModelSettings, UpstreamSettings
 from app.store import Store
 
@@ -48,14 +46,14 @@ class Windows:
         """`asked_with`: headers of every question, where the caller's have none of that name."""
         self._tasks = OwnedTasks()
         self._known = KnownWindows(models, default_window)
-        self._listings = Listings(self._known, at, upstream, self._tasks, clock, asked_with)
-        self._learnt = LearntLimits(store, at.base_url, self._tasks, clock)
+        self.listings = Listings(self._known, at, upstream, self._tasks, clock, asked_with)
+        self.learnt = LearntLimits(store, at.base_url, self._tasks, clock)
 
     def start(self) -> None:
         """Reads the registry; in the background asks the provider, without credentials, and reads what was learnt."""
         bundled()
-        self._learnt.start()
-        self._listings.start()
+        self.learnt.start()
+        self.listings.start()
 
     async def stop(self) -> None:
         await self._tasks.drain(0.0)
@@ -71,7 +69,7 @@ class Windows:
         request's headers ask for; what is learnt with it says nothing of requests that do not, nor the other way.
         """
         base = self._base(model, asked, guess)
-        return self._learnt.lower(tenant, _learnt_as(model, asked), base)
+        return self.learnt.lower(tenant, _learnt_as(model, asked), base)
 
     def _base(self, model: str, asked: int | None, guess: int | None = None) -> Window:
         """The window without refusals. What the operator set stands, whatever a request asks for."""
@@ -85,69 +83,34 @@ class Windows:
     @property
     def revision(self) -> int:
         """Rises whenever `of` may answer anew, but for what a learnt limit's end changes."""
-        return self._known.revision + self._learnt.revision
+        return self._known.revision + self.learnt.revision
 
     def names(self) -> list[str]:
         """The models that are known by name: listed, configured without a glob, or with a learnt limit."""
         listing = self._known.listing
-        return self._named(self._learnt.models(), listing.models if listing else ())
+        return self._named(self.learnt.models(), listing.models if listing else ())
 
     def names_for(self, tenant: str, used: Iterable[str]) -> list[str]:
         """Names that a tenant may know who used these: a learnt limit, or a fine-tune, reveals its users, and a list
         that was read with a key of whose key it is."""
-        return self._named(used, self._listings.names_for(tenant))
+        return self._named(used, self.listings.names_for(tenant))
 
     def listed(self, model: str, tenant: str = NOBODY) -> bool:
-        return model in self._listings.names_for(tenant)
+        return model in self.listings.names_for(tenant)
 
     def _named(self, used: Iterable[str], listed: Iterable[str]) -> list[str]:
         names = (name for name in listed if not name.startswith(_FINE_TUNE))
         return sorted({*used, *self._known.names_set(), *names})
 
-    # Asking the provider
-
-    async def settled(self, model: str, tenant: str = NOBODY, headers: Headers = ()) -> None:
-        await self._listings.settled(model, tenant, headers)
-
-    async def show(self, tenant: str, headers: Headers) -> None:
-        await self._listings.show(tenant, headers)
-
-    async def discover(self) -> ModelListing:
-        return await self._listings.discover()
-
-    async def told(self, headers: Headers = ()) -> ListingOutcome:
-        return await self._listings.told(headers)
-
-    async def first_told(self) -> ListingOutcome | None:
-        return await self._listings.first_told()
-
-    @property
-    def latest_told(self) -> ListingOutcome | None:
-        """The provider's latest answer; None where it was not."""
-        return self._listings.latest_told
-
-    async def look_elsewhere(self) -> str | None:
-        return await self._listings.look_elsewhere()
-
     # Learning from refusals and answers
-
-    @property
-    def answered(self) -> AnsweredTenants:
-        return self._learnt.answered
 
     def learn(
         self, tenant: str, model: str, overflow: Overflow, output: int | None = None, asked: int | None = None
     ) -> None:
-        self._learnt.learn(tenant, _learnt_as(model, asked), self._base(model, asked), overflow, output)
-
-    def accepts(self, tenant: str) -> None:
-        self._learnt.accepts(tenant)
+        self.learnt.learn(tenant, _learnt_as(model, asked), self._base(model, asked), overflow, output)
 
     def succeeded(self, tenant: str, model: str, prompt_tokens: int, asked: int | None = None) -> None:
-        self._learnt.succeeded(tenant, model if asked is None else _learnt_as(model, asked), prompt_tokens)
-
-    async def load(self) -> None:
-        await self._learnt.load()
+        self.learnt.succeeded(tenant, model if asked is None else _learnt_as(model, asked), prompt_tokens)
 
 
 def _learnt_as(model: str, asked: int | None) -> str:

@@ -211,7 +211,8 @@ class Asking(Exchange):
 
 def _why(error: CompactionFailed | NothingToCompact | StorageUnavailable) -> Reasons:
     if isinstance(error, CompactionFailed):
-        return error.why
+        why: Reasons = error.why
+        return why
     return because(Code.NOTHING_TO_SUMMARISE if isinstance(error, NothingToCompact) else Code.STORAGE)
 
 

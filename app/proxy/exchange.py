@@ -1,4 +1,5 @@
-"""The way of one chat request: taken in, decided, forwarded, relayed, learnt from. Plain ASGI: it is the hot path."""
+"""The way of one chat request: taken in, decided, forwarded, relayed, learnt from; and sent once more, smaller or a
+step lower, where its provider refuses it. Plain ASGI: it is the hot path."""
 
 from __future__ import annotations
 

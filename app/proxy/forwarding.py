@@ -1,4 +1,4 @@
-"""Forwarding: a payload on its way to the provider, and once more where that is due."""
+"""Forwarding: a payload on its way to the provider, and again where nobody saw it, or without a refused member."""
 
 from __future__ import annotations
 

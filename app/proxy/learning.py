@@ -99,7 +99,7 @@ class Observation:
         """Record that a call was answered; its usage may still be reported."""
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
-            self.request.provider.windows.accepts(self.request.tenant)
+            self.request.provider.windows.learnt.accepts(self.request.tenant)
 
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came

@@ -56,7 +56,7 @@ class Measuring:
         if known is not None and known[1] != known[0].provider.revision:
             known = None  # It may even go elsewhere now.
         provider = known[0].provider if known else self._provider(wire, caller)
-        await provider.windows.settled(wire.model, caller.tenant, caller.headers if remember else ())
+        await provider.windows.listings.settled(wire.model, caller.tenant, caller.headers if remember else ())
         if known is not None and known[1] == provider.revision:
             return known[0]
         measure = self._measure(provider, wire, caller)

@@ -1,17 +1,26 @@
-"""Names of conversations on the wire: as they are in JSON, percent-encoded UTF-8 in headers and paths."""
+"""Names of conversations: the places of a request where one may stand, in order, and how it is written there: as it is
+in JSON, percent-encoded UTF-8 in headers and paths."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from app.core.history.recognition import LONGEST_NAME, read_name
 from app.edge.own_headers import CONVERSATION_ID
 from app.errors import InvalidRequest
+from app.proxy.caller import Caller
+from app.runtime.repeats import Repeats
 from app.settings import IdentitySettings
 from app.wire.surrogates import decoded
+from app.wire.types import WireRequest
+
+log = structlog.get_logger("steno.intake")
 
 RULE = (
     f"A conversation id is UTF-8 text of at most {LONGEST_NAME} characters without control characters;"
@@ -39,6 +48,43 @@ class Naming(Struct, frozen=True):
     def by(cls, settings: IdentitySettings) -> Naming:
         headers = (*OWN_HEADERS, *(name.encode() for name in settings.session_headers))
         return cls(headers, frozenset(headers), settings.use_prompt_cache_key, settings.use_user)
+
+
+def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
+    """Return the conversation's name, from the first place that has one. Raises `InvalidRequest` for one that cannot be
+    used.
+
+    Where it stands in what other tools or the provider decide about, the caller could not mend it: that place names
+    nothing then, and the log says why.
+    """
+    for is_ours, read in _places(naming, wire, caller):
+        try:
+            if (name := read()) is not None:
+                return name
+        except InvalidRequest as error:
+            if is_ours:
+                raise
+            if (count := repeats.again(f"name in {error.param}")) is not None:
+                log.warning("a conversation's id was ignored", reason=error.message, times=count)
+    return None
+
+
+def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[tuple[bool, Callable[[], str | None]]]:
+    """Places for a name, the first choice first: whether it is meant for Steno there, and how it is read."""
+    if caller.sent_any(naming.headers_set):
+        for header in naming.headers:
+            if (value := caller.header(header)) is not None:
+                yield header in OWN_HEADERS, partial(name_in_header, header.decode(), value)
+    for member, given in wire.names:
+        yield True, partial(name_in_json, member, given)
+    if caller.conversation is not None:
+        yield True, lambda: caller.conversation
+    if naming.by_cache_key and (named := wire.cache_key) is not None:
+        yield False, partial(name_in_json, *named)
+    if naming.by_user and (named := wire.end_user) is not None:
+        yield False, partial(name_in_json, *named)
+    if caller.continues is not None:
+        yield True, lambda: caller.continues
 
 
 def name_in_header(header: str, value: str) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from math import inf
 
 import structlog
@@ -11,8 +9,6 @@ import structlog
 from app.edge import own_headers
 from app.errors import InvalidRequest
 from app.proxy.caller import Caller
-from app.proxy.naming import OWN_HEADERS, Naming, name_in_header, name_in_json
-from app.runtime.repeats import Repeats
 from app.settings import UpstreamSettings
 from app.settings.policies import AppliedPolicy, Policies, read_preset, read_trigger
 from app.wire.early import EVENT_SHAPES, EventShape
@@ -37,43 +33,6 @@ def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller
     in_body, in_header = options.get("preset"), caller.header(own_headers.PRESET)
     preset = read_preset(in_body) if in_body else read_preset(in_header, own_headers.PRESET.decode())
     return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
-
-
-def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
-    """Return the conversation's name, from the first place that has one. Raises `InvalidRequest` for one that cannot be
-    used.
-
-    Where it stands in what other tools or the provider decide about, the caller could not mend it: that place names
-    nothing then, and the log says why.
-    """
-    for is_ours, read in _places(naming, wire, caller):
-        try:
-            if (name := read()) is not None:
-                return name
-        except InvalidRequest as error:
-            if is_ours:
-                raise
-            if (count := repeats.again(f"name in {error.param}")) is not None:
-                log.warning("a conversation's id was ignored", reason=error.message, times=count)
-    return None
-
-
-def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[tuple[bool, Callable[[], str | None]]]:
-    """Places for a name, the first choice first: whether it is meant for Steno there, and how it is read."""
-    if caller.sent_any(naming.headers_set):
-        for header in naming.headers:
-            if (value := caller.header(header)) is not None:
-                yield header in OWN_HEADERS, partial(name_in_header, header.decode(), value)
-    for member, given in wire.names:
-        yield True, partial(name_in_json, member, given)
-    if caller.conversation is not None:
-        yield True, lambda: caller.conversation
-    if naming.by_cache_key and (named := wire.cache_key) is not None:
-        yield False, partial(name_in_json, *named)
-    if naming.by_user and (named := wire.end_user) is not None:
-        yield False, partial(name_in_json, *named)
-    if caller.continues is not None:
-        yield True, lambda: caller.continues
 
 
 def is_switched_off(wire: WireRequest, caller: Caller) -> bool:

@@ -100,7 +100,7 @@ async def list_models(
     with suppress(StoreUnavailable):  # What is in memory is still shown.
         used = await services.store.rest(read_models_used, tenant)
     # The caller's key is meant for the default upstream; to another one it goes with the chats that are sent there.
-    await services.providers.default.windows.show(tenant, request.scope["headers"])
+    await services.providers.default.windows.listings.show(tenant, request.scope["headers"])
     providers = services.providers.known(tenant, used)
     page = _page(list(providers), paging)
     day = day_of_list_prices() if services.has_list_prices else None

@@ -1,6 +1,6 @@
 """Worth of each cache on a request's way: CPU that Steno takes for a request without it, divided by that with it.
 
-    python -m lab.benchmarks.caches [--rounds 40] [--seconds 0.25] [--only heads terms]
+    python -m lab.benchmarks.caches [--rounds 20] [--seconds 0.25] [--only heads envelopes]
 
 Two Stenos with their own SQLite file stand before one provider, one of them without the cache. They get the same
 requests in turns, the one or the other first: a round is a pair. A row has the median ratio of the pairs with its
@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import uvloop
 
@@ -83,42 +84,18 @@ def _provide(port: Any) -> None:
     uvloop.run(run())
 
 
-def _without_heads() -> None:
-    from app.edge.heads import KnownHead  # noqa: PLC0415 - as all here: in the process that is to do without
-
-    KnownHead.of = classmethod(lambda *_: None)  # type: ignore[method-assign, assignment]
+def _nothing(*_: object) -> None:
+    """Stand in for a look-up that finds nothing, and for what would keep something."""
 
 
-def _without_admission() -> None:
-    from app.edge.asgi import SameHead  # noqa: PLC0415
+def _off(*targets: str, by: Any = _nothing) -> Callable[[], None]:
+    """Replace what a cache finds or keeps, in the process that is to do without it."""
 
-    SameHead.app = property(lambda _: None, lambda *_: None)  # type: ignore[assignment]
+    def switch() -> None:
+        for target in targets:
+            patch(target, by).start()
 
-
-def _without_terms() -> None:
-    from app.proxy import intake  # noqa: PLC0415
-
-    intake.known_terms = lambda *_: None
-
-
-def _without_envelopes() -> None:
-    from app.wire.envelopes import Envelopes  # noqa: PLC0415
-
-    Envelopes.find = lambda *_: None  # type: ignore[method-assign]
-    Envelopes.keep = lambda *_: None  # type: ignore[method-assign]
-
-
-def _without_beginnings() -> None:
-    from app.wire.beginnings import Beginnings  # noqa: PLC0415
-
-    Beginnings.find = lambda *_: None  # type: ignore[method-assign]
-    Beginnings.keep = lambda *_: None  # type: ignore[method-assign]
-
-
-def _without_coalescing() -> None:
-    from app.edge.coalescing import Turn  # noqa: PLC0415
-
-    Turn.takes = lambda *_: False  # type: ignore[method-assign]
+    return switch
 
 
 def _without_prepared() -> None:
@@ -146,12 +123,11 @@ def _without_prepared() -> None:
 
 
 WITHOUT: Mapping[str, Callable[[], None]] = {
-    "heads": _without_heads,
-    "admission": _without_admission,
-    "terms": _without_terms,
-    "envelopes": _without_envelopes,
-    "beginnings": _without_beginnings,
-    "coalescing": _without_coalescing,
+    "heads": _off("app.edge.heads.KnownHead.of"),
+    "admission": _off("app.edge.asgi.SameHead.app", by=property(_nothing, _nothing)),
+    "envelopes": _off("app.wire.envelopes.Envelopes.find", "app.wire.envelopes.Envelopes.keep"),
+    "beginnings": _off("app.wire.beginnings.Beginnings.find", "app.wire.beginnings.Beginnings.keep"),
+    "coalescing": _off("app.edge.coalescing.Turn.takes"),
     "prepared": _without_prepared,
 }
 MATTERS: Mapping[str, tuple[str, ...]] = {
@@ -242,7 +218,7 @@ def _cost(steno: _Steno, body: bytes, connections: int, seconds: float) -> float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=0.25)
     parser.add_argument("--only", nargs="+", default=[*WITHOUT], choices=[*WITHOUT])
     given = parser.parse_args()

@@ -26,7 +26,7 @@ def windows_of(store: Store, monkeypatch: pytest.MonkeyPatch, base_url: str = "h
     settings = load(upstream={"base_url": base_url})
     upstream = Upstream(base_url, 1.0, 1.0, 1.0, new_instance())
     windows = Windows(settings.models, settings.compaction.default_window, settings.upstream, upstream, store)
-    windows.accepts(TENANT)
+    windows.learnt.accepts(TENANT)
     return windows
 
 
@@ -48,9 +48,9 @@ async def test_what_one_replica_learnt_another_knows(
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.load()
+    await other.learnt.load()
     assert other.of("gpt-4o", TENANT).context == LIMIT
-    sighting = other._learnt._limits._by_tenant[TENANT]["gpt-4o"]
+    sighting = other.learnt._limits._by_tenant[TENANT]["gpt-4o"]
     assert sighting.until == pytest.approx(monotonic() + LEARNT_SECONDS, abs=60)
 
 
@@ -61,11 +61,11 @@ async def test_what_two_tenants_were_told_at_two_replicas_holds_for_a_third(
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     other.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.load()
+    await other.learnt.load()
     assert other.of("gpt-4o", "a third").source == "bundled", "the provider never answered the other tenant"
-    other.accepts(STRANGER)
+    other.learnt.accepts(STRANGER)
     await written(other)
-    await one.load()
+    await one.learnt.load()
     assert [replica.of("gpt-4o", "a third").context for replica in (one, other)] == [LIMIT, LIMIT]
 
 
@@ -75,7 +75,7 @@ async def test_of_whom_the_provider_never_answered_nothing_is_stored(
     windows = windows_of(store, monkeypatch)
     windows.learn(STRANGER, "gpt-4o", Overflow("context_window", LIMIT))
     await written(windows)
-    assert await store.before_start(read_learned_windows, windows._learnt._route, 10) == []
+    assert await store.before_start(read_learned_windows, windows.learnt._route, 10) == []
 
 
 async def test_what_one_replica_dropped_another_drops(
@@ -84,10 +84,10 @@ async def test_what_one_replica_dropped_another_drops(
     one, other = await two_replicas(open_store, shared_url, monkeypatch)
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.load()
+    await other.learnt.load()
     other.succeeded(TENANT, "gpt-4o", LIMIT + 1)
     await written(other)
-    await one.load()
+    await one.learnt.load()
     assert one.of("gpt-4o", TENANT).source == "bundled"
 
 
@@ -98,10 +98,10 @@ async def test_what_one_replica_saw_answered_no_other_one_takes_for_too_large(
     one.succeeded(TENANT, "gpt-4o", LIMIT + 1)
     other.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(other)
-    await one.load()
+    await one.learnt.load()
     assert one.of("gpt-4o", TENANT).source == "bundled"
     await written(one)
-    await other.load()
+    await other.learnt.load()
     assert other.of("gpt-4o", TENANT).source == "bundled"
 
 
@@ -109,15 +109,15 @@ async def test_another_provider_learns_for_itself(store: Store, monkeypatch: pyt
     one, other = windows_of(store, monkeypatch), windows_of(store, monkeypatch, "https://other.example/v1")
     one.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
     await written(one)
-    await other.load()
+    await other.learnt.load()
     assert other.of("gpt-4o", TENANT).source == "bundled"
 
 
 async def test_what_could_not_be_stored_yet_is_kept_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     windows = windows_of(store, monkeypatch)
-    monkeypatch.setattr(windows._learnt, "_write", lambda _: None)
+    monkeypatch.setattr(windows.learnt, "_write", lambda _: None)
     windows.learn(TENANT, "gpt-4o", Overflow("context_window", LIMIT))
-    await windows.load()
+    await windows.learnt.load()
     assert windows.of("gpt-4o", TENANT).context == LIMIT
 
 

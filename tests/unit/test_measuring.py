@@ -77,7 +77,7 @@ def learns(services: Services, random: Random) -> Callable[[], None]:
     return random.choice(
         [
             lambda: windows.learn(tenant, "m", Overflow("context_window", size)),
-            lambda: windows.accepts(tenant),
+            lambda: windows.learnt.accepts(tenant),
             lambda: windows.succeeded(tenant, "m", size),
             lambda: provider.calibrations.learn(tenant, "m", formula, False, sample),
         ]

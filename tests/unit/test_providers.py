@@ -157,7 +157,7 @@ def test_two_tenants_whom_the_provider_answered_make_it_known_to_all() -> None:
         providers.default.lacks(MESSAGES, tenant)
     assert providers.of("m", MESSAGES, TENANT).name == "default"
     for tenant in OTHERS:
-        providers.default.windows.accepts(tenant)
+        providers.default.windows.learnt.accepts(tenant)
     assert providers.of("m", MESSAGES, TENANT).name == "claude"
 
 
@@ -213,7 +213,7 @@ async def test_models_are_told_with_the_upstreams_that_list_them_or_that_they_go
 async def discover(provider: Provider, network: respx.MockRouter, *models: str) -> None:
     told = listing(*({"id": model} for model in models))
     network.get(provider.settings.base_url).mock(return_value=answer(200, msgspec.json.encode(told)))
-    await provider.windows.discover()
+    await provider.windows.listings.discover()
 
 
 # Settings

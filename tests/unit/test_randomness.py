@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from app.runtime.randomness import PAGE_BYTES, Randomness
+from app.providers.ledger import PAGE_BYTES, Randomness
 
 
 def test_what_is_taken_is_as_long_as_asked_for_and_never_taken_twice() -> None:

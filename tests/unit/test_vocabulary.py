@@ -69,7 +69,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "edge/asgi.py": {"status": ASGI, "type": ASGI},
     "edge/connection.py": {"status": "a member of an answer"},
     "edge/relayed.py": {"summary": "the mark of another Steno's call"},
-    "proxy/caller.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
     "proxy/options.py": dict.fromkeys(("compaction", "trigger"), OPTION),

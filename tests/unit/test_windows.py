@@ -76,7 +76,7 @@ async def test_a_setting_comes_first_and_the_first_of_them_decides(build: Build,
     windows = build(
         models=[{"match": "gpt-4o", "context_window": 9_000}, {"match": "gpt-4*", "context_window": 10_000}]
     )
-    await windows.discover()
+    await windows.listings.discover()
     assert windows.of("openai/gpt-4o", TENANT) == Window(9_000, "config")
     assert windows.of("gpt-4.1", TENANT).context == 10_000
     assert windows.of("gpt-5", TENANT).source == "bundled"
@@ -90,7 +90,7 @@ async def test_the_providers_word_goes_before_the_registry(build: Build, upstrea
     upstream.answers[MODELS] = VLLM
     windows = build()
     assert windows.of("gpt-4o", TENANT) == Window(128_000, "bundled", max_output=16_384)
-    await windows.discover()
+    await windows.listings.discover()
     assert windows.of("gpt-4o", TENANT) == Window(8_000, "provider")
     assert windows.listed("gpt-4o")
     assert not windows.listed("gpt-5")
@@ -107,7 +107,7 @@ async def test_a_list_that_tells_the_context_alone_is_completed_where_it_is_the_
         {"id": "mine", "context_length": 400_000},
     )
     windows = build()
-    await windows.discover()
+    await windows.listings.discover()
     assert windows.of("openai/gpt-5", TENANT) == Window(400_000, "provider", 272_000, 128_000)
     assert windows.of("gpt-5-mini", TENANT) == Window(128_000, "provider")
     assert windows.of("gpt-4o", TENANT) == Window(128_000, "provider", None, 4_096)
@@ -289,7 +289,7 @@ async def test_what_is_no_prompt_of_a_model_proves_nothing(build: Build) -> None
     windows = build()
     windows.succeeded(TENANT, "x" * 1_000, 9_000)
     windows.succeeded(TENANT, "small", 999)
-    assert not list(windows._learnt._prompts)
+    assert not list(windows.learnt._prompts)
 
 
 async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Clock) -> None:
@@ -304,10 +304,10 @@ async def test_a_learnt_limit_is_forgotten_after_a_day(build: Build, clock: Cloc
 async def test_the_memory_of_refusals_is_bounded(build: Build) -> None:
     windows = build()
     windows.learn(TENANT, "x" * 1_000, overflow(32_768))
-    assert not list(windows._learnt._limits)
+    assert not list(windows.learnt._limits)
     for number in range(MOST_OF_ONE + 1):
         windows.learn(TENANT, f"model {number}", overflow(32_768))
-    assert len(list(windows._learnt._limits)) == MOST_OF_ONE
+    assert len(list(windows.learnt._limits)) == MOST_OF_ONE
     assert windows.of("model 0", TENANT).source == "default"
 
 
@@ -317,7 +317,7 @@ async def test_the_memory_of_refusals_is_bounded(build: Build) -> None:
 async def test_a_limit_holds_for_the_tenant_that_was_told_it_until_a_second_one_is(build: Build) -> None:
     windows = build()
     for tenant in (TENANT, ANOTHER):
-        windows.accepts(tenant)
+        windows.learnt.accepts(tenant)
     windows.learn(TENANT, "gpt-4o", overflow(32_768))
     assert [windows.of("gpt-4o", who).context for who in (TENANT, ANOTHER)] == [32_768, 128_000]
     windows.learn(ANOTHER, "gpt-4o", overflow(64_000))
@@ -330,11 +330,11 @@ async def test_a_limit_holds_for_the_tenant_that_was_told_it_until_a_second_one_
 async def test_whom_the_provider_never_answered_confirms_nothing(build: Build) -> None:
     """A key can be made up."""
     windows = build()
-    windows.accepts(TENANT)
+    windows.learnt.accepts(TENANT)
     for tenant in (TENANT, ANOTHER):
         windows.learn(tenant, "gpt-4o", overflow(32_768))
     assert windows.of("gpt-4o", THIRD).source == "bundled"
-    windows.accepts(ANOTHER)
+    windows.learnt.accepts(ANOTHER)
     assert windows.of("gpt-4o", THIRD).context == 32_768
 
 
@@ -342,7 +342,7 @@ async def test_what_one_tenant_was_answered_proves_nothing_for_another(build: Bu
     """Accounts differ in what they may send."""
     windows = build()
     for tenant in (TENANT, ANOTHER, THIRD):
-        windows.accepts(tenant)
+        windows.learnt.accepts(tenant)
     windows.succeeded(TENANT, "gpt-4o", 100_000)
     windows.learn(ANOTHER, "gpt-4o", overflow(32_768))
     windows.succeeded(TENANT, "gpt-4o", 100_001)
@@ -355,7 +355,7 @@ async def test_what_one_tenant_was_answered_proves_nothing_for_another(build: Bu
 async def test_no_refusal_takes_more_than_half_of_what_the_operator_set(build: Build) -> None:
     windows = build(models=[{"match": "m", "context_window": 32_000}])
     for tenant in (TENANT, ANOTHER):
-        windows.accepts(tenant)
+        windows.learnt.accepts(tenant)
         windows.learn(tenant, "m", overflow(15_999))
     assert windows.of("m", TENANT).source == "config"
     windows.learn(TENANT, "m", overflow(16_000))
@@ -368,7 +368,7 @@ async def test_no_refusal_takes_more_than_half_of_what_the_operator_set(build: B
 async def test_names_are_those_of_the_list_the_settings_and_the_caller(build: Build, upstream: MockedUpstream) -> None:
     upstream.answers[MODELS] = listing({"id": "b"}, {"id": "ft:gpt-4o:acme::1"})
     windows = build(models=[{"match": "a", "context_window": 5_000}, {"match": "c*", "context_window": 5_000}])
-    await windows.discover()
+    await windows.listings.discover()
     windows.learn(ANOTHER, "secret", overflow(32_768))
     assert windows.names_for(TENANT, ["mine"]) == ["a", "b", "mine"]
     assert windows.names_for(TENANT, ["ft:gpt-4o:acme::1"]) == ["a", "b", "ft:gpt-4o:acme::1"]
@@ -383,22 +383,22 @@ async def test_a_list_that_was_read_with_a_key_is_shown_to_whose_key_it_is(
     upstream.answers[MODELS] = lambda headers, _: shown.get(headers.get(b"authorization"), 401)
     windows = build()
     windows.start()
-    await windows.settled("gpt-4o")
-    await windows.settled("gpt-4o", TENANT, KEY)
+    await windows.listings.settled("gpt-4o")
+    await windows.listings.settled("gpt-4o", TENANT, KEY)
     assert (windows.names_for(TENANT, []), windows.names_for(ANOTHER, [])) == (["gpt-4o"], [])
     assert (windows.listed("gpt-4o", TENANT), windows.listed("gpt-4o", ANOTHER)) == (True, False)
     assert windows.of("gpt-4o", ANOTHER).context == 8_000
     other = [(b"authorization", b"Bearer sk-other")]
     for _ in range(2):
-        await windows.show(ANOTHER, other)
-        await windows.show(THIRD, [(b"authorization", b"Bearer sk-made-up")])
+        await windows.listings.show(ANOTHER, other)
+        await windows.listings.show(THIRD, [(b"authorization", b"Bearer sk-made-up")])
     assert (windows.names_for(TENANT, []), windows.names_for(ANOTHER, [])) == (["gpt-4o"], ["b", "gpt-4o"])
     assert windows.names_for(THIRD, []) == []
     assert windows.of("gpt-4o", THIRD).context == 8_000
     asked = [headers.get(b"authorization") for _, headers, _ in upstream.asked]
     assert asked.count(b"Bearer sk-other") == 1
     clock.now += REFRESH_SECONDS
-    await windows.show(ANOTHER, other)
+    await windows.listings.show(ANOTHER, other)
     assert len(upstream.asked) == len(asked) + 1
 
 
@@ -409,7 +409,7 @@ async def test_a_provider_is_asked_at_the_start_without_credentials(build: Build
     upstream.answers[MODELS] = VLLM
     windows = build()
     windows.start()
-    await windows.settled("gpt-4o", TENANT, KEY)
+    await windows.listings.settled("gpt-4o", TENANT, KEY)
     assert windows.of("gpt-4o", TENANT).source == "provider"
     [(_, headers, _)] = upstream.asked
     assert b"authorization" not in headers
@@ -419,10 +419,10 @@ async def test_a_provider_that_wants_a_key_is_asked_with_the_callers(build: Buil
     upstream.answers[MODELS] = lambda headers, _: VLLM if b"authorization" in headers else 401
     windows = build()
     windows.start()
-    await windows.settled("gpt-4o")
+    await windows.listings.settled("gpt-4o")
     assert windows.of("gpt-4o", TENANT).source == "bundled"
-    await windows.settled("gpt-4o", TENANT, [(b"x-title", b"no key")])
-    await windows.settled("gpt-4o", TENANT, KEY)
+    await windows.listings.settled("gpt-4o", TENANT, [(b"x-title", b"no key")])
+    await windows.listings.settled("gpt-4o", TENANT, KEY)
     assert windows.of("gpt-4o", TENANT).source == "provider"
     assert len(upstream.asked) == 2
     assert upstream.asked[1][1][b"authorization"] == b"Bearer sk-caller"
@@ -436,10 +436,10 @@ async def test_a_key_that_is_refused_is_not_tried_by_every_request(
     windows = build()
     windows.start()
     for _ in range(4):
-        await windows.settled("gpt-4o", TENANT, KEY)
+        await windows.listings.settled("gpt-4o", TENANT, KEY)
     assert len(upstream.asked) == 2
     clock.now += RETRY_SECONDS
-    await windows.settled("gpt-4o", TENANT, KEY)
+    await windows.listings.settled("gpt-4o", TENANT, KEY)
     assert len(upstream.asked) == 3
 
 
@@ -459,10 +459,10 @@ async def test_the_next_question_comes_after_a_pause_that_fits_the_answer(
     upstream.answers[MODELS] = answer
     windows = build()
     with capture_logs():  # Otherwise an odd error would be drawn with all that is near it.
-        windows._listings._ask(())
-        assert windows._listings._asking is not None
-        await windows._listings._asking
-    assert windows._listings._due == clock.now + pause
+        windows.listings._ask(())
+        assert windows.listings._asking is not None
+        await windows.listings._asking
+    assert windows.listings._due == clock.now + pause
 
 
 async def test_a_provider_that_hangs_delays_only_the_first_moment(
@@ -473,11 +473,11 @@ async def test_a_provider_that_hangs_delays_only_the_first_moment(
     windows.start()
     clock.now += WAIT_SECONDS - 0.05
     began = asyncio.get_running_loop().time()
-    await windows.settled("gpt-4o")
+    await windows.listings.settled("gpt-4o")
     assert 0.04 <= asyncio.get_running_loop().time() - began < 0.5
     clock.now += 1.0
     began = asyncio.get_running_loop().time()
-    await windows.settled("gpt-4o")
+    await windows.listings.settled("gpt-4o")
     assert asyncio.get_running_loop().time() - began < 0.04
 
 
@@ -486,14 +486,14 @@ async def test_a_model_of_the_settings_waits_for_nothing(build: Build, upstream:
     windows = build(models=[{"match": "gpt-4o", "context_window": 9_000}])
     windows.start()
     began = asyncio.get_running_loop().time()
-    await windows.settled("gpt-4o", TENANT, KEY)
+    await windows.listings.settled("gpt-4o", TENANT, KEY)
     assert asyncio.get_running_loop().time() - began < 0.1
 
 
 async def test_a_provider_is_not_asked_where_that_is_switched_off(build: Build, upstream: MockedUpstream) -> None:
     windows = build(upstream={"discover_windows": False})
     windows.start()
-    await windows.settled("gpt-4o", TENANT, KEY)
+    await windows.listings.settled("gpt-4o", TENANT, KEY)
     await asyncio.sleep(0)
     assert upstream.asked == []
 
@@ -503,9 +503,9 @@ async def test_a_list_that_was_read_stays_when_the_next_question_fails(
 ) -> None:
     upstream.answers[MODELS] = VLLM
     windows = build()
-    await windows.discover()
+    await windows.listings.discover()
     upstream.answers[MODELS] = 500
     clock.now += LEARNT_SECONDS
-    windows._listings._ask(())
-    await windows.settled("gpt-4o")
+    windows.listings._ask(())
+    await windows.listings.settled("gpt-4o")
     assert windows.of("gpt-4o", TENANT).source == "provider"

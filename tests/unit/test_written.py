@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.edge import written as module
-from app.edge.relayed import Headers
-from app.edge.written import LONGEST_WORD, MOST_WORDS, written
+from app.edge import relayed as module
+from app.edge.relayed import LONGEST_WORD, MOST_WORDS, Headers, written
 
 
 def lines(*headers: tuple[bytes, bytes]) -> bytes:

@@ -17,8 +17,7 @@ from app.settings import ConfigurationError, load
 from app.settings.presets import LIBRECHAT_PROMPT, LIBRECHAT_UPDATE_PROMPT
 from lab.simulator import Fault, Model, Record, Simulator
 from tests.e2e.histories import MODEL, calls, chat, result, said, turns
-from tests.e2e.presets.checklist import checklist
-from tests.e2e.presets.mutants import Mutant
+from tests.e2e.presets.checklist import Mutant, checklist
 from tests.e2e.presets.talks import QUESTION, answered_reads, context, instructions, padded, read, sent, text, wide
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno, Steno

@@ -9,7 +9,7 @@ import pytest
 
 from app.settings.presets import PRESET_NAMES
 from lab.simulator import Simulator
-from tests.e2e.presets.mutants import Mutant
+from tests.e2e.presets.checklist import Mutant
 from tests.e2e.running import StartSteno
 
 FILES = sorted(file.stem for file in Path(__file__).parent.glob("test_*.py") if file != Path(__file__))

@@ -23,8 +23,7 @@ from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
 from lab.simulator import Fault, Record, Simulator
 from tests.e2e.histories import chat, turns
-from tests.e2e.presets.checklist import checklist
-from tests.e2e.presets.mutants import Mutant
+from tests.e2e.presets.checklist import Mutant, checklist
 from tests.e2e.presets.talks import QUESTION, RULES, UNCALIBRATED, Messages, context, of_preset, read, sent
 from tests.e2e.raw import arrival, connected, get, pieces, post, request_bytes, send
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno

@@ -18,8 +18,7 @@ from app.core.limits.trigger import Size
 from app.core.view.mask import is_allowed
 from lab.simulator import Simulator
 from tests.e2e.histories import calls, chat, result, said, turns, used
-from tests.e2e.presets.checklist import checklist
-from tests.e2e.presets.mutants import Mutant
+from tests.e2e.presets.checklist import Mutant, checklist
 from tests.e2e.presets.talks import (
     QUESTION,
     Messages,
