@@ -136,7 +136,7 @@ def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
 
 
 def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
-    """The last one that is no trusted proxy; the first one where all are."""
+    """Last address that is no trusted proxy; the first one if all are."""
     address = None
     for named in reversed(way):
         address = read_address(named)

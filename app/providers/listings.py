@@ -39,7 +39,7 @@ ASKED_WITH = CREDENTIALS | {b"anthropic-version"}
 """Headers on which a listing may depend."""
 
 ListingOutcome = ModelListing | ListingRefused | StenoError
-"""The answer of a provider that was asked for its models."""
+"""Answer of a provider that was asked for its models."""
 
 
 class Listings:
@@ -69,7 +69,7 @@ class Listings:
         self._open_names: frozenset[str] = frozenset()
         """Names that the provider lists without a caller's key."""
         self._names: BoundedMap[str, tuple[frozenset[str], float]] = BoundedMap(MOST_REMEMBERED)
-        """Names that it listed to each tenant's own key, and until when that is not asked again."""
+        """Names listed to each tenant's own key, and the time until which the provider is not asked again."""
 
     def start(self) -> None:
         """Asks without credentials, now and whenever it is due."""
