@@ -41,6 +41,20 @@ MESSAGES: list[Any] = [
     {"role": "assistant", "content": "It left the depot on Monday."},
     {"role": "user", "content": "And ORD-0002?"},
 ]
+BROKEN_RULES = (
+    Code.NOT_COVERED_ONCE,
+    Code.LAST_USER_MESSAGE_CHANGED,
+    Code.INSTRUCTIONS_CHANGED,
+    Code.CLIENT_INSTRUCTIONS_MISSING,
+    Code.TOOL_PAIR_SPLIT,
+    Code.RESULT_APART,
+    Code.BOUND_MESSAGE_PARTED,
+    Code.THOUGHTS_LAST,
+    Code.ROLES_NOT_ALTERNATING,
+    Code.NOTHING_LEFT,
+    Code.QUOTED_AND_SENT,
+)
+"""Reasons not to send a payload: their words say what is wrong with it."""
 Examples = Mapping[str, Any]
 """Requests, answers, streams and errors, by method and path."""
 
@@ -130,7 +144,9 @@ def _headers(_: str, __: Examples) -> str:
 
 
 def _reasons(_: str, __: Examples) -> str:
-    return _table("reason", {shown(code): code.meaning for code in Code})
+    rows = {shown(code): code.meaning for code in Code if code not in BROKEN_RULES}
+    rows |= {"`, `".join(BROKEN_RULES): "each of these rules would have been broken by a payload that was not sent"}
+    return _table("reason", rows)
 
 
 _KINDS = {

@@ -67,7 +67,7 @@ class Pool:
         return exchange
 
     async def close(self) -> None:
-        """Ends all of them, idle or not."""
+        """Close all connections, idle or not."""
         self._is_closed = True
         for connection in [*self._all]:
             connection.abort()

@@ -31,7 +31,7 @@ TARGET_BYTES = 65_536
 MOST_WAITING = 16
 """Requests that wait on one connection for those before them. Hardly any client sends a second one early."""
 SPARE_CONNECTIONS = 100
-"""Connections beyond the limit, to hear so; those beyond them are closed without a word."""
+"""Connections beyond the limit that get a 503; further ones are closed without an answer."""
 PIECE_BYTES = 8_192
 """Bytes fed at once, at most."""
 MOST_STEPS = 400
@@ -80,7 +80,7 @@ class Idle:
 
     def __init__(self) -> None:
         self._until: dict[StrictProtocol, float] = {}
-        """End of each one's time, by the loop's clock."""
+        """End of each connection's time, by the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
@@ -313,9 +313,9 @@ class StrictProtocol(HttpToolsProtocol):
     _turn: Turn
     _flow: HeldFlow
     _known: KnownHead | None = None
-    """Head that came last, if it came in one piece."""
+    """Latest head, if it came in one piece."""
     _owed = 0
-    """Bytes of the body that are still to come, if the parser does not see it: its head was recognised."""
+    """Bytes of the body still to come that the parser does not see, because the head was recognised."""
     _offers = False
     """True if the headers that were read last offer another protocol."""
     _shakes_hands = False
@@ -558,7 +558,7 @@ class StrictProtocol(HttpToolsProtocol):
         self._refuse(InvalidRequest(f"This is no HTTP request that can be read: {sys.exception() or msg}{after}."))
 
     def _start(self, cycle: Cycle) -> None:
-        """Start the task, in place of uvicorn's method, which keeps it to itself."""
+        """Start the request's task and keep it, in place of uvicorn's method."""
         self._served = cycle.scope[CONNECTION] = cycle  # type: ignore[literal-required] # ours, beside ASGI's
         app: Any = cycle.scope[SAME_HEAD].app or self.app  # type: ignore[literal-required]
         cycle.task = self.loop.create_task(cycle.run_asgi(app))
@@ -609,7 +609,7 @@ class StrictProtocol(HttpToolsProtocol):
             self._served.left()
 
     def left(self) -> None:
-        """Count the connection no more: it is closed, or as good as that."""
+        """Count the connection as closed."""
         self.idle.leave(self)
         self.connections.discard(self)
 

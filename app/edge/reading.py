@@ -36,7 +36,7 @@ class AnswerReading:
     reusable = False
     """Whether another request may be sent over the connection, once the answer is complete."""
     unread = 0
-    """Bytes of the body that nobody took yet."""
+    """Bytes of the body that have not been taken yet."""
     _interim = 0
     _bare = 0
     """Bytes since the last one of the body."""
@@ -57,7 +57,7 @@ class AnswerReading:
         """The fault of a length in the head, whose end is waited for."""
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Raises `GarbledAnswer`; the parts that came before it remain."""
+        """Feed bytes. Raises `GarbledAnswer`; the parts before the garbled bytes remain."""
         if self._parser is None:
             self.reusable = False
             return
@@ -129,7 +129,7 @@ class AnswerReading:
         return taken
 
     def stop(self) -> None:
-        """Lets the parser go, which knows us as we know it: the two would wait for the collector."""
+        """Let the parser go: the two refer to each other, and would wait for the garbage collector."""
         self._parser = None
 
     # What the parser calls.

@@ -74,17 +74,17 @@ async def read_into(body: bytearray, chunks: AsyncIterator[bytes], most: int) ->
 
 
 def arrived_whole(answering: UpstreamAnswer) -> bytes | None:
-    """The body of an answer that came whole with its head, or before anybody looked; None: it is to be waited for."""
+    """Body of an answer that has already come whole; None if it is still to be waited for."""
     return answering.remainder() if isinstance(answering, Exchange) else None
 
 
 def arrived_part(answering: UpstreamAnswer) -> bytes:
-    """The part of an answer's body that is there already, or its beginning."""
+    """Beginning of an answer's body that has already come."""
     return answering.first_part if isinstance(answering, Exchange) else b""
 
 
 def is_over(answering: UpstreamAnswer) -> bool:
-    """Whether it is known already that nothing more comes of an answer's body."""
+    """True if it is already known that nothing more of the body comes."""
     return isinstance(answering, Exchange) and answering.is_over
 
 

@@ -22,7 +22,7 @@ class WrittenHead(Struct, frozen=True):
 
     head: bytes
     length: int | None
-    """Bytes of the body; None: it goes in chunks."""
+    """Bytes of the body; None if it goes in chunks."""
 
 
 class RequestHead:

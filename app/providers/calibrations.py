@@ -39,7 +39,7 @@ log = structlog.get_logger("steno.calibrations")
 MOST_REMEMBERED = 10_000
 """Calibrations in memory, about 3 kB each."""
 MOST_OF_TENANT = 500
-"""Most calibrations of one tenant: whoever makes up names of models pushes out no others."""
+"""Most calibrations of one tenant, so that made-up names of models push out no others'."""
 MOST_COMPARED = 32
 """Tenants whose lines of one model are compared, those heard of last."""
 MOST_WAITING = 10_000
@@ -47,7 +47,7 @@ MOST_WAITING = 10_000
 FLUSH_SECONDS = 1.0
 REFRESH_SECONDS = 15.0
 OVERLAP_SECONDS = 15.0
-"""A row may become visible so much later than its time says."""
+"""Longest time in seconds from a row's own time until it is visible to others."""
 LOAD_SECONDS = 1.0
 STOP_SECONDS = 5.0
 ENOUGH = 16
@@ -70,7 +70,7 @@ class Calibrations:
         )
         self._of_tenant: dict[str, BoundedMap[CalibrationKey, None]] = {}
         self._lines: dict[CalibrationKey, OrderedDict[str, Line]] = {}
-        """Lines of the tenants that have enough samples, by the key that is nobody's."""
+        """Lines of tenants with enough samples, by the key without the tenant."""
         self._rests: dict[tuple[str, str, str, bool], float] = {}
         """Times until which no sample is looked at, by the monotonic clock, for a tenant, model, formula and tools."""
         self._refused: BoundedMap[CalibrationKey, str | None] = BoundedMap(MOST_REMEMBERED)
@@ -97,7 +97,7 @@ class Calibrations:
         return self.in_force(key, self._own(key))
 
     def in_force(self, key: CalibrationKey, own: Calibration) -> Calibration:
-        """A tenant's own calibration as long as it has enough samples, else with the line that others agree on."""
+        """Return the tenant's own calibration if it has enough samples, else one with the line that others agree on."""
         if own.samples >= ENOUGH_OF_ONE:
             return own
         of_tenants = self._lines.get(key.of_all, OrderedDict[str, Line]())

@@ -72,7 +72,7 @@ async def _missing_paths(provider: Provider) -> list[str]:
 
 
 def suffix(provider: Provider) -> str:
-    """Ending of the names of its findings; empty for the default upstream."""
+    """Ending of the names of an upstream's findings; empty for the default one."""
     return "" if provider.name == DEFAULT_UPSTREAM else f" {provider.name}"
 
 

@@ -96,14 +96,14 @@ class ModelListing(Struct, frozen=True):
     models: Mapping[str, Window | None]
     """Windows by the provider's names; None where it does not name the window."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names that it answers to."""
+    """Other names that the models answer to."""
     any_name: Window | None = None
     """The window of a server that ignores which model is asked for."""
     changes: bool = False
     """Windows depend on how a model is loaded at the moment."""
 
     def beside(self, other: ModelListing, most: int) -> ModelListing:
-        """The list with what another one adds to it; without that where together they are too long."""
+        """Combine the list with another one, which is left out if both are too long together."""
         models = dict(other.models) | {
             name: window for name, window in self.models.items() if window or name not in other.models
         }
@@ -321,7 +321,7 @@ def _windows_of_hosts(entry: Entry) -> dict[str, Window]:
 
 
 def _aliases(names: Iterable[str]) -> dict[str, str]:
-    """Ollama takes a name without its `:latest`, Gemini one without its `models/`."""
+    """Names without the part that a provider lets clients leave out: Ollama's `:latest`, Gemini's `models/`."""
     return {
         spelled: name
         for name in names
@@ -385,7 +385,7 @@ def _name(entry: Entry, member: str) -> str | None:
 
 
 def _number(entry: Entry, names: Sequence[str], least: int = LEAST_CONTEXT) -> int | None:
-    """The first of these members that holds a plausible number; some providers write it as text."""
+    """First of these members that holds a plausible number, also as text."""
     numbers = (_plausible(entry.get(name)) for name in names)
     return next((number for number in numbers if number is not None and number >= least), None)
 

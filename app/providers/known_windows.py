@@ -29,7 +29,7 @@ class KnownWindows:
         self.listing: ModelListing | None = None
         """The provider's last listing."""
         self.revision = 0
-        """Rises whenever it says something."""
+        """Number that rises whenever a provider's list changes a window."""
 
     def announce(self, listing: ModelListing) -> None:
         self.listing = listing
@@ -44,7 +44,7 @@ class KnownWindows:
         return window
 
     def is_set(self, model: str) -> bool:
-        """Whether the settings name the window, so that nobody has to be asked for it."""
+        """True if the settings name the window, so that the provider need not be asked."""
         entry = entry_of(model, self._models)
         return entry is not None and entry.context_window is not None
 

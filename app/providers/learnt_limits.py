@@ -31,7 +31,7 @@ LEARNT_SECONDS = 24 * 3600.0
 SHARED_SECONDS = 30.0
 """Between two looks at what other replicas learnt."""
 LEAST_OF_CONFIGURED = 0.5
-"""No refusal lowers what the operator set by more: whoever means it lowers the setting."""
+"""Share of a configured window below which no refusal lowers it."""
 MOST_LEARNT = 10_000
 """Sightings that are read from the database."""
 
@@ -65,7 +65,7 @@ class LearntLimits:
         return iter(self._limits)
 
     def lower(self, tenant: str, model: str, base: Window) -> Window:
-        """The model's window, which is `base` without refusals, as it counts for the tenant."""
+        """Lower the window `base` to the limit that counts for the tenant."""
         limit = self._limit(tenant, model, base)
         return base if limit is None else lowered(base, limit)
 
@@ -102,7 +102,7 @@ class LearntLimits:
             self._keep(tenant, model, learnt)
 
     def accepts(self, tenant: str) -> None:
-        """The provider answered the tenant: whatever it saw may confirm what others saw."""
+        """Note that the provider answered the tenant: what it saw may now confirm what others saw."""
         if self.answered.add(tenant):
             self.revision += 1
             for model, limit in self._limits.of(tenant):

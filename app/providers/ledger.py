@@ -23,7 +23,7 @@ from app.telemetry.metrics import Metrics
 log = structlog.get_logger("steno.ledger")
 
 PRICES_REMEMBERED = 1_000
-"""Models: comparing a name with every glob takes longer than all the rest."""
+"""Models whose prices are remembered, because comparing a name with every glob is slow."""
 
 PAGE_BYTES = 4_096
 """Random bytes that are taken from the system at once."""
@@ -37,7 +37,7 @@ class _Latest(Struct, frozen=True):
 
     sent: Sent
     end: bytes
-    """Digest of its history."""
+    """Digest of the whole history."""
     messages: int
     at: float
 
@@ -101,7 +101,7 @@ class Ledger:
         return self._tariff_of(model[:LONGEST_MODEL], answered[:LONGEST_MODEL])
 
     def price_of(self, model: str) -> Price | None:
-        """The same of a call of usual size and tier."""
+        """Price of a call of usual size and tier, as `tariff_of` finds it."""
         tariff = self.tariff_of(model)
         return None if tariff is None else tariff.base
 

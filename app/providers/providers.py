@@ -26,7 +26,7 @@ from app.wire.format import WireFormat
 log = structlog.get_logger("steno.upstreams")
 
 STREAMED_USAGE_SECONDS = 24 * 3600.0
-"""Time for which it is remembered how a model's streams report their usage."""
+"""Seconds for which it is remembered how a model's streams report usage."""
 UNSPOKEN_SECONDS = 3600.0
 """Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
 
@@ -70,14 +70,27 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
     settings: UpstreamSettings
     upstream: Upstream
     formats: tuple[WireFormat, ...]
-    """Formats that it speaks, as far as Steno does."""
+    """Formats that the provider speaks, of those that Steno knows."""
     windows: Windows
     calibrations: Calibrations
-    streamed_usage: Sightings[tuple[str, str], StreamedUsage]
-    """Way in which each model's streams in a format report their usage, as far as it was seen."""
-    unspoken: Unspoken
-    compacting: Sightings[tuple[str, str], bool]
-    """Whether it knew its own compaction when that was asked for, by format and model."""
+
+    @lazy
+    def streamed_usage(self) -> Sightings[tuple[str, str], StreamedUsage]:
+        """Way in which each model's streams in a format report their usage, as far as it was seen."""
+        return Sightings(STREAMED_USAGE_SECONDS, counts=self._was_answered)
+
+    @lazy
+    def unspoken(self) -> Unspoken:
+        """Formats whose path was not there."""
+        return Unspoken(self._was_answered)
+
+    @lazy
+    def compacting(self) -> Sightings[tuple[str, str], bool]:
+        """Whether the provider knew compaction when it was asked to compact, by format and model."""
+        return Sightings(COMPACTING_SECONDS, counts=self._was_answered)
+
+    def _was_answered(self, tenant: str) -> bool:
+        return tenant in self.windows.learnt.answered
 
     @lazy
     def host(self) -> str:
@@ -85,7 +98,7 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         return self.settings.host
 
     def may_speak(self, format_: str, tenant: str) -> bool:
-        """Whether it speaks a format as far as is known: the settings say so, and no answer says otherwise."""
+        """True if the settings and all answers so far allow that the provider speaks the format."""
         return format_ in self.settings.speaks and not self.unspoken.holds(tenant, format_)
 
     def format_for(self, own: WireFormat, tenant: str) -> WireFormat:
@@ -105,7 +118,7 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         return self.compacting.holding(tenant, (format_, model))
 
     def compacted(self, format_: str, model: str, tenant: str, *, knows: bool) -> None:
-        """Note that it was asked to compact, and knew what that is, or refused it as unknown."""
+        """Note whether the provider compacted when it was asked to, or refused that as unknown."""
         if len(model) > LONGEST_MODEL:
             return
         if not knows and self.compacting.own(tenant, (format_, model)) is not False:
@@ -114,11 +127,11 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def revision(self) -> int:
-        """Rises whenever a request to it may be measured otherwise than before."""
+        """Number that rises whenever requests to the provider may be measured differently."""
         return self.windows.revision + self.calibrations.revision + self.unspoken.revision
 
     def serves(self, model: str) -> bool:
-        """Whether one of its globs is about the model. The default one has none."""
+        """True if one of the upstream's globs fits the model. The default upstream has none."""
         return isinstance(self.settings, NamedUpstreamSettings) and self.settings.fits(model)
 
 

@@ -114,5 +114,5 @@ class Windows:
 
 
 def _learnt_as(model: str, asked: int | None) -> str:
-    """The model's name, and the window it was asked to have."""
+    """Key of a learnt limit: the model's name, and the window that a request asked for."""
     return model if asked is None else f"{model}[{asked}]"

@@ -42,7 +42,7 @@ class BoundedMap(Generic[K, V]):
             self.get = self._held.get  # type: ignore[assignment, method-assign] # it is called often
 
     def get(self, key: K) -> V | None:
-        """Return the value without counting as a use: it may go as soon as before."""
+        """Return the value without refreshing it: it goes as soon as before."""
         return self._held.get(key) if self._holds(key) else None
 
     def use(self, key: K) -> V | None:
@@ -62,7 +62,7 @@ class BoundedMap(Generic[K, V]):
             self._push_out()
 
     def pop(self, key: K) -> V | None:
-        """Take out the entry; None if it was not there, or did not hold any more."""
+        """Take out the entry; None if it is missing or expired."""
         if key not in self._held:
             return None
         held = self._holds(key)
@@ -71,7 +71,7 @@ class BoundedMap(Generic[K, V]):
         return value if held else None
 
     def drop(self, gone: Callable[[K, V], bool]) -> None:
-        """Take out all entries that this is true of, also those that do not hold any more."""
+        """Take out all entries for which the predicate is true, expired ones included."""
         for key in [key for key, value in self._held.items() if gone(key, value)]:
             self.pop(key)
 
@@ -98,7 +98,7 @@ class BoundedMap(Generic[K, V]):
         return key in self._held and (self._seconds is None or self._holds(key))
 
     def __len__(self) -> int:
-        """Number of entries, including those that do not hold any more."""
+        """Number of entries, expired ones included."""
         return len(self._held)
 
     def _holds(self, key: K) -> bool:

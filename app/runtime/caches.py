@@ -14,7 +14,7 @@ from threading import RLock
 from typing import Any, Generic, TypeVar
 
 CACHE_BYTES = 128_000_000
-"""Bound of all caches together in bytes, unless it is given."""
+"""Default bound of all caches together, in bytes."""
 ENTRY_BYTES = 300
 """Fixed overhead of an entry in bytes: its places in a table and in the order of use."""
 MOST_AT_ONCE = 256
@@ -84,7 +84,7 @@ class Cache(Generic[K, V]):
         self._held: OrderedDict[K, _Entry[V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """Return the value without counting as a use: it may go as soon as before."""
+        """Return the value without refreshing it: it goes as soon as before."""
         entry = self._held.get(key)
         return None if entry is None else entry.value
 

@@ -13,7 +13,7 @@ from typing import Any
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE = 1 << 20
-"""Bytes of a piece that goes back as soon as it is freed: it has pages of its own."""
+"""Bytes from which a piece of memory has pages of its own, which go back as soon as it is freed."""
 KEPT = 8 << 20
 """Bytes at the end of an arena that are kept for the next request."""
 ARENAS = 2

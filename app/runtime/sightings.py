@@ -34,7 +34,7 @@ class AnsweredTenants:
         self._latest: BoundedMap[str, bool] = BoundedMap(MOST_REMEMBERED)
 
     def add(self, tenant: str) -> bool:
-        """Add a tenant; true if it was not there."""
+        """Add a tenant; True if it is new."""
         if self._latest.use(tenant):
             return False
         self._latest.keep(tenant, True)

@@ -61,7 +61,7 @@ def _reaches(to: IPv4Address | IPv6Address, at: IPv4Address | IPv6Address) -> bo
 
 
 def _is_ours(address: IPv4Address | IPv6Address) -> bool:
-    """True for an address of this machine: only to those can a socket be bound."""
+    """True for an address of this machine, which a socket can be bound to."""
     if address.is_loopback:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

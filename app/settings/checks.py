@@ -31,7 +31,7 @@ class Finding(Struct, frozen=True):
     subject: str
     text: str
     remedy: str | None = None
-    """Advice: what to do about it; None where nothing is wrong."""
+    """Advice on the problem; None if nothing is wrong."""
 
     @property
     def sentence(self) -> str:

@@ -83,7 +83,7 @@ class Policies:
         return self._rules[name] if trigger is None else self._rules_of(name, trigger)
 
     def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:
-        """Settings of the preset as it comes, but for those that hold whatever the preset is."""
+        """Settings of the preset, except those that hold for all presets."""
         compaction, summary = self._settings.compaction, self._settings.summary
         given = PRESETS[name]
         held = {key: getattr(compaction, key) for key in OPERATIONAL}

@@ -54,12 +54,12 @@ detail, put what is older and finished into one line each, and move to Done what
 
 
 class Preset(Struct, frozen=True):
-    """Bundle of settings, and what it decides beyond them."""
+    """Bundle of settings, and constants beyond them."""
 
     choose_for: str
-    """Cases it is made for, for the table of presets."""
+    """Cases in which to choose the preset, for the table of presets."""
     not_for: str
-    """Cases in which another one is better."""
+    """Cases in which another preset is better, for the same table."""
     compaction: Mapping[str, Any] = {}
     """Settings of the section `compaction`."""
     summary: Mapping[str, Any] = {}
@@ -69,11 +69,11 @@ class Preset(Struct, frozen=True):
     mask_pressure: float | None = None
     """Share of the limit, taken by messages alone, from which on all is masked; None: as the trigger says."""
     reserve: float | None = None
-    """Share of the window that the prompt leaves free, also where the client asks for less; None: as it asks."""
+    """Share of the window that the prompt leaves free, even if the client asks for less; None: as the client asks."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:
-        """Values that it sets, by section."""
+        """Values that the preset sets, by section."""
         return {"compaction": self.compaction, "summary": self.summary}
 
 

@@ -71,7 +71,7 @@ def _range(field: FieldInfo | None) -> str:
 
 
 def _constraints(field: FieldInfo) -> Iterator[Any]:
-    """Constraints of the field, and those of the type that it may have beside None."""
+    """Constraints of a field and of its type, None aside."""
     yield from field.metadata
     for kind in get_args(field.annotation):
         for inner in getattr(kind, "__metadata__", ()):

@@ -276,25 +276,17 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
     of, sums = records.c, sums_over(records)
     day = (of.created_at - of.created_at % DAY_MS).label("day")
     status = func.coalesce(of.context_status, "").label("fate")
-    added = [(sign * (func.coalesce(sums[name], 0.0) if name in COSTS else sums[name])).label(name) for name in SUMS]
-    grouped: list[ColumnElement[Any]] = [
-        *(of.tenant, literal_column("day")),
-        *(of.purpose, of.model, literal_column("fate")),
-    ]
-    return (
-        select(
-            of.tenant,
-            day,
-            of.purpose,
-            of.model,
-            status,
-            *(each.label(name) for name, each in zip(SUMS, added, strict=True)),
-        )
-        .where(*conditions)
-        .group_by(*grouped)
-        # In the order of their keys, so that two replicas cannot deadlock.
-        .order_by(*grouped)
+    added = ((sign * (func.coalesce(sums[name], 0.0) if name in COSTS else sums[name])).label(name) for name in SUMS)
+    key: tuple[ColumnElement[Any], ...] = (
+        of.tenant,
+        literal_column("day"),
+        of.purpose,
+        of.model,
+        literal_column("fate"),
     )
+    # In the order of their keys, so that two replicas cannot deadlock.
+    rows = select(of.tenant, day, of.purpose, of.model, status, *added).where(*conditions)
+    return rows.group_by(*key).order_by(*key)
 
 
 def added_to_days(connection: AsyncConnection, change: Insert | Delete, sign: int = 1) -> Insert:

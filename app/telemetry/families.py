@@ -47,11 +47,11 @@ class Family(Struct, frozen=True, eq=False):
     bounds: tuple[float, ...] = ()
     """Upper ends of a histogram's buckets."""
     is_each: bool = False
-    """True if each worker has a number of its own, labelled `worker`; otherwise all are added up. For gauges."""
+    """True if each worker has a gauge of its own, labelled `worker`; otherwise all are added up."""
 
     @property
     def numbers(self) -> int:
-        """Count of numbers that one series needs: of a histogram one for each bucket, and the sum."""
+        """Numbers that one series needs: one, or for a histogram one for each bucket, and the sum."""
         return len(self.bounds) + 1 if self.bounds else 1
 
     @property

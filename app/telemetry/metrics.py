@@ -73,7 +73,7 @@ _WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
 
 
 class Metrics:
-    """Row of a worker, which it counts in as long as it lives."""
+    """Row of a worker in the table of counts, for as long as the worker lives."""
 
     def __init__(self, table: Table, row: int) -> None:
         self.table = table
@@ -211,7 +211,7 @@ class SupervisorMetrics:
 
 
 SAMPLE_SECONDS = 5.0
-"""Seconds between two samples: whichever worker Prometheus asks, the others' numbers are no older."""
+"""Seconds between two samples of the gauges, which all workers report."""
 
 Gauges = Mapping[tuple[Family, tuple[str, ...]], Callable[[], float]]
 """Source of each number, by its family and labels. A counter's number is the worker's own, which begins at 0."""

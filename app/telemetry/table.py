@@ -19,7 +19,7 @@ from msgspec import Struct
 from app.telemetry.families import FAMILIES, Family
 
 PROCESS = 0
-"""The first number of a row: the id of the process that writes it, 0 where there is none."""
+"""Position in a row of the id of the process that writes it; 0 stands there if there is none."""
 
 
 def _placed() -> tuple[Mapping[str, int], int]:

@@ -46,7 +46,7 @@ DECLARED_REMEMBERED = 16
 """Declarations of tools whose digest is remembered: the latest, with their bytes."""
 
 COSTLY = 1 << 20
-"""Bytes that tools or a schema stand for until they were counted once: with them the instructions are, twice."""
+"""Bytes that tools or a schema stand for until they have been counted: the instructions are counted twice with them."""
 
 Tokens = tuple[int, ...]
 _Declares = tuple[bytes, bool, Sequence[Message]]
@@ -77,12 +77,12 @@ class Estimator:
         self._remembered: Cache[Key, Tokens] = (caches or Caches()).cache(
             "tokens", lambda key, tokens: getsizeof(key) + getsizeof(tokens) + INTEGER_BYTES * len(tokens)
         )
-        """Tokens of units, in addition to those of the histories that are held."""
+        """Tokens of units of histories that are not in memory any more."""
         self._loaded: dict[str, Count] = {}
         """Tokenizers by encoding."""
         self._ways: dict[tuple[TokenRules, CountingRules], _Way] = {}
         self._asked: BoundedMap[tuple[str, str, float, TokenRules], _Way] = BoundedMap(MOST_MODELS)
-        """The way of each model, where it was asked for."""
+        """How each model is counted, by model, host and rules."""
         self._lock = Lock()
 
     def prompt(
@@ -172,7 +172,7 @@ class _Way(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
 
 class _Counted(Struct, frozen=True):
-    """Counts of a history, and of a longer one that begins like it."""
+    """Tokens of a history, to go on from in a longer one that begins with it."""
 
     way: _Way
     tokens: Tokens
@@ -197,7 +197,7 @@ class _Declaration(Struct, frozen=True):
 
     @property
     def work(self) -> int:
-        """Bytes that counting it is as much work as."""
+        """Bytes of text that take as long to count as the declaration."""
         return COSTLY if self.declared else 0
 
     def count(self) -> Tokens:
@@ -223,7 +223,7 @@ class Prompt(Struct, frozen=True):
     counted: Tokens
     """Tokens of the messages that it begins with, which were counted as part of a shorter history."""
     units: Sequence[tuple[Sequence[Message], Key, Tokens | None]]
-    """The others. Each with its key, and its tokens where they are known."""
+    """Units behind the counted messages, each with its key, and its tokens if they are known."""
     declaration: _Declaration
     beside: Tokens | None
     """Tokens of the declaration, where they are known."""
@@ -282,7 +282,7 @@ class Prompt(Struct, frozen=True):
         return Costs(costs, fixed, self._question())
 
     def _question(self) -> int | None:
-        """Tokens of the last user message without its results, where it holds any."""
+        """Tokens of the last user message without its results; None for a message without results."""
         rest = self.history.rest
         message = rest[rest.user_places[-1]] if rest.user_places else None
         return self.cost(message.without_results) if message is not None and message.result_places else None
@@ -329,7 +329,7 @@ class Prompt(Struct, frozen=True):
 
 
 def _split(leading: Sequence[Message], rest: History, counted: Tokens) -> tuple[Tokens, list[Sequence[Message]]]:
-    """The tokens of a shorter history that still hold, and the units behind them."""
+    """Tokens of a shorter history that still hold, and the units behind it."""
     units: list[Sequence[Message]] = [] if counted else [(message,) for message in leading]
     known = max(0, len(counted) - len(leading))
     if known == len(rest):

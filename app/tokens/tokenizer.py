@@ -81,7 +81,7 @@ class Tokenizer:
 
 
 def _verified(encoding: str, folder: Path | None) -> Path | None:
-    """The first place with the encoding's table, by its hash."""
+    """First place that has the encoding's table, verified by its hash."""
     return next((place for place in _places(folder) if is_in(place, encoding)), None)
 
 

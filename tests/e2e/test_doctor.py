@@ -136,7 +136,8 @@ async def test_a_round_trip_goes_to_the_provider_with_the_user_s_key(
     assert chatted.header("authorization") == "Bearer sk-mine"
 
 
-async def test_a_round_trip_that_is_refused_is_a_problem(doctor: Examine) -> None:
+async def test_a_round_trip_that_is_refused_is_a_problem(doctor: Examine, simulator: Simulator) -> None:
+    simulator.models = {}
     report = await doctor(model="no-such-model")
     assert not report.healthy
     assert "the provider answered 404 without a key: OPENAI_API_KEY is not set" in report.finding("round trip")

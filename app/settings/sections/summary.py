@@ -46,7 +46,7 @@ class PromptSettings(Section):
     """Text in place of `compaction.pinned_text`; null means that text, an empty one none."""
 
     def is_for(self, model: str, tenant: str) -> bool:
-        """True where it holds for the conversations of that tenant with that model."""
+        """True if the prompts apply to the tenant's conversations with the model."""
         return (self.model is None or fits(model, self.model)) and self.tenant in (None, tenant)
 
 

@@ -66,7 +66,7 @@ class AlternativeSettings(ConditionSettings):
 
 
 def _named(trigger: Mapping[str, Any]) -> bool:
-    """True where it names a condition; what is null or false does not."""
+    """True if a condition is set; null and false do not count."""
     given = (trigger.get(name) for name in CONDITIONS)
     return bool(trigger.get("any")) or any(value is not None and value is not False for value in given)
 

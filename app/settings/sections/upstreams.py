@@ -99,12 +99,12 @@ class UpstreamSettings(Section):
 
     @property
     def speaks(self) -> frozenset[FormatName]:
-        """Formats in which it may be asked."""
+        """Formats in which the upstream may be asked."""
         return frozenset(self.formats or SPOKEN_AT.get(self.host, FORMAT_NAMES))
 
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
-        """Formats for which it is there, also for models that nobody is said to have."""
+        """Formats for which the upstream serves all models, also those that no setting names."""
         return self.speaks if self.formats or self.host in SPOKEN_AT else frozenset()
 
     @model_validator(mode="after")
@@ -150,4 +150,4 @@ class NamedUpstreamSettings(UpstreamSettings):
 VENDORS_OWN: Mapping[str, NamedUpstreamSettings] = {
     "anthropic": NamedUpstreamSettings(base_url=f"https://{ANTHROPIC}/v1"),
 }
-"""Upstreams beside OpenAI where nobody in the settings speaks what they speak: one Steno serves clients of both."""
+"""Upstreams that Steno adds beside OpenAI, if no other one speaks their formats."""
