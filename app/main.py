@@ -35,14 +35,7 @@ from app.inspector.visits import Inspector
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
-from app.providers.providers import (
-    COMPACTING_SECONDS,
-    STREAMED_USAGE_SECONDS,
-    Provider,
-    Providers,
-    StreamedUsage,
-    Unspoken,
-)
+from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.asking import Asking, AskingAtPath
@@ -63,7 +56,6 @@ from app.runtime import heap
 from app.runtime.caches import Caches
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
-from app.runtime.sightings import Sightings
 from app.runtime.threads import Work
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
@@ -310,11 +302,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         windows = Windows(
             settings.models, settings.compaction.default_window, at, upstream, store, asked_with=asked_with
         )
-        among = windows.learnt.answered.__contains__
-        usage: Sightings[tuple[str, str], StreamedUsage] = Sightings(STREAMED_USAGE_SECONDS, counts=among)
-        compacting: Sightings[tuple[str, str], bool] = Sightings(COMPACTING_SECONDS, counts=among)
-        calibrations, unspoken = Calibrations(store, at.base_url), Unspoken(among)
-        return Provider(name, at, upstream, formats, windows, calibrations, usage, unspoken, compacting)
+        return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url))
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 

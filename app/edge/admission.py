@@ -15,7 +15,7 @@ HEADER_BYTES = 32_768
 """Largest sum of a request's headers, names and values."""
 MOST_DECODINGS = 5
 _SUSPECT = re.compile(rb"[^a-zA-Z0-9/_:-]")
-"""Bytes without which a path has no dot, however it is written."""
+"""Bytes that a path must have to hide a dot, however the dot is written."""
 _DOT = re.compile(rb"\xc0\xae|\xe0\x80\xae|\xef\xbc\x8e|%u002e|%uff0e", re.IGNORECASE)
 _SLASH = re.compile(rb"\\|\xc0\xaf|\xe0\x80\xaf|\xef\xbc\x8f|\xc1\x9c|%u002f|%u005c|%u2215|%uff0f", re.IGNORECASE)
 _AFTER_SEGMENT = re.compile(rb"[;\x00-\x20]")
@@ -73,7 +73,7 @@ class BytesInFlight:
 
 
 class Counted:
-    """Bytes of one request, until it is over."""
+    """Bytes of one request, counted until the request is over."""
 
     __slots__ = ("_all", "_own")
 
@@ -82,7 +82,8 @@ class Counted:
         self._own = 0
 
     def __enter__(self) -> Callable[[int], None]:
-        """Return a function that adds to them. It raises `TooManyBytesInFlight`; the bytes are counted anyway."""
+        """Return a function that counts more bytes. The function raises `TooManyBytesInFlight`; the bytes are counted
+        anyway."""
         return self._count
 
     def __exit__(self, *_: object) -> None:

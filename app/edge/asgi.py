@@ -28,7 +28,7 @@ HANDSHAKE = "steno.handshake"
 
 class SameHead:
     app: ASGIApp | None = None
-    """Application that serves them in place of the whole one, as soon as it is known."""
+    """Application that serves requests with this head, as soon as it is known."""
 
 
 class Leaving(Protocol):
@@ -48,7 +48,7 @@ class Connection(Leaving, Protocol):
     """Abilities of a server that need no messages."""
 
     def whole_body(self) -> bytes | None:
-        """Return the body, once, if all of it is here already."""
+        """Return the body, once, if all of it has arrived."""
         ...
 
     def hold_head(self) -> None:
@@ -57,7 +57,7 @@ class Connection(Leaving, Protocol):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the client has yet to take what was written before. An answer waits for that."""
+        """True if the client has not taken what was written before; an answer waits for that."""
         ...
 
     def go_on(self, piece: bytes, *, ends: bool) -> None:
@@ -70,7 +70,7 @@ class Connection(Leaving, Protocol):
 
 
 class ClientDisconnected(Exception):
-    """The client left before its request had arrived."""
+    """Raised when the client left before its request had arrived."""
 
 
 class AbortedAnswer(Exception):
@@ -178,7 +178,7 @@ async def until_disconnect(
 
 
 class _Listening:
-    """Task that listens to a client, because its server says nothing unasked."""
+    """Task that notices that a client leaves, for servers that say so only when asked."""
 
     task = None
 

@@ -58,7 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self.deadline = NEVER
         """End of the wait for the other side, by the loop's clock; `expire_at` sets an earlier one than NEVER."""
         self.used = False
-        """Whether it carried an exchange before."""
+        """True if the connection carried an exchange before."""
         self.is_full = False
         """Whether too much waits to be written."""
         self._room, self._freed, self._lost = room, freed, lost
@@ -87,8 +87,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def release(self, *, reusable: bool) -> None:
-        """Note that its exchange is over. Bytes of a request that are still to be written would stand before the next
-        one."""
+        """Note that the connection's exchange is over. Bytes of a request that are still to be written would stand
+        before the next one."""
         self.exchange = None
         if not reusable or self._transport.is_closing() or self._transport.get_write_buffer_size():
             self.abort()
@@ -183,7 +183,7 @@ class Exchange:
         self._written = False
         """Whether all of the request was handed to the connection."""
         self._fault: Exception | None = None
-        """Why no more comes, where that is not the answer's end."""
+        """Reason why no more comes, other than the answer's end."""
         self._waiter: asyncio.Future[None] | None = None
         connection.exchange = self
         connection.deadline = NEVER  # It is idle no more.
@@ -234,7 +234,7 @@ class Exchange:
         return self._reading.complete and not self._reading.unread
 
     def remainder(self) -> bytes | None:
-        """The rest of the body that was not taken, where all of it is there; None where more is to come."""
+        """Rest of the body, if all of it has arrived; None if more is to come."""
         reading = self._reading
         return reading.take(reading.unread) if reading.complete else None
 
@@ -257,7 +257,7 @@ class Exchange:
         return taken
 
     async def close(self) -> None:
-        """Gives the answer up: the provider sees the connection close, unless it has answered whole."""
+        """Give the answer up: the provider sees the connection close, unless it has answered whole."""
         self._give_up()
 
     # What the connection calls.
@@ -311,7 +311,7 @@ class Exchange:
                 await content.aclose()
 
     async def _pass_on(self, length: int | None, content: AsyncIterator[bytes]) -> bool:
-        """Whether all of it went up."""
+        """Send the body on; return whether all of it went up."""
         sent = 0
         async for piece in content:
             if not piece:
@@ -330,7 +330,7 @@ class Exchange:
         return True
 
     async def _is_refused(self) -> bool:
-        """Waits until more can be written. Whether there is no use in it, because the answer is there already."""
+        """Wait until more can be written; return True if that is useless, because the answer is there already."""
         reading = self._reading
         while True:
             if reading.complete or (reading.arrived and (reading.status >= 400 or self._fault is not None)):

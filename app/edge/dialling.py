@@ -16,7 +16,7 @@ Address = tuple[Any, ...]
 
 
 async def dial(host: str, port: int) -> socket.socket:
-    """A connected socket; the first address that answers has it. Raises `OSError`."""
+    """Connect a socket to the first address that answers. Raises `OSError`."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     if len(found) == 1:
         return await _connected(found[0])
@@ -67,6 +67,6 @@ async def _connected(address: Address) -> socket.socket:
 
 
 def _hang_up(attempt: asyncio.Task[socket.socket]) -> None:
-    """Closes what came too late."""
+    """Close the connections that came too late."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result().close()

@@ -32,7 +32,7 @@ class UndecodableBody(Exception):
 
 
 class DecodedTooLarge(Exception):
-    """More would come of it than was allowed."""
+    """Raised when more bytes would come of a body than are allowed."""
 
 
 class _Decompressor(Protocol):
@@ -94,7 +94,7 @@ class Decoder:
     """One encoding, undone as its bytes arrive."""
 
     def __init__(self, make: Callable[[], _Decompressor], at_most: int) -> None:
-        """`at_most`: bytes that may come of it."""
+        """Bound the decoded bytes to `at_most`."""
         self._make = make
         self._left = at_most
         self._members = 0
@@ -108,7 +108,7 @@ class Decoder:
             yield from self._fed(data[start : start + PIECE_BYTES])
 
     def ended(self) -> Iterator[bytes]:
-        """The rest, after all bytes. Raises `UndecodableBody` where they were not all of it."""
+        """Return the rest, after all bytes were fed. Raises `UndecodableBody` if the body is cut off."""
         inner = self._inner
         while inner is not None and not inner.eof and (piece := self._decompressed(inner, b"")):
             yield piece

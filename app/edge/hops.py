@@ -22,12 +22,12 @@ _INSTANCE = re.compile(rb"[0-9a-f]{16}")
 
 
 def new_instance() -> bytes:
-    """The name of one running Steno: random, so that it reveals nothing about it."""
+    """Make a name for one running Steno: random, so that it reveals nothing about it."""
     return secrets.token_hex(8).encode()
 
 
 def hops_in(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """The instances that a request came through, the first one first; what names none is left out."""
+    """Instances that a request came through, in order; values that name none are left out."""
     named = [value for name, value in headers if name == HOPS]
     if not named:
         return []

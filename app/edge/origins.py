@@ -50,9 +50,9 @@ class Door:
     bound: str
     """Address where Steno listens."""
     hosts: Sequence[str] = ()
-    """Names beside those that are always allowed; `.example.com` is that name and all below it, `*` any."""
+    """Names allowed by the settings; `.example.com` is that name and all below it, `*` any."""
     origins: Sequence[str] = ()
-    """Pages beside those that are always allowed, in lower case; `*` is any."""
+    """Pages allowed by the settings, in lower case; `*` is any."""
     _allowed: dict[bytes, str] = field(default_factory=dict, init=False, compare=False)
     """Names that were found to be allowed: nearly all requests ask for the same few."""
 
@@ -197,7 +197,7 @@ def authority_of(target: bytes) -> bytes | None:
 
 
 def is_private(name: str) -> bool:
-    """True if public DNS knows no such name, so that nobody can own it and let it lead here."""
+    """True for a name that public DNS does not know, so that nobody can own it and let it lead here."""
     return "." not in name or fits_host(name, NOT_IN_PUBLIC_DNS)
 
 
@@ -212,7 +212,7 @@ def is_loopback_name(name: str) -> bool:
 
 
 def fits_host(name: str, allowed: Iterable[str]) -> bool:
-    """True if one of them is the name, or a domain (`.example.com`) that it is in."""
+    """True if one of the entries is the name, or a domain (`.example.com`) that holds it."""
     return any(
         entry == ANY or name == entry.lstrip(".") or (entry.startswith(".") and name.endswith(entry))
         for entry in allowed
@@ -235,7 +235,7 @@ def _is_whole(name: str) -> bool:
 
 
 def _is_address(name: str) -> bool:
-    """True if it is no name to resolve: a name's last label is never a number."""
+    """True for an IP address: the last label of a name is never a number."""
     return ":" in name or name.rpartition(".")[2].isdecimal()
 
 

@@ -115,7 +115,7 @@ def client_of(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequen
 
 
 def read_address(named: str) -> Address | None:
-    """None for what is no address."""
+    """Address that a text names; None if it names none."""
     named = named.strip().strip('"')
     with_port = _WITH_PORT.fullmatch(named)
     try:
@@ -146,7 +146,7 @@ def _client(way: Sequence[str], trusted: Sequence[Network]) -> Address | None:
 
 
 def _forwarded_for(value: str) -> list[str]:
-    """The `for` of each element of a Forwarded header; what has none is nobody."""
+    """Values of `for` in the elements of a Forwarded header; an element without one is nobody."""
     return [found[1] if (found := _FOR.search(element)) else "" for element in value.split(",")]
 
 

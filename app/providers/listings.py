@@ -61,7 +61,8 @@ class Listings:
         self._clock = clock
         self._discovery = Discovery(upstream, urlsplit(at.base_url).path, ASK_SECONDS, asked_with)
         self._asking: asyncio.Task[None] | None = None
-        self._told: ListingOutcome | None = None
+        self.latest_told: ListingOutcome | None = None
+        """The provider's latest answer; None where it was not asked, or not understood."""
         self._asked_at = 0.0
         self._due = 0.0
         self._wants_key = False
@@ -75,10 +76,6 @@ class Listings:
         if self._at.discover_windows:
             self._ask(())
             self._tasks.start(self._refresh(), "windows")
-
-    @property
-    def latest_told(self) -> ListingOutcome | None:
-        return self._told
 
     def names_for(self, tenant: str) -> frozenset[str]:
         """Names listed to everybody, or to the tenant's own key."""
@@ -138,7 +135,7 @@ class Listings:
         """The provider's answer at the start; None where it is not asked, or was not understood."""
         if self._asking is not None:
             await asyncio.wait({self._asking})
-        return self._told
+        return self.latest_told
 
     async def look_elsewhere(self) -> str | None:
         """A base URL on the provider's host at which there is an API, where there is none at ours."""
@@ -156,7 +153,7 @@ class Listings:
         """Failure is normal: many providers list nothing, and some want a key."""
         pause = RETRY_SECONDS
         try:
-            told = self._told = await self.told(headers, tenant)
+            told = self.latest_told = await self.told(headers, tenant)
         except Exception:
             log.exception("the provider's list of models was not understood")
         else:

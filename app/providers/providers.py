@@ -73,11 +73,24 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
     """Formats that the provider speaks, of those that Steno knows."""
     windows: Windows
     calibrations: Calibrations
-    streamed_usage: Sightings[tuple[str, str], StreamedUsage]
-    """Way in which each model's streams in a format report their usage, as far as it was seen."""
-    unspoken: Unspoken
-    compacting: Sightings[tuple[str, str], bool]
-    """Whether the provider knew compaction when it was asked to compact, by format and model."""
+
+    @lazy
+    def streamed_usage(self) -> Sightings[tuple[str, str], StreamedUsage]:
+        """Way in which each model's streams in a format report their usage, as far as it was seen."""
+        return Sightings(STREAMED_USAGE_SECONDS, counts=self._was_answered)
+
+    @lazy
+    def unspoken(self) -> Unspoken:
+        """Formats whose path was not there."""
+        return Unspoken(self._was_answered)
+
+    @lazy
+    def compacting(self) -> Sightings[tuple[str, str], bool]:
+        """Whether the provider knew compaction when it was asked to compact, by format and model."""
+        return Sightings(COMPACTING_SECONDS, counts=self._was_answered)
+
+    def _was_answered(self, tenant: str) -> bool:
+        return tenant in self.windows.learnt.answered
 
     @lazy
     def host(self) -> str:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 THREADS = 4
 """Number of threads. More would not do more: except for counting tokens, one of them runs at a time."""
 AT_ONCE = 2
-"""Maximum number of pieces of one tenant at once: with all its work it leaves threads to others."""
+"""Maximum number of pieces of one tenant at once, so that threads are left for others."""
 REST_SECONDS = 1.0
 """Seconds without work after which `afterwards` is done."""
 
@@ -29,7 +29,7 @@ class _Piece(Struct, frozen=True, eq=False):
 
 
 class Work:
-    """Threads in which tenants take turns: whoever has a hundred pieces waits for his own."""
+    """Threads in which tenants take turns: one with a hundred pieces does not hold up the others."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Work:
         self._free = threads
         self._at_once = at_once
         self._waiting: dict[str, deque[_Piece]] = {}
-        """Waiting pieces by tenant; whose turn it is comes first."""
+        """Waiting pieces by tenant; the tenant whose turn it is comes first."""
         self._running: Counter[str] = Counter()
         self._afterwards = afterwards
         self._waited = waited
