@@ -170,6 +170,7 @@ def _made_with_store(attempt: Attempt) -> Deciding[bool]:
 
 
 def _read(attempt: Attempt) -> Deciding[None]:
+    _ = attempt.case  # Worked out here: its digests are asked for in the event loop.
     stored: Stored = yield effects.Read()
     attempt.read(stored.pins, stored.chunks, stored.boundaries)
 
@@ -423,7 +424,7 @@ def _cost_gate(case: Case) -> CostGate | None:
 
 def _refused_lately(attempt: Attempt) -> Deciding[Decision | None]:
     """Decide what is sent if a view of this history was refused for its shape a moment ago; else None."""
-    _ = attempt.case  # Worked out here: what refusals are remembered by is asked for in the event loop.
+    _ = attempt.case  # Worked out here, as in `_read`.
     refusable: tuple[Status, ...] = ("trimmed", "summarized")
     for status in refusable:
         why: Reasons | None = yield effects.ShapeRefusals(status)
