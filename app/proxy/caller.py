@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.lazy import lazy
+from app.edge import own_headers
 from app.edge.relayed import SUMMARY_CALL, Headers, forwarded
 from app.edge.upstream import Upstream
 from app.edge.writing import RequestHead
+from app.errors import InvalidRequest
 from app.wire.format import WireFormat
+
+SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
+"""Headers that say how long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
 
 
 class Caller(Struct, frozen=True, eq=False, dict=True):
@@ -40,7 +47,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     def _first(self) -> Mapping[bytes, bytes]:
         return dict(reversed(self.headers))
 
-    @property
+    @lazy
     def query(self) -> bytes:
         return self.target.partition(b"?")[2]
 
@@ -63,6 +70,31 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
         """Window that its headers ask for; None if they do not."""
         return self.format.window_asked(self.headers)
 
+    @lazy
+    def allows_compaction(self) -> bool:
+        """False if its headers switch compactions off. Raises `InvalidRequest` for a header that says neither."""
+        return self._switch(own_headers.COMPACTION)
+
+    @lazy
+    def allows_recall(self) -> bool:
+        """False if its headers switch quotations off. Raises `InvalidRequest` for a header that says neither."""
+        return self._switch(own_headers.RECALL)
+
+    def _switch(self, name: bytes) -> bool:
+        given = (self.header(name) or "on").lower()
+        if given not in SWITCHES:
+            text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {given!r:.100}."
+            raise InvalidRequest(text, name.decode())
+        return SWITCHES[given]
+
+    @lazy
+    def patience(self) -> float:
+        """Shortest timeout in seconds that its headers announce; infinite if they announce none."""
+        if not self.sent_any(ANNOUNCED_TIMEOUTS):
+            return inf
+        announced = (announced_seconds(self.header(name)) for name in ANNOUNCED_TIMEOUTS)
+        return min((seconds for seconds in announced if seconds is not None), default=inf)
+
     def head_at(self, upstream: Upstream) -> RequestHead:
         """Head of a chat request at this upstream. Raises `UpstreamDisconnected`."""
         if (head := self._heads.get(upstream)) is None:
@@ -78,3 +110,12 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     def sent_any(self, names: frozenset[bytes]) -> bool:
         """True if one of these headers was sent."""
         return not names.isdisjoint(self._first)
+
+
+def announced_seconds(text: str | None) -> float | None:
+    """Read a header's number of seconds; None if it holds none."""
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < inf else None

@@ -19,7 +19,7 @@ from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
 from app.proxy.caller import Caller
 from app.proxy.naming import name_of
-from app.proxy.options import event_shape, is_recall_off, is_switched_off, wait_seconds
+from app.proxy.options import event_shape, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.types import WireRequest
@@ -69,8 +69,9 @@ async def take_in(
     rules, events = measured.rules, event_shape(wire, caller, services.events.stream)
     # What cannot be is refused before the messages are looked at.
     name = name_of(services.naming, services.repeats, wire, caller)
-    compaction = rules.compaction.enabled and not is_switched_off(wire, caller)
-    recalls = not is_recall_off(wire, caller)
+    options = wire.wishes.options
+    compaction = rules.compaction.enabled and caller.allows_compaction and options.get("compaction") is not False
+    recalls = caller.allows_recall and options.get("recall") is not False
     conversation, prompt = await digest(services, wire, caller, measured)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):
         await count(services, caller.tenant, conversation, prompt)

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
-
-import structlog
-
 from app.edge import own_headers
-from app.errors import InvalidRequest
 from app.proxy.caller import Caller
 from app.settings import UpstreamSettings
 from app.settings.policies import AppliedPolicy, Policies, read_preset, read_trigger
 from app.wire.early import EVENT_SHAPES, EventShape
 from app.wire.types import WireRequest
 
-log = structlog.get_logger("steno.intake")
-
-SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
-ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
-"""Headers that say how long a client waits, in seconds: openai-python's, and openai-node's, which is rounded down."""
 PATIENCE_SHARE = 0.8
 """Share of the timeout a client announces that a compaction may use."""
 SILENCE_SHARE = 1 / 3
@@ -35,24 +25,6 @@ def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller
     return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
 
 
-def is_switched_off(wire: WireRequest, caller: Caller) -> bool:
-    """True if it is not to be compacted. Raises `InvalidRequest` for a header that says neither."""
-    return _is_off(wire, caller, "compaction", own_headers.COMPACTION)
-
-
-def is_recall_off(wire: WireRequest, caller: Caller) -> bool:
-    """True if nothing is to be recalled. Raises `InvalidRequest` for a header that says neither."""
-    return _is_off(wire, caller, "recall", own_headers.RECALL)
-
-
-def _is_off(wire: WireRequest, caller: Caller, option: str, name: bytes) -> bool:
-    header = (caller.header(name) or "on").lower()
-    if header not in SWITCHES:
-        text = f"{name.decode()} must be one of {', '.join(SWITCHES)}; it is {header!r:.100}."
-        raise InvalidRequest(text, name.decode())
-    return wire.wishes.options.get(option) is False or not SWITCHES[header]
-
-
 def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
     """Shape in which a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
@@ -65,27 +37,10 @@ def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventSh
 def wait_seconds(rules: AppliedPolicy, events: EventShape, caller: Caller) -> float:
     """Seconds that a compaction may hold the request; without keep-alives less than the client says it will wait."""
     wait = rules.compaction.wait_seconds
-    return wait if events != "off" else min(wait, PATIENCE_SHARE * _patience(caller))
+    return wait if events != "off" else min(wait, PATIENCE_SHARE * caller.patience)
 
 
 def keep_alive_seconds(usual: float, caller: Caller) -> float:
     """Seconds of silence after which a keep-alive is due: less than usual if the client announces that it waits for
     less."""
-    return min(usual, max(LEAST_SILENCE, SILENCE_SHARE * _patience(caller)))
-
-
-def _patience(caller: Caller) -> float:
-    """Shortest timeout in seconds that the client announces; infinite if it announces none."""
-    if not caller.sent_any(ANNOUNCED_TIMEOUTS):
-        return inf
-    announced = (announced_seconds(caller.header(name)) for name in ANNOUNCED_TIMEOUTS)
-    return min((seconds for seconds in announced if seconds is not None), default=inf)
-
-
-def announced_seconds(text: str | None) -> float | None:
-    """Read a header's number of seconds; None if it holds none."""
-    try:
-        seconds = float(text or "")
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < inf else None
+    return min(usual, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience))

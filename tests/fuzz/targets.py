@@ -26,8 +26,8 @@ from app.edge.hops import check_hops, hops_in, with_hop
 from app.edge.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.errors import InvalidRequest, LoopDetected
 from app.main import gate_of
+from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
-from app.proxy.options import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.settings.policies import read_preset, read_trigger
