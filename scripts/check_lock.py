@@ -30,7 +30,7 @@ def read(name: str) -> str:
 
 
 def pins(text: str) -> dict[str, str]:
-    return dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
+    return dict(re.findall(r"^([a-z0-9.-]+)(?:\[[^]]*\])?==(\S+)", text, re.MULTILINE))
 
 
 def unmet(requirements: Iterable[str], locked: dict[str, str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from app.compaction.writing import Writing
 from app.core.deciding import effects
 from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
-from app.core.deciding.effects import Lately, Prices, StoreAway, Stored
+from app.core.deciding.effects import Background, Lately, Prices, StoreAway, Stored
 from app.core.reasons import Reasons
 from app.core.stages.ladder import Decision
 from app.core.summary.brief import SummaryBrief
@@ -97,6 +97,7 @@ class Compactor:
             effects.Brief: self._brief,
             effects.AskPrices: self._prices,
             effects.LookBack: self._lately,
+            effects.LookAhead: self._background,
             effects.ShapeRefusals: self._shape_refusals,
             effects.ShapeRefused: self._shape_refused,
             effects.Make: self._leased.make,
@@ -218,6 +219,11 @@ class Compactor:
             blocked=self._breaker.blocks(request.history(), tokens, budget.limit, often=often),
             paused=self._setbacks.pauses(undertaking),
             failed_last=self._setbacks.failed_last(undertaking),
+        )
+
+    async def _background(self, course: Course, _: effects.LookAhead) -> Background:
+        request = course.request
+        return Background(
             comes_back=self.comes_back(request),
             tokens_spent=self._quotas.are_tokens_spent(request.tenant),
             has_room=self._room.is_taken(request.place) or self._room.is_free(request.tenant, request.size),
@@ -225,13 +231,7 @@ class Compactor:
 
     async def _lately_imagined(self, course: Course, asked: effects.LookBack) -> Lately:
         """The same without what speaks against a compaction: a dry run says what one would bring."""
-        known = await self._lately(course, asked)
-        return Lately(
-            failed_last=known.failed_last,
-            comes_back=known.comes_back,
-            tokens_spent=known.tokens_spent,
-            has_room=known.has_room,
-        )
+        return Lately(failed_last=self._setbacks.failed_last(course.request.undertaking(asked.plan)))
 
     async def _shape_refusals(self, course: Course, asked: effects.ShapeRefusals) -> Reasons | None:
         return self._refused_shapes.pauses(course.request.history(asked.status))

@@ -43,7 +43,6 @@ from app.providers.ledger import Ledger
 from app.runtime.lineages import Lineage
 from app.runtime.owned import OwnedTasks
 from app.runtime.threads import Work
-from app.store import Lease
 from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno.compactor")
@@ -71,8 +70,6 @@ class Course:
     on_start: OnStart
     deadline: float
     """Time by the monotonic clock, in seconds."""
-    lease: Lease | None = None
-    """Lease that was taken last."""
 
     @property
     def seconds_left(self) -> float:

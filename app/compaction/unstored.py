@@ -28,10 +28,12 @@ class UnstoredCompaction:
         """Make the summary that is due; None if another request's is of use, and was waited for."""
         request, plan, performer = course.request, asked.plan, self._performer
         undertaking = request.history(Code.STORAGE)
-        if performer.tasks.draining or not course.seconds_left:
+        if performer.tasks.draining:
             return _not_begun()
         if (paused := performer.setbacks.pauses(undertaking)) is not None:
             return _not_begun((*paused, Reason(Code.SUMMARY_FAILED_LATELY)))
+        if not course.seconds_left:
+            return _not_begun()
         if (work := self._of_use(request, plan)) is not None:
             course.announce(plan)
             await asyncio.wait({work}, timeout=course.seconds_left)

@@ -22,10 +22,12 @@ from app.core.deciding.attempt import (
 from app.core.deciding.decide import RECOVERIES, ROUNDS, untouched
 from app.core.deciding.effects import (
     AskPrices,
+    Background,
     Effect,
     Freed,
     KeepPrint,
     Lately,
+    LookAhead,
     LookBack,
     Make,
     MakeUnstored,
@@ -290,35 +292,35 @@ def test_where_three_do_not_suffice_the_reason_says_so() -> None:
 
 
 GOES_ON = Answer(may_go_on=True)
-COMES_BACK = Lately(comes_back=True, has_room=True)
+COMES_BACK = Background(comes_back=True, has_room=True)
 
 
 def test_a_request_that_fits_well_leaves_its_summary_to_the_background() -> None:
-    world = World({LookBack: COMES_BACK})
+    world = World({LookAhead: COMES_BACK})
     decision = world.decide(asked(LONG), GOES_ON)
-    assert world.names == [*LOOKED, "ReadRewritten", "Postpone"]
+    assert world.names == [*LOOKED, "ReadRewritten", "LookAhead", "Postpone"]
     assert decision.why == because(Code.SUMMARY_IN_BACKGROUND)
 
 
 def test_the_mask_by_which_it_goes_on_is_kept() -> None:
     talk = conversation(*tools().history[:-1], *turns(4, size=60), QUESTION)
-    world = World({LookBack: COMES_BACK})
+    world = World({LookAhead: COMES_BACK})
     decision = world.decide(asked(talk, policy=MASKS, budget=budget(1_300, trigger=700, target=300)), GOES_ON)
     assert decision.why[-1:] == because(Code.SUMMARY_IN_BACKGROUND)
     assert world.names[-2:] == ["Postpone", "KeepMask"]
 
 
 @pytest.mark.parametrize(
-    ("mode", "lately"),
+    ("mode", "replies"),
     [
-        (Answer(), COMES_BACK),
-        (GOES_ON, replace(COMES_BACK, comes_back=False)),
-        (GOES_ON, replace(COMES_BACK, failed_last=True)),
-        (GOES_ON, replace(COMES_BACK, tokens_spent=True)),
+        (Answer(), {LookAhead: COMES_BACK}),
+        (GOES_ON, {LookAhead: replace(COMES_BACK, comes_back=False)}),
+        (GOES_ON, {LookAhead: replace(COMES_BACK, tokens_spent=True)}),
+        (GOES_ON, {LookAhead: COMES_BACK, LookBack: Lately(failed_last=True)}),
     ],
 )
-def test_without_that_it_waits(mode: Answer, lately: Lately) -> None:
-    world = World({LookBack: lately})
+def test_without_that_it_waits(mode: Answer, replies: Any) -> None:
+    world = World(replies)
     world.decide(asked(LONG), mode)
     assert "Make" in world.names
     assert "Postpone" not in world.names
@@ -332,7 +334,7 @@ def test_after_an_announcement_it_waits() -> None:
         world.stored = Stored()
         return Compaction((), Outcome.LEASE_LOST)
 
-    world: World = World({LookBack: Then(Lately(), COMES_BACK), Make: Then(lost, World().make)})
+    world: World = World({LookAhead: Then(Background(), COMES_BACK), Make: Then(lost, World().make)})
     world.decide(asked(LONG), GOES_ON)
     assert world.names.count("Make") == 2
     assert "Postpone" not in world.names
@@ -528,12 +530,12 @@ def test_a_store_that_goes_away_while_others_are_waited_for_is_asked_again_only_
 def test_a_dry_run_says_what_would_be_made_by_one_look_at_the_store() -> None:
     world = World()
     decision = world.decide(asked(LONG), Imagine(summaries=True))
-    assert world.names == ["Read", "Brief", "LookBack", "ReadRewritten", "Make"]
+    assert world.names == ["Read", "Brief", "LookBack", "ReadRewritten", "LookAhead", "Make"]
     assert (decision.status, len(decision.made)) == ("summarized", 1)
 
 
 def test_a_dry_run_tells_the_summary_that_the_background_would_make() -> None:
-    world = World({LookBack: COMES_BACK, Postpone: (STORED,)})
+    world = World({LookAhead: COMES_BACK, Postpone: (STORED,)})
     decision = world.decide(asked(LONG), Imagine(summaries=True))
     assert (decision.made, decision.why) == ((STORED,), because(Code.SUMMARY_IN_BACKGROUND))
 
@@ -558,6 +560,14 @@ def test_what_a_client_asks_for_is_made_whatever_it_frees_until_it_is_there() ->
     decision = world.decide(asked(SHORT), Compact())
     assert world.names == ["Read", "Brief", "LookBack", "Make", "Read"]
     assert (decision.status, len(decision.made)) == ("summarized", 1)
+
+
+def test_what_is_asked_for_stands_for_the_bare_history() -> None:
+    """What is pinned is for a payload, and so are the operator's words behind it."""
+    world = World()
+    world.stored = replace(world.stored, pins=(1,), chunks=(chunk(SHORT, 0, 4),))
+    decision = world.decide(asked(SHORT, pins=(0,), pinned_text="Mind these."), Compact(4))
+    assert decision.actions == ("summarized",)
 
 
 def test_what_is_there_already_is_only_returned() -> None:

@@ -12,10 +12,12 @@ from app.core.deciding.attempt import Answer, Attempt, CompactionStart, Mode
 from app.core.deciding.decide import decide
 from app.core.deciding.effects import (
     AskPrices,
+    Background,
     Brief,
     Effect,
     KeepMask,
     Lately,
+    LookAhead,
     LookBack,
     Make,
     MakeUnstored,
@@ -84,6 +86,7 @@ class World:
             Brief: SETTINGS,
             AskPrices: Prices(),
             LookBack: Lately(),
+            LookAhead: Background(),
             Make: self.make,
             Wait: True,
             Postpone: (),

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from app.core.deciding import effects
 from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, Recover, StepDown, Untie
-from app.core.deciding.effects import Effect, Lately, Prices, StoreAway, Stored
+from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
 from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import most_without
@@ -213,7 +213,7 @@ def _attempted(attempt: Attempt) -> Deciding[Compaction]:
     lately: Lately = yield effects.LookBack(plan)
     if why := (yield from _objections(attempt, lately)):
         return Compaction((), Outcome.NOT_BEGUN, why)
-    if (without := _without(attempt, lately)) is not None:
+    if not lately.failed_last and (without := (yield from _without(attempt))) is not None:
         attempt.postponed = yield effects.Postpone((yield from _flow(attempt, plan)))
         yield from _mask_as_in(attempt, without)
         return Compaction((), Outcome.IN_BACKGROUND)
@@ -271,7 +271,8 @@ def _compacted(attempt: Attempt, position: int | None) -> Deciding[Decision]:
         if (plan := plan_asked(conversation, path, brief, request.series, cut)) is None:
             if not path.chunks:
                 return Decision(None, why=because(Code.NOTHING_TO_SUMMARISE))
-            view = build_view(conversation, path)
+            # Of the bare history: what is pinned or said again is for a payload, and this is none.
+            view = build_view(request.conversation, path)
             return Decision(view, view.actions, made=attempt.made)
         if why := _no_more_rounds(attempt):
             return Decision(None, why=why)
@@ -326,18 +327,19 @@ def _flow(attempt: Attempt, plan: Plan) -> Deciding[Flow]:
     return compact(case.conversation, request.conversation_id, plan, request.budget, brief, request.count)
 
 
-def _without(attempt: Attempt, lately: Lately) -> Case | None:
+def _without(attempt: Attempt) -> Deciding[Case | None]:
     """Return the case that is sent without this compaction, which is then made in the background; None: it waits.
 
     It is not shortened for a compaction that would find no room there.
     """
     mode = attempt.mode
     may_go_on = isinstance(mode, Imagine) or (isinstance(mode, Answer) and mode.may_go_on)
-    if not may_go_on or attempt.announced is not None or not lately.comes_back:
+    if not may_go_on or attempt.announced is not None:
         return None
-    if lately.failed_last or lately.tokens_spent:
+    there: Background = yield effects.LookAhead()
+    if not there.comes_back or there.tokens_spent:
         return None
-    return without_summary(attempt.case, most_without(attempt.request.budget), shortens=lately.has_room)
+    return without_summary(attempt.case, most_without(attempt.request.budget), shortens=there.has_room)
 
 
 def _objections(attempt: Attempt, lately: Lately) -> Deciding[Reasons]:

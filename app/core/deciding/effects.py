@@ -103,12 +103,19 @@ class Lately(Struct, frozen=True):
     """Reasons of the last failure, if the same compaction failed too often to be tried now."""
     failed_last: bool = False
     """True if the same compaction failed when it was tried last."""
+
+
+class LookAhead(Struct, frozen=True):
+    """Ask whether a compaction may be left to the background. Reply: `Background`."""
+
+
+class Background(Struct, frozen=True):
     comes_back: bool = False
     """True if another request is expected soon, so that a summary is worth making in the background."""
     tokens_spent: bool = False
     """True if the tenant's summaries took all they may in an hour."""
     has_room: bool = False
-    """True if a background compaction would find room, or is under way."""
+    """True if a compaction would find room there, or is under way."""
 
 
 class ShapeRefusals(Struct, frozen=True):
@@ -189,6 +196,7 @@ Effect = (
     | ReadHeads
     | Brief
     | AskPrices
+    | LookAhead
     | LookBack
     | ShapeRefusals
     | ShapeRefused
