@@ -19,7 +19,8 @@ from typing import Any, Literal
 from app.commands import cli
 from app.compaction.summariser import Summariser
 from app.proxy.forwarding import Forwarding
-from app.store import Store, chunks, lease
+from app.store import chunks, lease
+from app.store.lease_calls import LeaseCalls
 from app.wire.summaries import SummaryReader
 
 Place = tuple[Any, str, Literal["before", "after"]]
@@ -28,9 +29,9 @@ STEPS: Mapping[str, Place] = {
     "in the transaction that takes the lease": (lease, "acquire_lease", "after"),
     "before the summary is asked for": (Summariser, "ask", "before"),
     "while the summary comes": (SummaryReader, "feed", "after"),
-    "before the summary is stored": (Store, "commit", "before"),
+    "before the summary is stored": (LeaseCalls, "commit", "before"),
     "in the transaction that stores it": (chunks, "commit_chunks", "after"),
-    "before the lease is released": (Store, "release", "before"),
+    "before the lease is released": (LeaseCalls, "release", "before"),
     "before the request goes on": (Forwarding, "obtain", "before"),
 }
 """Of a compaction, in their order: a function, and whether the process dies before it or once it is done."""
