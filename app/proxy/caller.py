@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from math import inf
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,6 +39,11 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     """Conversation whose compaction the history begins with."""
     inherited_rules: tuple[str, ...] = ()
     """Standing rules of the user that this compaction quotes, newest first."""
+
+    @lazy
+    def kept(self) -> dict[Hashable, Any]:
+        """Values that others keep for its next request, each by a key of its own."""
+        return {}
 
     @lazy
     def _heads(self) -> dict[Upstream, RequestHead]:

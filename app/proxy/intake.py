@@ -1,7 +1,8 @@
 """Intake: a chat request on its way in, from its bytes to the request that is decided upon.
 
-Four steps: `read` splits the body; `proxy/measuring` says where it goes and how large it may be there; `digest` makes a
-conversation of its messages, and `proxy/conversations` finds out which one it is. `take_in` is the last three.
+Four steps: `read` splits the body; its terms, which hold for all requests of a caller that say the same beside their
+messages, say where it goes and how large it may be there; `digest` makes a conversation of its messages, and
+`proxy/conversations` finds out which one it is. `take_in` goes through the last three.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from hashlib import blake2b
+from time import monotonic
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest, Measure
@@ -18,16 +21,67 @@ from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
 from app.proxy.caller import Caller
+from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
 from app.proxy.options import event_shape, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
+from app.wire.early import EventShape
 from app.wire.types import WireRequest
 
 INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
 INLINE_BODY = 1 << 20
 """Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
+
+
+class Terms(Struct, frozen=True):
+    measure: Measure
+    named: str | None
+    """Name that the client gave the conversation."""
+    series: str
+    """Series of the summaries that it reads: those made alike, with the same focus."""
+    events: EventShape
+    wait_seconds: float
+    """Seconds that a compaction may hold the request."""
+    compaction: bool
+    """True if the caller and the operator allow a compaction."""
+    recalls: bool
+    """True if the caller allows that quotations are added."""
+
+
+_Kept = tuple[object, int, float, Terms]
+"""Members in common, and the end of the terms: the provider's revision, and by the monotonic clock."""
+
+
+def known_terms(wire: WireRequest, caller: Caller) -> Terms | None:
+    """Terms of the caller's latest request, if this one says the same and nothing was learnt since; else None."""
+    kept: _Kept | None = caller.kept.get(Terms)
+    if kept is None:
+        return None
+    alike, revision, until, terms = kept
+    holds = alike is wire.alike and revision == terms.measure.provider.revision and monotonic() < until
+    return terms if holds else None
+
+
+async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, remember: bool) -> Terms:
+    """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
+    measured = await services.measuring.of(wire, caller, remember=remember)
+    rules, options = measured.rules, wire.wishes.options
+    events = event_shape(wire, caller, services.events.stream)
+    terms = Terms(
+        measure=measured,
+        named=name_of(services.naming, services.repeats, wire, caller),
+        series=_series(rules.policy.strategy, wire.wishes.focus),
+        events=events,
+        wait_seconds=wait_seconds(rules, events, caller),
+        compaction=rules.compaction.enabled and caller.allows_compaction and options.get("compaction") is not False,
+        recalls=caller.allows_recall and options.get("recall") is not False,
+    )
+    if wire.alike is not None:
+        kept: _Kept = wire.alike, measured.provider.revision, monotonic() + SECONDS, terms
+        caller.kept[Terms] = kept
+    return terms
 
 
 def _series(strategy: Strategy, focus: str) -> str:
@@ -65,19 +119,16 @@ async def take_in(
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
-    measured = await services.measuring.of(wire, caller, remember=remember)
-    rules, events = measured.rules, event_shape(wire, caller, services.events.stream)
-    # What cannot be is refused before the messages are looked at.
-    name = name_of(services.naming, services.repeats, wire, caller)
-    options = wire.wishes.options
-    compaction = rules.compaction.enabled and caller.allows_compaction and options.get("compaction") is not False
-    recalls = caller.allows_recall and options.get("recall") is not False
+    terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
+    measured = terms.measure
     conversation, prompt = await digest(services, wire, caller, measured)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):
         await count(services, caller.tenant, conversation, prompt)
     heads = heads_of(conversation.transcript, conversation.chain)
-    recognised = await services.conversations.identify(caller.tenant, name, conversation, heads if remember else None)
-    policy = rules.policy
+    recognised = await services.conversations.identify(
+        caller.tenant, terms.named, conversation, heads if remember else None
+    )
+    policy = measured.rules.policy
     if measured.provider.settings.alternating_roles:
         policy = replace(policy, alternates=True)
     return ChatRequest(
@@ -88,11 +139,11 @@ async def take_in(
         policy=policy,
         budget=measured.budget if is_left_alone else measured.budget_of(conversation),
         model=wire.model,
-        series=_series(policy.strategy, wire.wishes.focus),
+        series=terms.series,
         count=prompt.count,
         cost=prompt.cost,
-        compaction=compaction,
-        recalls=recalls,
+        compaction=terms.compaction,
+        recalls=terms.recalls,
         pins=_pinned(wire, conversation) if wire.wishes.pins else (),
         pinned_text=measured.pinned_text,
         ties=wire.ties,
@@ -107,8 +158,8 @@ async def take_in(
         is_left_alone=is_left_alone,
         recognised=recognised,
         heads=heads,
-        events=events,
-        wait_seconds=wait_seconds(rules, events, caller),
+        events=terms.events,
+        wait_seconds=terms.wait_seconds,
         referred=referred,
     )
 

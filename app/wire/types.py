@@ -134,6 +134,8 @@ class WireRequest(Struct, frozen=True):
     """The compaction that it asks of its provider; then it is handed off."""
     referred: Referred | None = None
     """The reference with which its history begins, where that is a compaction of ours."""
+    alike: object = None
+    """The same object for requests that say the same beside their messages; None where that is not known."""
 
     @staticmethod
     def names_in(source: RawObject) -> Iterator[Named]:
@@ -215,7 +217,7 @@ class WireRequest(Struct, frozen=True):
             threshold=self.wishes.threshold if threshold is None else threshold,
             focus=self.wishes.focus if focus is None else focus,
         )
-        return replace(self, wishes=wishes)
+        return replace(self, wishes=wishes, alike=None)
 
 
 class Draft(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Worth of each cache on a request's way: CPU that Steno takes for a request without it, divided by that with it.
 
-    python -m lab.benchmarks.caches [--rounds 20] [--seconds 0.25] [--only heads envelopes]
+    python -m lab.benchmarks.caches [--rounds 20] [--seconds 0.25] [--only heads terms]
 
 Two Stenos with their own SQLite file stand before one provider, one of them without the cache. They get the same
 requests in turns, the one or the other first: a round is a pair. A row has the median ratio of the pairs with its
@@ -125,6 +125,7 @@ def _without_prepared() -> None:
 WITHOUT: Mapping[str, Callable[[], None]] = {
     "heads": _off("app.edge.heads.KnownHead.of"),
     "admission": _off("app.edge.asgi.SameHead.app", by=property(_nothing, _nothing)),
+    "terms": _off("app.proxy.intake.known_terms"),
     "envelopes": _off("app.wire.envelopes.Envelopes.find", "app.wire.envelopes.Envelopes.keep"),
     "beginnings": _off("app.wire.beginnings.Beginnings.find", "app.wire.beginnings.Beginnings.keep"),
     "coalescing": _off("app.edge.coalescing.Turn.takes"),

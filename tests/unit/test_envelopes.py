@@ -39,7 +39,7 @@ def told(request: WireRequest) -> tuple[object, ...]:
     return (
         {name: (source.raw(name), source.value(name), source.members[name]) for name in source.members},
         source.elements("messages"),
-        [told for name, told in asdict(request).items() if name != "source"],
+        [told for name, told in asdict(request).items() if name not in ("source", "alike")],
         request.untouched,
         request.with_messages([b"{}"], ask_usage=True),
         source.spliced(remove=["messages"], add=b'"x":1'),
@@ -148,9 +148,20 @@ def test_there_is_room_for_so_many_bytes() -> None:
     assert [known.envelopes.find(body, "messages", 100) is not None for body in bodies] == [False, False, True, True]
 
 
+def test_requests_that_say_the_same_beside_their_messages_know_it() -> None:
+    known = Beginnings()
+    first = CHAT_COMPLETIONS.read(BODY, beginnings=known)
+    again = CHAT_COMPLETIONS.read(BODY.replace(b"Hello.", b"And now?"), beginnings=known)
+    other = CHAT_COMPLETIONS.read(BODY.replace(b'"n":1', b'"n":2'), beginnings=known)
+    assert again.alike is first.alike is not None
+    assert other.alike is not first.alike
+    assert first.asking(threshold=9).alike is None
+
+
 def test_what_is_kept_of_a_request_holds_none_of_its_messages() -> None:
     known = Beginnings()
     CHAT_COMPLETIONS.read(BODY, beginnings=known)
     [(_, [envelope])] = known.envelopes._kept.items()
     assert (envelope.request.raw_messages, envelope.request.source) == ((), envelope.rest)
     assert b"Hello" not in envelope.rest.text
+    assert CHAT_COMPLETIONS.read(BODY).alike is not CHAT_COMPLETIONS.read(BODY).alike
