@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.commands import cli
+from app.compaction import compactor, leased
 from app.compaction.compactor import Compactor
 from app.compaction.request import ChatRequest
 from app.core.stages.ladder import Decision
@@ -78,7 +79,9 @@ REPLACED: Sequence[tuple[object, str, object]] = (
     (lease, "renew_lease", _always),
     (lease, "release_lease", _nobody),
     (chunks, "fence_holds", _always),
-    (chunks, "chunks_in", _chunks_by_position),
+    # Where it is called: who imports a query has its own name for it.
+    (compactor, "chunks_in", _chunks_by_position),
+    (leased, "chunks_in", _chunks_by_position),
 )
 
 
