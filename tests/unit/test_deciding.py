@@ -365,6 +365,22 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     assert [effect.summariser for effect in world.effects if isinstance(effect, AskPrices)] == ["m"]
 
 
+def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
+    parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
+    world = World({AskPrices: Then(Prices(), DEAR), Make: Then(*(partial(_stored, made) for made in parts))})
+    world.decide(asked(FAR, policy=GATED, budget=budget(hold=10_000)))
+    assert world.names.count("Make") == ROUNDS
+
+
+def test_the_budget_in_which_the_reserve_gave_way_is_the_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomier = budget(2_000)
+    for given, told in ((roomier, roomier), (None, budget())):
+        monkeypatch.setattr(
+            "app.core.deciding.decide.settle", lambda *_, given=given, **__: Decision(None, budget=given)
+        )
+        assert World().decide(asked(LONG)).budget == told
+
+
 def test_without_room_or_where_turns_are_counted_nobody_asks_for_the_price() -> None:
     for limits in (budget(hold=100), budget(hold=1_000, trigger=turned(5))):
         world = World({AskPrices: DEAR})
