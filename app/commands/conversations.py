@@ -25,6 +25,7 @@ from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.tenant_rows import read_tenants
 from app.store.usage_records import read_records
+from app.wire.formats import FORMATS
 
 PAGE = 100
 TENANT_SHOWN = 8
@@ -109,7 +110,7 @@ async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[st
 async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
     """Return the document to go on from, with whatever messages were archived. Raises `NotFound`."""
     found = await the_one(store, conversation_id, tenant)
-    write = await handoff.handoff_of(store, found.tenant, found.conversation)
+    write = await handoff.handoff_of(store, FORMATS, found.tenant, found.conversation)
     return write()
 
 

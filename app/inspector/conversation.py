@@ -288,7 +288,9 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
 @router.get("/ui/conversations/{conversation_id}/handoff.md")
 async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Response:
     services, tenant = visit.services, visit.tenant
-    write = await handoff.handoff_of(services.store, tenant, conversation, keeps_messages=services.keeps_messages)
+    write = await handoff.handoff_of(
+        services.store, services.formats, tenant, conversation, keeps_messages=services.keeps_messages
+    )
     name = {"content-disposition": 'attachment; filename="handoff.md"'}
     return handoff.Markdown(await services.work.do(tenant, write), headers=HEADERS | name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
@@ -15,7 +15,6 @@ from app.store import Store, StoredConversation, message_id
 from app.store.chunks import chunks_named, read_active
 from app.store.message_rows import KeptHistory, find_history
 from app.wire.format import WireFormat
-from app.wire.formats import FORMATS
 from app.wire.members import Unreadable
 
 MOST_SUMMARIES = 500
@@ -38,12 +37,19 @@ class Markdown(PlainTextResponse):
 async def read_handoff(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> Markdown:
     """A document in Markdown from which another model, or a person, can go on. No model is asked."""
     conversation = await known(services, tenant, conversation_id)
-    write = await handoff_of(services.store, tenant, conversation, keeps_messages=services.keeps_messages)
+    write = await handoff_of(
+        services.store, services.formats, tenant, conversation, keeps_messages=services.keeps_messages
+    )
     return Markdown(await services.work.do(tenant, write))
 
 
 async def handoff_of(
-    store: Store, tenant: str, conversation: StoredConversation, *, keeps_messages: bool = True
+    store: Store,
+    formats: Sequence[WireFormat],
+    tenant: str,
+    conversation: StoredConversation,
+    *,
+    keeps_messages: bool = True,
 ) -> Callable[[], str]:
     """Read what is stored, and return what writes the document, which may take long. Raises `StoreUnavailable`."""
     id_, kept = conversation.id, None
@@ -64,12 +70,12 @@ async def handoff_of(
         "latest request": f"{conversation.updated_at:%Y-%m-%dT%H:%M:%SZ}",
     }
     chunks = standing(shown, active, is_of_it)
-    return lambda: handoff(about, chunks, _history(kept) if kept else History(), NOT_KEPT)
+    return lambda: handoff(about, chunks, _history(kept, formats) if kept else History(), NOT_KEPT)
 
 
-def _history(kept: KeptHistory) -> History:
+def _history(kept: KeptHistory, formats: Sequence[WireFormat]) -> History:
     """Messages after the leading instructions."""
-    format_ = next((each for each in FORMATS if each.name == kept.format), None)
+    format_ = next((each for each in formats if each.name == kept.format), None)
     unread = ((message_in(sent, format_), sent) for sent in kept.sent)
     return History(message or Message(Kind.OTHER, "unread", (sent,), b"", b"") for message, sent in unread).rest
 
