@@ -144,7 +144,7 @@ async def read_summaries(
 
 
 async def read_active(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> list[SummaryChunk]:
-    """Those of `read_summaries` that are in use, by version; of more than `most` the latest."""
+    """The chunks of `read_summaries` that are in use, by version; of more than `most` the latest."""
     rows = (await _summaries_of(connection, tenant, conversation_id)).where(summary_chunks.c.deactivated_at.is_(None))
     latest = rows.order_by(summary_chunks.c.created_at.desc(), summary_chunks.c.id).limit(most)
     return sorted(map(_chunk, await connection.execute(latest)), key=lambda chunk: (chunk.version, chunk.id))

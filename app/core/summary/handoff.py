@@ -113,7 +113,7 @@ def _last_failure(history: History, section: Callable[..., str]) -> str:
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:
-    """What no summary stands for and at least the last turn, as far as there is room for it."""
+    """Sections of the last turn and of what no summary stands for, as far as there is room for them."""
     task = history.turn_starts[-1] if history.turn_starts else 0
     shown: list[str] = []
     room, begun = ROOM, len(history)
