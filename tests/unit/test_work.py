@@ -177,6 +177,11 @@ def test_calls_that_are_written_as_text_are_read_alike(call: str) -> None:
     assert newer_in(told(call, FENCE)) == {2: Newer(4, 5, "read again")}
 
 
+def test_a_history_of_results_that_are_told_holds_answers() -> None:
+    assert told(FENCE).holds_answers
+    assert not told().holds_answers
+
+
 def test_text_without_a_call_makes_nothing_old() -> None:
     assert newer_in(told("I look.", "I look.")) == {}
 
