@@ -22,7 +22,7 @@ from app.core.history.own_words import before_results
 from app.core.recall.index import Index, Weights
 from app.core.recall.passages import QUESTION_MARKS
 
-ASKING_FLOOR = 0.20
+ASKING_FLOOR = 0.25
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
 STATING_FLOOR = 0.65
 """Floor for a message without a question mark."""
@@ -92,14 +92,14 @@ def found_for(
     names = index.counted(" ".join(speakers)) if named else {}
     asked: Weights = {word: 1.0 for word in index.counted(text) if word not in names}
     missing = 1 - sum(index.rarity(word, among) for word in asked) / (LITTLE * index.rarity("", among))
-    before, goes_on_from = history[question - 1] if question else None, question
-    needed = asked
+    goes_on_from = question
+    before = history[question - 1] if question else None
     if missing > 0 and before is not None and before.kind is Kind.ASSISTANT:
         said = _read(before.text)
-        asked = {**dict.fromkeys(index.counted(said), missing * BEFORE_WEIGHT), **asked}
         if _ASKS.search(said[-ASKED_LAST:]):
-            is_asking, needed, goes_on_from = True, asked, question - 1
-    asked, needed = _rarest(asked, index, among), _rarest(needed, index, among)
+            is_asking, goes_on_from = True, question - 1
+            asked = {**dict.fromkeys(index.counted(said), missing * BEFORE_WEIGHT), **asked}
+    asked = _rarest(asked, index, among)
     scores = index.scores(asked, among)
     if len(named) == 1:
         scores = {number: score * _weight(history, index, number, named) for number, score in scores.items()}
@@ -107,7 +107,7 @@ def found_for(
     if not best:
         return NOTHING
     recent = history[max(0, goes_on_from - RECENT_MESSAGES) : goes_on_from]
-    match = _match(needed, best[0], index, among, history, recent)
+    match = _match(asked, best[0], index, among, history, recent)
     if match < (ASKING_FLOOR if is_asking else STATING_FLOOR):
         return NOTHING
     return Found(best, [scores[number] for number in best], match)
@@ -138,7 +138,7 @@ def _match(asked: Weights, best: int, index: Index, among: int, history: History
     known = {word: 1.0 if index.holds(word, among) else UNKNOWN_WEIGHT for word in asked}
     mass = sum(weight * index.rarity(word, among) * known[word] for word, weight in asked.items())
     matched = sum(weight * index.rarity(word, among) for word, weight in asked.items() if word in held)
-    return matched / max(mass, LITTLE * index.rarity("", among))
+    return matched / mass
 
 
 def _read(text: str) -> str:
