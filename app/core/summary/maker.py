@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from math import ceil
 
 from msgspec import Struct
@@ -46,21 +46,22 @@ class _Source(Struct, frozen=True):
     """Lines that the conversation does not show and the quoted text does."""
 
 
-def _before(stop: int, parts: Iterable[Part]) -> Iterator[Part]:
+def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
     """Parts of a view up to the message at `stop`, the messages as the client wrote them: masks end the cache's match,
-    and a summary of what they leave would hold less."""
-    for part in parts:
-        match part:
-            case Verbatim(start, end) if start < stop:
-                yield Verbatim(start, min(end, stop))
-                if end >= stop:
-                    return
-            case Altered(index) if index < stop:
-                yield Verbatim(index, index + 1)
-            case Verbatim() | Altered():
-                return
-            case _:
-                yield part
+    but a summary of what they leave would hold less."""
+    whole = [_whole(part, stop) for part in parts]
+    ends = (place for place, part in enumerate(whole, 1) if isinstance(part, Verbatim) and part.stop == stop)
+    return whole[: next(ends, len(whole))]
+
+
+def _whole(part: Part, stop: int) -> Part:
+    match part:
+        case Verbatim(start, end):
+            return Verbatim(start, min(end, stop))
+        case Altered(index):
+            return Verbatim(index, index + 1)
+        case _:
+            return part
 
 
 class ChunkMaker(Struct, frozen=True):
@@ -73,7 +74,7 @@ class ChunkMaker(Struct, frozen=True):
     rules: NewRules
     """Rules that the messages of the plan's spans set: there is one room for all of them."""
     sent: View | None = None
-    """View over the plan's base with all that is quoted in it, as the provider has it in its cache, if that is known."""
+    """View over the plan's base with what is quoted in it, as the provider has it in its cache, if that is known."""
 
     def summarise(
         self, span: Span, refused: Reasons = (), *, once: bool = False
