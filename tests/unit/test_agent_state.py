@@ -19,7 +19,9 @@ from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 LIMIT = 4_000
 ROOMY = RecallPolicy(max_ratio=0.1)
-TODOS = {"todos": [{"content": "Mend the parser", "status": "in_progress"}, {"content": "Say so", "status": "pending"}]}
+TODOS: Any = {
+    "todos": [{"content": "Mend the parser", "status": "in_progress"}, {"content": "Say so", "status": "pending"}]
+}
 BOXES = "- [x] Mend the parser\n- [ ] Say so"
 
 
