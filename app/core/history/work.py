@@ -293,7 +293,7 @@ def _printed(steps: Sequence[_Step]) -> tuple[str, str] | None:
         elif name in ("head", "tail"):
             parts.append(f"{name} {' '.join(word for word in words if word.lstrip('-+nc').isdigit())}")
         paths += [word for word in words if not word.startswith("-") and not word.lstrip("+").isdigit()]
-    # Numbering lines (`nl -ba`) takes a word that is no path.
+    # Numbering lines (`nl -b a`) takes a word that is no path.
     return (paths[0], " ".join(parts)) if len(paths) == 1 else None
 
 
