@@ -547,6 +547,15 @@ def test_what_costs_more_together_is_shortened_until_it_fits() -> None:
         assert all(dear(own_message(note.text)) == note.tokens <= WIDE * ratio * LIMIT for note in notes(view))
 
 
+def test_a_passage_that_does_not_fit_leaves_its_room_to_a_smaller_one() -> None:
+    early = (
+        user("The kestrel nests behind the chapel, " + "as I said, " * 20),
+        assistant("A kestrel nests by the mill."),
+    )
+    asked = talk(*early, question="Where does the kestrel nest?")
+    assert quoted(recall(asked, summarised(asked, 40), RecallPolicy(max_tokens=45))).startswith("2 assistant: ")
+
+
 def test_quotations_go_first_where_there_is_no_room() -> None:
     asked = talk(user("The kestrel nests behind the chapel."), question="Where does the kestrel nest?")
     view = summarised(asked, 40)
