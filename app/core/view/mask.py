@@ -1,4 +1,4 @@
-"""Masks: tool results that the assistant has answered become head and tail, and then stay so.
+"""Masks: of tool results that the assistant has answered only what their shape leaves is sent, and then stays so.
 
 A boundary is a position in the history. A tool result before it is masked if text of the assistant, before it too,
 came after the result: the model has read it and said something. Later text changes nothing until the boundary moves,
@@ -17,12 +17,18 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message, Transcript
 from app.core.lazy import lazy
+from app.core.shapes.shape import shaped, shorten
 from app.core.tokens.estimate import Cost
+
+SHAPES_VERSION = 1
+"""Version of what a shape leaves: with another one, boundaries that were stored are not used."""
 
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
-    """Characters that are left of a text: 70 % of it head, 30 % tail."""
+    """Characters that are left of a text, beside the notice of its size."""
+    shapes: bool = True
+    """Leave what the shape of a text says; otherwise 70 % head, 30 % tail."""
     allow: tuple[str, ...] = ()
     """Tools whose results are masked, as globs; all if empty."""
     deny: tuple[str, ...] = ()
@@ -37,8 +43,13 @@ class MaskPolicy(Struct, frozen=True):
     @property
     def key(self) -> str:
         """Names what is masked and how: a boundary holds for one set of that."""
-        written = repr((self.characters, self.allow, self.deny)).encode("utf-8", "surrogatepass")
+        masked = (self.characters, self.allow, self.deny, *([SHAPES_VERSION] if self.shapes else []))
+        written = repr(masked).encode("utf-8", "surrogatepass")
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
+
+    def left_of(self, text: str, call: str) -> str:
+        """What is left of a result of this call."""
+        return shaped(text, call, self.characters) if self.shapes else shorten(text, self.characters)
 
 
 def is_allowed(tool: str, allow: Sequence[str], deny: Sequence[str]) -> bool:
@@ -46,14 +57,6 @@ def is_allowed(tool: str, allow: Sequence[str], deny: Sequence[str]) -> bool:
     if any(fnmatchcase(tool, pattern) for pattern in deny):
         return False
     return not allow or any(fnmatchcase(tool, pattern) for pattern in allow)
-
-
-def shorten(text: str, longest: int) -> str:
-    """Head (70 %) and tail of a text, with a notice of the original size in characters; itself if it is no longer."""
-    if len(text) <= longest:
-        return text
-    head = longest * 7 // 10
-    return f"{text[:head]}\n[... {len(text)} characters in all, shortened ...]\n{text[len(text) - (longest - head) :]}"
 
 
 class Boundary(Struct, frozen=True, order=True):
@@ -110,9 +113,9 @@ class Masks:
             if not _may_be_masked(message) or index in self._untouchable:
                 continue
             tool, places = transcript.tool_name(index), message.result_places
+            call = transcript.call_text(index)
             texts = tuple(
-                shorten(text, settings.characters) if place in places else text
-                for place, text in enumerate(message.texts)
+                settings.left_of(text, call) if place in places else text for place, text in enumerate(message.texts)
             )
             if texts == message.texts or not is_allowed(tool, settings.allow, settings.deny):
                 continue
