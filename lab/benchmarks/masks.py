@@ -42,7 +42,7 @@ class Result(NamedTuple):
     text: str
     call: str
     said: tuple[str, ...]
-    """What the assistant writes behind it, a message each."""
+    """Texts and calls of the assistant behind it, a message each."""
     far: int
     """Messages of these that come before ten more results have."""
 

@@ -70,7 +70,7 @@ def _rank(key: str, value: Any, text: str) -> float:
 
 
 def _fitting(value: Any, leaves: Sequence[tuple[float, Place, str]], room: int) -> str:
-    """As many of the values as fit, the best ones, where they belong."""
+    """Show the best values where they belong, as many as fit."""
     ranked = sorted(leaves, key=lambda leaf: leaf[0])[:room]
     best, low, high = "", 0, len(ranked)
     while low < high:

@@ -50,7 +50,7 @@ def shorten(text: str, longest: int) -> str:
 
 
 def shaped(text: str, call: str, longest: int) -> str:
-    """What its shape leaves of a result, under a notice of the original size, in no more room than `shorten` takes;
+    """Text that the shape of a result leaves, under a notice of the original size, in no more room than `shorten` takes;
     head and tail where no shape says more than they do."""
     if len(text) <= longest:
         return text

@@ -14,6 +14,8 @@ Numbered = Sequence[tuple[str, str]]
 
 DEEPEST = 40
 """Blanks before a signature that still tell how deep it is."""
+DEEPER = 0.01
+"""Share of a rank that each blank puts a signature behind the outer ones."""
 
 _NUMBERED = re.compile(r"\s{0,8}(\d{1,7})(?:(?:\t|→|: ?| ?\| ?| {1,2}(?=\S))(.*)|\s*)")
 _FILE = (
@@ -65,7 +67,7 @@ def outline(lines: Sequence[str], call: str) -> Found | None:
 def _rank(line: str) -> float:
     signature = _SIGNATURE.match(line) or (line.rstrip().endswith("{") and _METHOD.fullmatch(line))
     if signature:
-        return KEY + min(len(signature[1].expandtabs(4)), DEEPEST) / 100
+        return KEY + DEEPER * min(len(signature[1].expandtabs(4)), DEEPEST)
     if _CONSTANT.match(line):
         return GOOD
     return FILL + 1 if _ASIDE.match(line) else FILL

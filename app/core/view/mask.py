@@ -48,7 +48,7 @@ class MaskPolicy(Struct, frozen=True):
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
 
     def left_of(self, text: str, call: str) -> str:
-        """What is left of a result of this call."""
+        """Text that is left of a result of this call."""
         return shaped(text, call, self.characters) if self.shapes else shorten(text, self.characters)
 
 
