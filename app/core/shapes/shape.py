@@ -50,8 +50,8 @@ def shorten(text: str, longest: int) -> str:
 
 
 def shaped(text: str, call: str, longest: int) -> str:
-    """Text that the shape of a result leaves, under a notice of the original size, in no more room than `shorten` takes;
-    head and tail where no shape says more than they do."""
+    """Text that the shape of a result leaves, under a notice of the original size; head and tail where that does not
+    say enough. It takes no more room than `shorten`."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]
