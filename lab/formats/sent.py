@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"\d[\d,]*")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 
 _SHAPE = re.compile(r"\[\.\.\. (\d+) characters in all, shortened: [^\[\]\n]{1,80} \.\.\.\]\n")
+_NEWER = re.compile(r"\n\[\.\.\. [^\[\]\n]{1,100} in message \d+ \.\.\.\]\Z")
 _WORD = re.compile(r"\w+")
 
 Reduction = Literal["shortened", "cleared"]
@@ -107,8 +108,9 @@ def _is_shape(piece: str, whole: str) -> bool:
     notice = _SHAPE.match(piece)
     if notice is None or int(notice[1]) != len(whole) or len(piece) >= len(whole):
         return False
+    left = _NEWER.sub("", piece[notice.end() :])
     words = frozenset(_WORD.findall(whole))
-    return all(word in words or word.isdecimal() or word in whole for word in _WORD.findall(piece[notice.end() :]))
+    return all(word in words or word.isdecimal() or word in whole for word in _WORD.findall(left))
 
 
 def _is_placeholder(message: SentMessage) -> bool:

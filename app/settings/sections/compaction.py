@@ -51,7 +51,7 @@ class MaskSettings(Section):
     """Masks: what is left of old tool results."""
 
     enabled: bool = True
-    """Mask tool results that the assistant has answered, before anything is summarised.
+    """Mask tool results that the assistant has used, before anything is summarised.
 
     About 300 characters are left of each ([which](policies.md#default)), the same bytes from then on. If that alone
     brings the prompt under the target, no summary is made; the summariser reads the originals.
