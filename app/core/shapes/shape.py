@@ -33,6 +33,8 @@ LONGEST_CALL = 4_000
 """Characters of a call that are read."""
 ENOUGH = 0.75
 """Share of the identifiers in head and tail that a shape has to have."""
+LEAST_LINES = 3
+"""Lines of a text that has a shape: of fewer, head and tail say more."""
 MOST_OPENING = 12
 REMEMBERED = 8_192
 """Results of which this process keeps what is left, at about 600 bytes each: they come again with every request."""
@@ -89,6 +91,8 @@ def _found(text: str, call: str) -> Iterator[tuple[str, Found]]:
     while lines and _CLOSING.fullmatch(lines[-1]):
         lines.pop()
     head, body = lines[: max(0, start - 1)], lines[start:]
+    if len(body) < LEAST_LINES:
+        return
     for name, find in _SHAPES.items():
         # What stands before the output of a command tells how that ended.
         if found := find([*head, *body] if find is ended else body, call):
