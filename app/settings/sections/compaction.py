@@ -48,13 +48,13 @@ class TailSettings(Section):
 
 
 class MaskSettings(Section):
-    """Masks: old tool results as head and tail."""
+    """Masks: what is left of old tool results."""
 
     enabled: bool = True
     """Mask tool results that the assistant has used, before anything is summarised.
 
-    They are reduced to head and tail, and keep the same bytes from then on. If that alone brings the prompt under the
-    target, no summary is made; the summariser reads the originals.
+    About 300 characters are left of each ([which](policies.md#default)), the same bytes from then on. If that alone
+    brings the prompt under the target, no summary is made; the summariser reads the originals.
     """
     allow: tuple[str, ...] = ()
     """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
