@@ -74,9 +74,11 @@ class Found(Struct, frozen=True):
     """Their scores."""
     match: float
     """How much of the question the best of them accounts for, from 0 to 1."""
+    words: int
+    """Number of different words that were asked for."""
 
 
-NOTHING = Found((), (), 0.0)
+NOTHING = Found((), (), 0.0, 0)
 
 
 def found_for(
@@ -110,7 +112,7 @@ def found_for(
     match = _match(asked, best[0], index, among, history, recent)
     if match < (ASKING_FLOOR if is_asking else STATING_FLOOR):
         return NOTHING
-    return Found(best, [scores[number] for number in best], match)
+    return Found(best, [scores[number] for number in best], match, len(asked))
 
 
 def speakers_in(instructions: Iterable[Message]) -> Speakers:

@@ -71,8 +71,10 @@ KEPT_TURN = 0.5
 WIDE = 3
 """Factor for the room of a question that one passage accounts for well, and others nearly as well: it asks for a list,
 or for what was often talked about."""
-WIDE_MATCH = 0.35
+WIDE_MATCH = 0.30
 """Share of a question's words that its best passage has to hold for that."""
+WIDE_WORDS = 16
+"""Most words of such a question: a longer message says more than it asks."""
 FLAT = 0.25
 """Share of the best score that the passages need which are quoted beyond the usual room."""
 FREE = 0.85
@@ -388,7 +390,8 @@ class _Recaller:
         among = self._index.passages_before(max((i for i in self._hidden if i < question), default=-1) + 1)
         may = partial(self._may_quote, question)
         found = found_for(question, self._messages, self._index, among, may, self._speakers)
-        is_wide = found.match >= WIDE_MATCH and self._transcript.tokens(0, question) <= self._room.free
+        is_brief = found.words <= WIDE_WORDS and found.match >= WIDE_MATCH
+        is_wide = is_brief and self._transcript.tokens(0, question) <= self._room.free
         room = self._room.wide if is_wide else self._room.usual
         fence = fence_of(self._chain[question])
         chosen = self._chosen(found, fence, room)
