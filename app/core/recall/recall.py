@@ -71,9 +71,9 @@ KEPT_TURN = 0.5
 WIDE = 3
 """Factor for the room of a question that one passage accounts for well, and others nearly as well: it asks for a list,
 or for what was often talked about."""
-WIDE_MATCH = 0.30
+WIDE_MATCH = 0.35
 """Share of a question's words that its best passage has to hold for that."""
-WIDE_WORDS = 16
+WIDE_WORDS = 12
 """Most words of such a question: a longer message says more than it asks."""
 FLAT = 0.25
 """Share of the best score that the passages need which are quoted beyond the usual room."""
@@ -361,7 +361,7 @@ class _Recaller:
         starts = transcript.messages.user_places
         turns = starts[max(0, bisect_left(starts, self._origin) - 1) :] or starts[-1:]
         notes: dict[int, Recalled] = {}
-        left = WIDE * self._room.usual
+        left = self._room.wide
         for turn, then in pairwise((*turns, len(transcript))):
             behind = transcript.tokens(turn, then) / KEPT_TURN
             if turn != turns[-1] and behind <= self._room.usual:
