@@ -108,7 +108,9 @@ def _failed(messages: Sequence[Message], done: Sequence[Done]) -> tuple[int, str
                 passed[work.call] = place
                 continue
             later = f", passed in message {passed[work.call] + 1}" if work.call in passed else ""
-            entry = f"command failed in message {place + 1}{later}: {_said(work)}\n{shorten(said, LONGEST_SEEN)}"
+            entry = (
+                f"command failed in message {place + 1}{later}: {_said(work)}\n{shaped(said, work.call, LONGEST_SEEN)}"
+            )
             return place, indented(entry)
     return None
 
@@ -139,7 +141,7 @@ def _files(messages: Sequence[Message], done: Sequence[Done], covered: int) -> I
         if at < place:
             yield Entry(said)
         else:
-            text = shorten(messages[at].text, LONGEST_SEEN)
+            text = shaped(messages[at].text, read.call, LONGEST_SEEN)
             yield Entry(f"{said}, read in message {at + 1}{_part(read)}", text)
     read_only = [f"{path} in message {seen[path][0] + 1}" for path in paths if path not in changed]
     if read_only:
