@@ -27,6 +27,7 @@ from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
 from app.core.deciding.effects import Background, Lately, Prices, StoreAway, Stored
 from app.core.reasons import Reasons
+from app.core.recall.asked import Answered, Asked, AskPolicy
 from app.core.stages.ladder import Decision
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive, drive_async
@@ -142,6 +143,10 @@ class Compactor:
         if isinstance(mode, Answer):
             self._metrics.reused(_reused(decision))
         return decision
+
+    async def answer(self, request: ChatRequest, view: View, policy: AskPolicy, asked: Asked, room: int) -> Answered:
+        """Answer a call of the model's about what its view leaves out, in at most so many tokens."""
+        return await self._recaller.answered(request, view, policy, asked, room)
 
     def comes_back(self, request: ChatRequest) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""

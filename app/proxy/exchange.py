@@ -54,6 +54,7 @@ from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
+from app.proxy.rounds import AskedAnswer, tell_asked
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
@@ -312,7 +313,7 @@ class Exchange:
             await asyncio.wait({obtaining, beginning})
 
     def _begun_stream(self, request: ChatRequest) -> BegunStream:
-        return BegunStream(self.answer, request, self._relay.stream, self.services.events.body)
+        return BegunStream(self.answer, request, self._relay.stream, tell_asked, self.services.events.body)
 
     async def _begin(self, request: ChatRequest, decision: Decision | None = None) -> None:
         """Begin its stream. From here on whatever goes wrong is told in a frame."""
@@ -349,9 +350,14 @@ class Exchange:
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """Send what was decided. Text too short to be counted before is counted while the provider works."""
         request = observed.request
-        counting = count_meanwhile(self.services, request)
+        counting, policy = count_meanwhile(self.services, request), request.asks if observed.decision.offered else None
         try:
-            return await self._forwarding.obtain(observed, milestones)
+            answering = await self._forwarding.obtain(observed, milestones)
+            if policy is None or answering.status != 200:
+                return answering
+            services, forwarding = self.services, self._forwarding
+            asides, compactor = services.asides, services.compactor
+            return AskedAnswer(forwarding, compactor, asides, milestones, observed, answering, policy)
         finally:
             if counting is not None:
                 await asyncio.wait({counting})
@@ -459,9 +465,11 @@ class Exchange:
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
             editor = editor_of(request, decision, observed.asks_usage, reports=reports)
+            tell_asked(answering, editor)
             await self._relay.stream(answering, editor, observed)
         elif kind == "application/json":
             editor = editor_of(request, decision, observed.asks_usage, reports=reports)
+            tell_asked(answering, editor)
             await self._relay.plain(answering, own, editor, observed)
         else:
             await self._relay.as_sent(answering, own)

@@ -31,6 +31,7 @@ from app.core.deciding.request import Request
 from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
+from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
 from app.core.stages.ladder import UNTOUCHED, Decision, Status, settle, step_down
 from app.core.stages.ladder import untouched as needs_nothing
@@ -107,7 +108,7 @@ def _answered(attempt: Attempt, *, recalls: bool = True) -> Deciding[Decision]:
     if attempt.without_store:
         decision = replace(decision, why=decision.why or because(Code.STORAGE))
     if recalls:
-        decision = yield from _recalled(request, decision)
+        decision = _offering(request, (yield from _recalled(request, decision)))
     return (yield from _tied(request, decision))
 
 
@@ -461,6 +462,17 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
         return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
     found = yield effects.Recall(view, policy)
     return decision if found == view else replace(decision, view=found, actions=found.actions)
+
+
+def _offering(request: Request, decision: Decision) -> Decision:
+    """Offer the functions by which the model may ask for what the view leaves out, where there is room for them."""
+    view = decision.view
+    if view is None or not leaves_out(view) or (policy := request.asks) is None:
+        return decision
+    told, tokens = with_line(request.conversation, view, policy, request.cost), request.count(policy.text)
+    if told.tokens + tokens > request.budget.limit:
+        return decision
+    return replace(decision, view=told, offered=tokens)
 
 
 def _tied(request: Request, decision: Decision) -> Deciding[Decision]:

@@ -166,7 +166,7 @@ def with_recalled(
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
     covered = conversation.chain.positions[view.chunks[-1].through_digest] if values else 0
-    found = replace(view, parts=tuple(_placed(_behind_summaries(view.parts, covered, values), starts)))
+    found = replace(view, parts=tuple(_placed(behind_summaries(view.parts, covered, values), starts)))
     # Not each has a place: what it stands before may be a part of what a summary stands for.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
@@ -209,7 +209,7 @@ def _listed(values: Sequence[str], fence: str) -> str:
     return f"{VALUES_OPENING}\n{listed}"
 
 
-def _behind_summaries(parts: Iterable[Part], covered: int, note: Note | None) -> Iterator[Part]:
+def behind_summaries(parts: Iterable[Part], covered: int, note: Note | None) -> Iterator[Part]:
     """Parts with the note before the first of the messages that no summary stands for: `covered` is where they begin.
 
     What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand

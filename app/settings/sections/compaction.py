@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from app.core.history.blocks import mark_of
 from app.core.limits.budget import MOST_TOKENS, Shares
+from app.core.recall.asked import READ_NAME, READ_TEXT, SEARCH_NAME, SEARCH_TEXT
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy, Strategy
 from app.core.tokens.economy import CostGate
@@ -18,6 +19,10 @@ from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 
 _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
+
+
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,60}$")]
+"""Name that every API takes for a function, with room for a number."""
 
 
 def _is_mark(written: str) -> str:
@@ -157,6 +162,25 @@ class RecallSettings(Section):
     """
 
 
+class AskToolSettings(Section):
+    """The functions that `ask` offers, as the model sees them."""
+
+    search_name: FunctionName = SEARCH_NAME
+    """Name of the function that searches what was left out; another one where the client has a tool of that name."""
+    search_text: str = Field(SEARCH_TEXT, min_length=1, max_length=2_000)
+    """Description of that function."""
+    read_name: FunctionName = READ_NAME
+    """Name of the function that reads what was left out by message numbers."""
+    read_text: str = Field(READ_TEXT, min_length=1, max_length=2_000)
+    """Description of that function."""
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        if self.search_name == self.read_name:
+            raise ValueError(f"search_name and read_name must differ; both are {self.read_name!r}")
+        return self
+
+
 class CompactionSettings(Section):
     """Compaction of a history, and how much of it stays as it is.
 
@@ -230,6 +254,14 @@ class CompactionSettings(Section):
     """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
+    ask: Annotated[Literal["off", "auto", "on"], OFF] = "auto"
+    """Let the model ask for what is left out, by two functions that Steno answers: off, on, or auto: if it has tools.
+
+    They are added to a request's tools once something is left out, and answered from the request's own history; the
+    client sees [one answer](what-is-kept.md#what-the-model-asks-for). A client switches it off with
+    `x-context-recall: off`.
+    """
+    ask_tools: AskToolSettings = AskToolSettings()
     wait_seconds: Seconds = 60.0
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
 
