@@ -54,7 +54,7 @@ from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
-from app.proxy.rounds import AskedAnswer, tell_asked
+from app.proxy.rounds import in_rounds, tell_asked
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
@@ -350,14 +350,10 @@ class Exchange:
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """Send what was decided. Text too short to be counted before is counted while the provider works."""
         request = observed.request
-        counting, policy = count_meanwhile(self.services, request), request.asks if observed.decision.offered else None
+        counting = count_meanwhile(self.services, request)
         try:
             answering = await self._forwarding.obtain(observed, milestones)
-            if policy is None or answering.status != 200:
-                return answering
-            services, forwarding = self.services, self._forwarding
-            asides, compactor = services.asides, services.compactor
-            return AskedAnswer(forwarding, compactor, asides, milestones, observed, answering, policy)
+            return in_rounds(self._forwarding, milestones, observed, answering)
         finally:
             if counting is not None:
                 await asyncio.wait({counting})

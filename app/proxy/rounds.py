@@ -8,7 +8,7 @@ the answer to the same request without our functions.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from app.compaction.compactor import Compactor
 from app.core.recall.asked import NO_MORE, Asked, AskPolicy
+from app.core.view.view import View
 from app.edge.relayed import EVENT_STREAM, media_type
 from app.edge.upstream import Headers, UpstreamAnswer, read_into
 from app.errors import StenoError
@@ -48,18 +49,14 @@ class AskedAnswer:
     milestones: Milestones
     observed: Observation
     first: UpstreamAnswer
+    view: View
     policy: AskPolicy
+    _rounds: Rounds
     editor: AnswerEditor | None = None
     """Editor that tells of it at the end."""
     calls: int = 0
     tokens: int = 0
     """Tokens of what was answered, by our estimate."""
-    _rounds: Rounds = field(init=False)
-
-    def __post_init__(self) -> None:
-        tools = self.observed.request.format.recall_tools
-        assert tools is not None, "offered by the format"
-        self._rounds = tools.rounds(self.policy.names)
 
     @property
     def status(self) -> int:
@@ -150,14 +147,13 @@ class AskedAnswer:
         return answering if is_last else None
 
     async def _answers(self, *, is_last: bool) -> Sequence[str]:
-        request, view = self.observed.request, self.observed.decision.view
-        assert view is not None, "something is left out"
+        request = self.observed.request
         most = int(self.policy.max_ratio * request.budget.limit)
         texts = []
         for call in self._rounds.calls:
             free = request.budget.limit - self.observed.sent - self.tokens
             room = max(0, min(most - self.tokens, free))
-            found = await self.compactor.answer(request, view, self.policy, Asked(call.name, call.arguments), room)
+            found = await self.compactor.answer(request, self.view, self.policy, Asked(call.name, call.arguments), room)
             self.calls, self.tokens = self.calls + 1, self.tokens + found.tokens
             self.forwarding.record.metrics.asked(found.tokens)
             log.info(
@@ -175,6 +171,19 @@ class AskedAnswer:
         answers = await self._answers(is_last=False) if self._rounds.calls else ()
         if (aside := self._rounds.aside(answers)) is not None:
             self.asides.keep(self.observed.request.tenant, aside)
+
+
+def in_rounds(
+    forwarding: Forwarding, milestones: Milestones, observed: Observation, answering: UpstreamAnswer
+) -> UpstreamAnswer:
+    """The answer in which the model may ask, if its request offers that; else the answer as it is."""
+    request, decision, services = observed.request, observed.decision, forwarding.services
+    tools, policy, view = request.format.recall_tools, request.asks, decision.view
+    if not decision.offered or answering.status != 200 or tools is None or policy is None or view is None:
+        return answering
+    rounds = tools.rounds(policy.names)
+    asides, compactor = services.asides, services.compactor
+    return AskedAnswer(forwarding, compactor, asides, milestones, observed, answering, view, policy, rounds)
 
 
 def tell_asked(answering: UpstreamAnswer, editor: AnswerEditor) -> None:

@@ -26,10 +26,13 @@ from app.core.view.view import Altered, Conversation, Note, Pruned, Summary, Vie
 
 SEARCH_NAME, READ_NAME = "recall_search", "recall_read"
 SEARCH_TEXT = (
-    "Search the earlier messages of this conversation that were left out or shortened to save room. Use it when an exact"
-    " detail is missing, before you ask the user again. Returns quotations with their message numbers."
+    "Search the earlier messages of this conversation that were left out or shortened to save room. Use it when an"
+    " exact detail is missing, before you ask the user again. Returns quotations with their message numbers."
 )
-READ_TEXT = "Read earlier messages of this conversation in full, by the message numbers that recall_search or a quotation gives."
+READ_TEXT = (
+    "Read earlier messages of this conversation in full, by the message numbers that recall_search or a quotation"
+    " gives."
+)
 USUAL_LIMIT, MOST_FOUND = 10, 20
 """Passages that a search gives where it does not say how many, and at most."""
 MOST_READ = 50

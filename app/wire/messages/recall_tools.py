@@ -155,7 +155,7 @@ class MessageRounds(Rounds):
 
     def _block(self, index: int) -> Json:
         block = self._blocks[index]
-        return {**block, "input": msgspec.Raw(self._input(index).encode())} if index in self._inputs else block
+        return {**block, "input": object_in(self._input(index).encode())} if index in self._inputs else block
 
     def results(self, answers: Sequence[str]) -> list[bytes]:
         return [msgspec.json.encode({"role": "user", "content": list(map(msgspec.Raw, self._results(answers)))})]

@@ -79,7 +79,8 @@ class ResponseRounds(Rounds):
                 return None
             if isinstance(response, dict):
                 self._head = {name: response[name] for name in ("id", "created_at") if name in response}
-            return self._numbered(text, said)
+                said = {**said, "response": self._clients(response)}
+            return self._numbered(text, said, changed=True)
         if kind in ENDS and isinstance(response, dict):
             self._end(response)
             self._held.append(text)
@@ -220,11 +221,19 @@ class ResponseRounds(Rounds):
 
     def _composed(self, response: Json) -> Json:
         if not self.number and not self.calls:
-            return response
-        composed = {**response, **self._head, "output": [*self._content, *self._seen]}
+            return self._clients(response)
+        composed = {**self._clients(response), **self._head, "output": [*self._content, *self._seen]}
         if self.usage_said is not None:
             composed["usage"] = summed(self._spent, self.usage_said)
         return composed
+
+    def _clients(self, response: Json) -> Json:
+        """A response, which repeats the tools that it was asked with, with the client's alone."""
+        tools = response.get("tools")
+        if not isinstance(tools, list):
+            return response
+        clients = [tool for tool in tools if not isinstance(tool, dict) or tool.get("name") not in self.names]
+        return {**response, "tools": clients}
 
     def ended_whole(self) -> bytes:
         return msgspec.json.encode(self._composed(self._body))
