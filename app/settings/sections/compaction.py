@@ -15,7 +15,7 @@ from app.core.recall.asked import READ_NAME, READ_TEXT, SEARCH_NAME, SEARCH_TEXT
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy, Strategy
 from app.core.tokens.economy import CostGate
-from app.settings.sections.trigger import TriggerSettings
+from app.settings.sections.trigger import UsualTriggerSettings
 from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 
 _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
@@ -213,7 +213,7 @@ class CompactionSettings(Section):
     A request reads the summaries of its own strategy only. With preset `sliding-window`, another strategy needs
     `window: {turns: null}`.
     """
-    trigger: TriggerSettings = TriggerSettings()
+    trigger: UsualTriggerSettings = UsualTriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
     """Tokens below which nothing is compacted, or 0.85 of the limit if that is less.
 
