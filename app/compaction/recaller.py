@@ -53,7 +53,7 @@ class Recaller:
                 held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))
                 held.recollection.read(conversation, max(hidden, default=-1) + 1)
                 index = held.recollection.index
-                found = answer(asked, policy, conversation, hidden, index, request.count, room)
+                found = answer(asked, policy, conversation, hidden, index, request.cost, room)
                 return found, replace(held, size=held.recollection.size)
 
         found, held = await self._work.do(request.tenant, look)

@@ -12,7 +12,7 @@ from app.core.lazy import lazy
 from app.core.limits.ahead import least_remembered
 from app.core.limits.budget import Budget, Window
 from app.core.reasons import Code
-from app.core.recall.asked import AskPolicy
+from app.core.recall.asked import AskPolicy, leaves_out, with_line
 from app.core.stages.ladder import Decision
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
@@ -157,6 +157,17 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
     @property
     def asks(self) -> AskPolicy | None:
         return self.may_ask if isinstance(self.may_ask, AskPolicy) else None
+
+    def with_tools(self, view: View) -> tuple[View, dict[str, bytes]]:
+        """The view, and the members before the messages, as the conversation's own payloads have them: with the
+        functions that are offered once something is left out."""
+        cached, tools, policy = self.wire.cached, self.format.recall_tools, self.asks
+        if tools is None or policy is None or not leaves_out(view):
+            return view, cached
+        return with_line(self.conversation, view, policy, self.cost), {
+            **cached,
+            "tools": tools.declared(cached.get("tools"), policy.tools),
+        }
 
     def rendered(self, view: View) -> list[bytes]:
         """Messages of a view, as the format writes them."""

@@ -10,19 +10,18 @@ from app.wire.recall_tools import Aside
 
 
 class Asides:
-    """What the provider knows of answers and their clients do not, until these send the results of their own calls.
-    Forgotten where there is no more room: the turn then goes on without."""
+    """Asides by the digest of the history that was answered, until the client sends the results of its own calls.
+    Forgotten where there is no more room, or at another process: the turn then goes on without."""
 
     def __init__(self, caches: Caches) -> None:
-        self._held: Cache[tuple[str, str], Aside] = caches.cache("asides", lambda _, aside: aside.size)
+        self._held: Cache[tuple[str, bytes], Aside] = caches.cache("asides", lambda _, aside: aside.size)
 
-    def keep(self, tenant: str, aside: Aside) -> None:
-        self._held.keep((tenant, aside.call_id), aside)
+    def keep(self, request: ChatRequest, aside: Aside) -> None:
+        self._held.keep((request.tenant, request.conversation.chain.digests[-1]), aside)
 
     def of(self, request: ChatRequest) -> Iterator[Aside]:
         """Asides of the turn under way, in the order of the history."""
-        transcript = request.conversation.transcript
-        for message in transcript.messages[transcript.last_user + 1 :]:
-            for call in message.calls:
-                if (aside := self._held.use((request.tenant, call.id))) is not None:
-                    yield aside
+        chain, last_user = request.conversation.chain, request.conversation.transcript.last_user
+        for digest in chain.digests[last_user + 1 :]:
+            if (aside := self._held.use((request.tenant, digest))) is not None:
+                yield aside

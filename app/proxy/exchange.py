@@ -164,6 +164,8 @@ class Exchange:
 
     remembers: ClassVar[bool] = True
     """True if the next request of its conversation is recognised by it."""
+    may_ask: ClassVar[bool] = True
+    """True if the model may ask for what is left out."""
 
     services: Services
     answer: ClientAnswer
@@ -338,7 +340,7 @@ class Exchange:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.writes.catch_up()
-        decision = await self._decide(request, Answer(may_go_on=True), milestones.on_start)
+        decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
         if observed.misshapen is not None and not milestones.resent:

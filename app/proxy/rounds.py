@@ -170,7 +170,7 @@ class AskedAnswer:
         """Keep what the client does not see until it sends the results of its own calls."""
         answers = await self._answers(is_last=False) if self._rounds.calls else ()
         if (aside := self._rounds.aside(answers)) is not None:
-            self.asides.keep(self.observed.request.tenant, aside)
+            self.asides.keep(self.observed.request, aside)
 
 
 def in_rounds(

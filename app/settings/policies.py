@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from app.core.history.blocks import mark_of
 from app.core.limits.budget import Rule, Shares
-from app.core.recall.asked import AskPolicy, ask_policy
+from app.core.recall.asked import READ, SEARCH, AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
@@ -148,11 +148,10 @@ def policy_of(compaction: CompactionSettings) -> Policy:
 
 
 def _ask_policy(compaction: CompactionSettings) -> AskPolicy | None:
-    given = compaction.ask_tools
     if compaction.ask == "off":
         return None
-    texts = given.search_name, given.read_name, given.search_text, given.read_text
-    return ask_policy(*texts, always=compaction.ask == "on")
+    told = {name: (given.name, given.description) for name, given in compaction.ask_functions.items()}
+    return ask_policy(told.get("search", SEARCH), told.get("read", READ), always=compaction.ask == "on")
 
 
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:

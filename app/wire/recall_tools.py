@@ -36,7 +36,7 @@ class Called(Struct, frozen=True):
 
 
 class Aside(Struct, frozen=True):
-    """What the provider knows of an answer and the client does not, each as raw JSON of the format."""
+    """Part of an answer that the provider knows and the client does not, each as raw JSON of the format."""
 
     call_id: str
     """Id of the client's call that it stands with."""
@@ -64,7 +64,7 @@ class Rounds:
     calls: list[Called] = field(default_factory=list, init=False)
     """Calls of ours in the round under way."""
     usage_said: Any = field(default=None, init=False)
-    """Usage of the round under way, as the provider told it."""
+    """Usage of the round under way, as the provider gives it."""
     whole_calls: bool = field(default=True, init=False)
     """Whether what the round said can be put together again."""
     number: int = field(default=0, init=False)
@@ -197,12 +197,13 @@ class RecallTools:
     def offered(self, payload: bytes, tools: Sequence[Tool]) -> bytes:
         """A body that declares our functions after the client's. Raises `Unreadable`."""
         source = RawObject(payload)
-        raw = source.raw("tools")
-        own = [msgspec.json.encode(self.tool(tool)) for tool in tools]
-        if raw is None:
-            return source.spliced(add=b'"tools":[%b]' % b",".join(own))
-        declared = [] if raw == b"null" else split_array(raw)
-        return source.spliced({"tools": b"[%b]" % b",".join([*declared, *own])})
+        declared = self.declared(source.raw("tools"), tools)
+        return source.spliced({"tools": declared}) if "tools" in source else source.spliced(add=b'"tools":' + declared)
+
+    def declared(self, clients: bytes | None, tools: Sequence[Tool]) -> bytes:
+        """The member `tools` with our functions after the client's. Raises `Unreadable`."""
+        declared = [] if clients in (None, b"null") else split_array(clients)
+        return b"[%b]" % b",".join([*declared, *(msgspec.json.encode(self.tool(tool)) for tool in tools)])
 
     def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
         """A payload's messages with an aside in its place; None where that is not found."""

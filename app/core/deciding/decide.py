@@ -28,6 +28,7 @@ from app.core.deciding import effects
 from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, Recover, StepDown, Untie
 from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
+from app.core.history.messages import own_message
 from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
@@ -108,7 +109,7 @@ def _answered(attempt: Attempt, *, recalls: bool = True) -> Deciding[Decision]:
     if attempt.without_store:
         decision = replace(decision, why=decision.why or because(Code.STORAGE))
     if recalls:
-        decision = _offering(request, (yield from _recalled(request, decision)))
+        decision = _offering(attempt, (yield from _recalled(request, decision)))
     return (yield from _tied(request, decision))
 
 
@@ -464,12 +465,13 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
     return decision if found == view else replace(decision, view=found, actions=found.actions)
 
 
-def _offering(request: Request, decision: Decision) -> Decision:
+def _offering(attempt: Attempt, decision: Decision) -> Decision:
     """Offer the functions by which the model may ask for what the view leaves out, where there is room for them."""
-    view = decision.view
-    if view is None or not leaves_out(view) or (policy := request.asks) is None:
+    request, mode, view = attempt.request, attempt.mode, decision.view
+    may_ask = isinstance(mode, Imagine) or (isinstance(mode, Answer) and mode.may_ask)
+    if not may_ask or view is None or not leaves_out(view) or (policy := request.asks) is None:
         return decision
-    told, tokens = with_line(request.conversation, view, policy, request.cost), request.count(policy.text)
+    told, tokens = with_line(request.conversation, view, policy, request.cost), request.cost(own_message(policy.text))
     if told.tokens + tokens > request.budget.limit:
         return decision
     return replace(decision, view=told, offered=tokens)

@@ -18,20 +18,24 @@ from app.core.history.messages import Kind, Message, own_message
 from app.core.lazy import lazy
 from app.core.quoting import fence_of, indented, marked, word
 from app.core.recall.index import Index
-from app.core.recall.passages import called_by, sources, text_of
+from app.core.recall.passages import called_by, passages_in, text_of
 from app.core.recall.recall import behind_summaries
 from app.core.tokens.declarations import Tool
-from app.core.tokens.estimate import Cost, Count
+from app.core.tokens.estimate import Cost
 from app.core.view.view import Altered, Conversation, Note, Pruned, Summary, View
 
-SEARCH_NAME, READ_NAME = "recall_search", "recall_read"
-SEARCH_TEXT = (
-    "Search the earlier messages of this conversation that were left out or shortened to save room. Use it when an"
-    " exact detail is missing, before you ask the user again. Returns quotations with their message numbers."
+Told = tuple[str, str]
+"""Name and description of a function."""
+SEARCH: Told = (
+    "recall_search",
+    (
+        "Search the earlier messages of this conversation that were left out or shortened to save room. Use it when an"
+        " exact detail is missing, before you ask the user again. Returns quotations with their message numbers."
+    ),
 )
-READ_TEXT = (
-    "Read earlier messages of this conversation in full, by the message numbers that recall_search or a quotation"
-    " gives."
+READ: Told = (
+    "recall_read",
+    "Read earlier messages of this conversation in full, by the message numbers that a search or a quotation gives.",
 )
 USUAL_LIMIT, MOST_FOUND = 10, 20
 """Passages that a search gives where it does not say how many, and at most."""
@@ -76,27 +80,16 @@ class AskPolicy(Struct, frozen=True, dict=True):
         """The policy with names that no other tool has: a client's tool keeps its own."""
         if self.names.isdisjoint(taken):
             return self
-        search, read = (_free(tool.name, taken) for tool in self.tools)
-        renamed = self.read.description.replace(self.search.name, search)
-        tools = (
-            Tool(search, self.search.description, self.search.parameters),
-            Tool(read, renamed, self.read.parameters),
-        )
-        return AskPolicy(*tools, self.always, self.rounds, self.max_ratio)
+        search, read = (Tool(_free(tool.name, taken), tool.description, tool.parameters) for tool in self.tools)
+        return AskPolicy(search, read, self.always, self.rounds, self.max_ratio)
 
 
 def _free(name: str, taken: Collection[str]) -> str:
     return next(free for number in range(1, len(taken) + 2) if (free := f"{name}_{number + 1}") not in taken)
 
 
-def ask_policy(
-    search_name: str = SEARCH_NAME,
-    read_name: str = READ_NAME,
-    search_text: str = SEARCH_TEXT,
-    read_text: str = READ_TEXT,
-    *,
-    always: bool = False,
-) -> AskPolicy:
+def ask_policy(search_told: Told = SEARCH, read_told: Told = READ, *, always: bool = False) -> AskPolicy:
+    """The policy with functions of these names and descriptions."""
     search = {
         "type": "object",
         "properties": {
@@ -113,7 +106,7 @@ def ask_policy(
         },
         "required": ["from", "to"],
     }
-    return AskPolicy(Tool(search_name, search_text, search), Tool(read_name, read_text, read), always)
+    return AskPolicy(Tool(*search_told, search), Tool(*read_told, read), always)
 
 
 def with_line(conversation: Conversation, view: View, policy: AskPolicy, cost: Cost) -> View:
@@ -153,7 +146,7 @@ def answer(
     conversation: Conversation,
     hidden: Collection[int],
     index: Index,
-    count: Count,
+    cost: Cost,
     room: int,
 ) -> Answered:
     """The answer to one call, in at most `room` tokens. `hidden`: messages that the view does not have whole. `index`
@@ -163,20 +156,20 @@ def answer(
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        return _told("The arguments are no JSON object.", count)
+        return _told("The arguments are no JSON object.", cost)
     if asked.name == policy.search.name:
         query = given.get("query")
         if not isinstance(query, str) or not query.strip():
-            return _told("`query` must be a text: words that stand in what is sought.", count)
+            return _told("`query` must be a text: words that stand in what is sought.", cost)
         limit = given.get("limit")
         most = min(MOST_FOUND, max(1, limit)) if isinstance(limit, int) else USUAL_LIMIT
         quotations = _found(query[:LONGEST_QUERY], most, conversation, hidden, index)
-        return _quoted(list(quotations), conversation, count, room) if quotations else _told(NOTHING_FOUND, count)
+        return _quoted(list(quotations), conversation, cost, room) if quotations else _told(NOTHING_FOUND, cost)
     first, last, messages = given.get("from"), given.get("to"), len(conversation.transcript)
     if not (isinstance(first, int) and isinstance(last, int) and 1 <= first <= last <= messages):
-        return _told(f"`from` and `to` must be numbers of messages, from 1 to {messages}, in order.", count)
+        return _told(f"`from` and `to` must be numbers of messages, from 1 to {messages}, in order.", cost)
     places = range(first - 1, min(last, first - 1 + MOST_READ))
-    return _quoted([*_whole(places, conversation)], conversation, count, room)
+    return _quoted([*_whole(places, conversation)], conversation, cost, room)
 
 
 _Quotation = tuple[int, str]
@@ -206,14 +199,15 @@ def _found(
 
 
 def _whole(places: range, conversation: Conversation) -> Iterator[_Quotation]:
+    """Quotations of whole messages, passage by passage: a heading stands before the first of each text."""
     messages = conversation.transcript.messages
     for place in places:
-        message = messages[place]
-        if _is_quotable(message):
-            for number, text in enumerate(sources(message)):
-                if text.strip():
-                    heading = _heading(conversation, place, called_by(message, number))
-                    yield place, f"{heading}: {indented(text)}"
+        message, source = messages[place], -1
+        for passage in passages_in(message, place) if _is_quotable(message) else ():
+            text = indented(text_of(message, passage))
+            called = called_by(message, passage.source)
+            yield place, f"\t{text}" if passage.source == source else f"{_heading(conversation, place, called)}: {text}"
+            source = passage.source
 
 
 def _is_quotable(message: Message) -> bool:
@@ -231,26 +225,29 @@ def _heading(conversation: Conversation, place: int, called: str) -> str:
     return f"{place + 1} {speaker}"
 
 
-def _quoted(quotations: Sequence[_Quotation], conversation: Conversation, count: Count, room: int) -> Answered:
-    """As many quotations as there is room for, the last one cut where that brings more of it."""
+def _quoted(quotations: Sequence[_Quotation], conversation: Conversation, cost: Cost, room: int) -> Answered:
+    """As many of the quotations as there is room for."""
     fence = fence_of(conversation.chain[len(conversation.transcript)])
-    left = room - count(f"{OPENING}\n{marked('recalled', '', fence)}\n{CUT}")
+    left = room - cost(own_message(_written([CUT], fence)))
     lines: list[str] = []
     places: set[int] = set()
     for place, line in quotations:
-        if (tokens := count(line)) > left:
-            kept = line[: max(0, len(line) * left // max(1, tokens) * 9 // 10)]
-            lines += [kept, CUT] if kept else [CUT]
-            places.update((place,) if kept else ())
+        if (tokens := cost(own_message(line))) > left:
+            lines.append(CUT)
             break
         lines.append(line)
         places.add(place)
         left -= tokens
     if not places:
-        return _told(NO_ROOM if quotations else NOTHING_FOUND, count)
-    text = f"{OPENING}\n{marked('recalled', chr(10).join(lines), fence)}"
-    return Answered(text, count(text), tuple(sorted(places)))
+        return _told(NO_ROOM if quotations else NOTHING_FOUND, cost)
+    text = _written(lines, fence)
+    return Answered(text, cost(own_message(text)), tuple(sorted(places)))
 
 
-def _told(text: str, count: Count) -> Answered:
-    return Answered(text, count(text))
+def _written(lines: Sequence[str], fence: str) -> str:
+    body = marked("recalled", "\n".join(lines), fence)
+    return f"{OPENING}\n{body}"
+
+
+def _told(text: str, cost: Cost) -> Answered:
+    return Answered(text, cost(own_message(text)))

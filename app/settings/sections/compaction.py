@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from app.core.history.blocks import mark_of
 from app.core.limits.budget import MOST_TOKENS, Shares
-from app.core.recall.asked import READ_NAME, READ_TEXT, SEARCH_NAME, SEARCH_TEXT
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy, Strategy
 from app.core.tokens.economy import CostGate
@@ -162,23 +161,13 @@ class RecallSettings(Section):
     """
 
 
-class AskToolSettings(Section):
-    """The functions that `ask` offers, as the model sees them."""
+class AskFunction(Section):
+    """One of the functions that `ask` offers."""
 
-    search_name: FunctionName = SEARCH_NAME
-    """Name of the function that searches what was left out; another one where the client has a tool of that name."""
-    search_text: str = Field(SEARCH_TEXT, min_length=1, max_length=2_000)
-    """Description of that function."""
-    read_name: FunctionName = READ_NAME
-    """Name of the function that reads what was left out by message numbers."""
-    read_text: str = Field(READ_TEXT, min_length=1, max_length=2_000)
-    """Description of that function."""
-
-    @model_validator(mode="after")
-    def _names_differ(self) -> Self:
-        if self.search_name == self.read_name:
-            raise ValueError(f"search_name and read_name must differ; both are {self.read_name!r}")
-        return self
+    name: FunctionName
+    """Name that the model calls it by; another one where the client has a tool of that name."""
+    description: str = Field(min_length=1, max_length=2_000)
+    """Text that tells the model when to call it."""
 
 
 class CompactionSettings(Section):
@@ -261,7 +250,13 @@ class CompactionSettings(Section):
     client sees [one answer](what-is-kept.md#what-the-model-asks-for). A client switches it off with
     `x-context-recall: off`.
     """
-    ask_tools: AskToolSettings = AskToolSettings()
+    ask_functions: dict[Literal["search", "read"], AskFunction] = Field({}, max_length=2)
+    """Names and texts of the two functions in place of Steno's own: `search`, and `read`.
+
+    For example:
+
+        {search: {name: "look_up", description: "Search what was said earlier in this conversation."}}
+    """
     wait_seconds: Seconds = 60.0
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
 

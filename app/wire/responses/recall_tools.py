@@ -68,6 +68,7 @@ class ResponseRounds(Rounds):
         self._status, self._failed, self._body = None, False, {}
 
     def _begin(self) -> list[bytes]:
+        self._own.update(self._waiting)  # It led to nothing but our calls.
         self._content += self._seen
         return super(ResponseRounds, self)._begin()
 
