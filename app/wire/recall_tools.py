@@ -156,7 +156,7 @@ class Rounds:
         raise NotImplementedError
 
     def aside(self, answers: Sequence[str]) -> Aside | None:
-        """What is to go back with the client's results; None without any."""
+        """Aside for the results of the client's calls; None if it made none."""
         raise NotImplementedError
 
     def end(self) -> bytes:

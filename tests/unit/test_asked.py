@@ -27,7 +27,8 @@ from app.core.recall.asked import (
 from app.core.recall.recall import Recollection, hidden_in
 from app.core.view.view import Conversation, Note, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import budget, chunk, conversation, cost, message
-from tests.unit.test_deciding import LONG, World
+from tests.unit.test_deciding import LONG
+from tests.unit.worlds import World
 from tests.unit.worlds import asked as request
 
 POLICY = ask_policy()
@@ -44,7 +45,8 @@ TALK = conversation(
 def ask(
     talk: Conversation = TALK, hidden: int = 4, room: int = ROOM, name: str = "recall_search", **arguments: Any
 ) -> Answered:
-    return answered(Asked(name, json.dumps(arguments)), talk, hidden, room)
+    given = {{"first": "from", "last": "to"}.get(key, key): value for key, value in arguments.items()}
+    return answered(Asked(name, json.dumps(given)), talk, hidden, room)
 
 
 def answered(call: Asked, talk: Conversation = TALK, hidden: int = 4, room: int = ROOM) -> Answered:
@@ -82,16 +84,16 @@ def test_a_search_gives_no_more_than_it_was_asked_for() -> None:
 def test_messages_are_read_by_their_numbers_and_long_ones_in_passages() -> None:
     long = " ".join(f"word{n}." for n in range(200))
     talk = conversation(message("user", long), message("user", "now"))
-    read = ask(talk, 1, 5_000, "recall_read", **{"from": 1, "to": 1})
+    read = ask(talk, 1, 5_000, "recall_read", first=1, last=1)
     assert read.messages == (0,)
     assert read.text.count("1 user:") == 1
     assert all(f"word{n}." in read.text for n in range(200))
-    assert "5 user: And the hotel?" in ask(name="recall_read", **{"from": 4, "to": 5}).text
+    assert "5 user: And the hotel?" in ask(name="recall_read", first=4, last=5).text
 
 
 def test_what_finds_no_room_is_cut_and_says_so() -> None:
     talk = conversation(message("user", "first part"), message("user", "much " * 90), message("user", "now"))
-    cut = ask(talk, 2, 40, "recall_read", **{"from": 1, "to": 2})
+    cut = ask(talk, 2, 40, "recall_read", first=1, last=2)
     assert cut.messages == (0,)
     assert CUT in cut.text
     assert cut.tokens <= 60
@@ -109,7 +111,7 @@ def test_what_finds_no_room_is_cut_and_says_so() -> None:
 def test_what_nobody_may_read_is_not_read(sealed: Message) -> None:
     talk = conversation(message("user", "secret plans"), sealed, message("user", "now"))
     assert ask(talk, 2, query="secret").messages == (0,)
-    assert ask(talk, 2, name="recall_read", **{"from": 2, "to": 2}).text == NOTHING_FOUND
+    assert ask(talk, 2, name="recall_read", first=2, last=2).text == NOTHING_FOUND
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -145,11 +145,11 @@ def played(name: str, rounds: Rounds, bodies: Sequence[bytes], *, streamed: bool
 
 
 def read(name: str, answered: bytes, *, streamed: bool) -> tuple[list[Piece], Json]:
-    """What a client understands: texts and calls in order, and the usage."""
+    """Texts and calls as a client understands them, in order, and the usage."""
     if not streamed:
         body = json.loads(answered)
         return _pieces(name, body), body["usage"]
-    listen = {
+    listen: dict[str, Callable[[Sequence[Json]], tuple[list[Piece], Json]]] = {
         "chat_completions": _streamed_completion,
         "messages": _streamed_message,
         "responses": _streamed_response,
@@ -227,18 +227,21 @@ def _pieces(name: str, answer: Json) -> list[Piece]:
             ("text", block["text"]) if block["type"] == "text" else ("theirs", block["input"]["query"])
             for block in answer["content"]
         ]
-    return [
-        {
-            "message": lambda item: ("text", item["content"][0]["text"]),
-            "reasoning": lambda item: ("thought", item["encrypted_content"]),
-            "function_call": lambda item: ("theirs", json.loads(item["arguments"])["query"]),
-        }[item["type"]](item)
-        for item in answer["output"]
-    ]
+    return [_item(item) for item in answer["output"]]
+
+
+def _item(item: Json) -> Piece:
+    match item["type"]:
+        case "message":
+            return "text", item["content"][0]["text"]
+        case "reasoning":
+            return "thought", item["encrypted_content"]
+        case _:
+            return "theirs", json.loads(item["arguments"])["query"]
 
 
 def seen(name: str, rounds: Sequence[Sequence[Piece]]) -> list[Piece]:
-    """What a client is to see of these rounds."""
+    """Pieces of these rounds that a client is to see."""
     pieces: list[Piece] = []
     held: list[Piece] = []
     for each in rounds:

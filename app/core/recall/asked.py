@@ -226,7 +226,7 @@ def _heading(conversation: Conversation, place: int, called: str) -> str:
 
 
 def _quoted(quotations: Sequence[_Quotation], conversation: Conversation, cost: Cost, room: int) -> Answered:
-    """As many of the quotations as there is room for."""
+    """Quotations, the first of them as far as there is room."""
     fence = fence_of(conversation.chain[len(conversation.transcript)])
     left = room - cost(own_message(_written([CUT], fence)))
     lines: list[str] = []

@@ -101,7 +101,7 @@ class CompletionRounds(Rounds):
         return spliced(text, {name: raw for name, raw in self._head.items() if name in said})
 
     def _left(self, delta: Json) -> Json:
-        """What the client sees of a delta; the rest is noted."""
+        """Members of a delta that the client sees; the rest is noted."""
         left = dict(delta)
         if self.number:
             left.pop("role", None)

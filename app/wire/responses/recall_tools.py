@@ -184,7 +184,6 @@ class ResponseRounds(Rounds):
         if not self.number:
             self._head = {name: response[name] for name in ("id", "created_at") if name in response}
         self._end(response)
-        self._let_go()
 
     def said(self) -> list[bytes]:
         return [msgspec.json.encode(_sent(item)) for _, item in sorted(self._items.items()) if not _is_nothing(item)]
