@@ -6,14 +6,13 @@ from the chunk's keyed digest, so it is unguessable and yet the same bytes every
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from msgspec import Struct
 
 from app.core.history.messages import Kind, Media, Message, called_in
+from app.core.history.work import tells_of_error
 from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import shorten
@@ -48,7 +47,6 @@ RULES_HEADING = "[The user set these rules in those messages, in these very word
 FAILURES_HEADING = "\n\nTool calls that failed:\n"
 LONGEST_FAILURE = 240
 """Characters of a failed result that stand after a summary."""
-ERROR_OPENER = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
 
 
 class SummaryRequest(Struct, frozen=True):
@@ -201,21 +199,9 @@ def failed_places(messages: Sequence[Message]) -> list[int]:
     places = {
         message.answers: index
         for index, message in enumerate(messages)
-        if message.kind is Kind.RESULT and not message.sealed and _tells_of_error(message.text)
+        if message.kind is Kind.RESULT and not message.sealed and tells_of_error(message.text)
     }
     return list(places.values())
-
-
-def _tells_of_error(text: str) -> bool:
-    """Whether a result tells of an error. Not every format has a mark for it: it shows in how the result begins, or in
-    a member of its JSON."""
-    if ERROR_OPENER.match(text):
-        return True
-    try:
-        content = json.loads(text) if text.lstrip().startswith("{") else None
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and any(content.get(name) for name in ("error", "is_error", "isError"))
 
 
 def _cut(text: str, longest: int | None) -> str:

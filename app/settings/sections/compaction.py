@@ -55,7 +55,7 @@ class MaskSettings(Section):
     """Masks: old tool results as head and tail."""
 
     enabled: bool = True
-    """Mask tool results that the assistant has answered, before anything is summarised.
+    """Mask tool results that the assistant has used, before anything is summarised.
 
     They are reduced to head and tail, and keep the same bytes from then on. If that alone brings the prompt under the
     target, no summary is made; the summariser reads the originals.
