@@ -112,10 +112,6 @@ class Code(StrEnum):
     # The model cannot ask for what is left out.
     ASK_CHOICES = "ask_choices", "the model cannot ask: the request wants several answers"
     ASK_TOOL_CHOICE = "ask_tool_choice", "the model cannot ask: the request says which tools it may or must call"
-    ASK_THINKING = (
-        "ask_thinking",
-        "the model cannot ask: its thinking is signed over the prompt, and would not fit the client's next request",
-    )
     ASK_STORED = "ask_stored", "the model cannot ask: the provider keeps the answer, and the calls with it"
 
     # The summariser gave no answer.

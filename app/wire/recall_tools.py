@@ -43,11 +43,12 @@ class Aside(Struct, frozen=True):
     before: tuple[bytes, ...] = ()
     """Messages of the rounds before the one with this call."""
     within: tuple[tuple[int, bytes], ...] = ()
-    """Calls of ours beside the client's, each with the number of the client's calls before it."""
+    """Calls of ours beside the client's, each with the number of parts before it that the client has of the answer:
+    of its calls in Chat Completions, of its blocks in Messages, of its items in Responses."""
     results: tuple[bytes, ...] = ()
     """Results of these calls."""
     lead: int = 0
-    """Messages of the answer that the client has before this call."""
+    """Number of these parts before this call."""
 
     @property
     def size(self) -> int:
@@ -75,6 +76,8 @@ class Rounds:
     """Usage of the rounds before."""
     _held: list[bytes] = field(default_factory=list, init=False)
     """Frames of the round that wait until it is known whether the answer ends with it."""
+    _early: bytes = field(default=b"", init=False)
+    """Frames that waited, and go before the one that let them go."""
 
     @property
     def asks(self) -> bool:
@@ -113,9 +116,10 @@ class Rounds:
         if not isinstance(said, dict):
             return frame
         passed = self._passed(text, said)
+        early, self._early = self._early, b""
         if passed is None:
-            return b""
-        return frame if passed == text else frame[:start] + passed + frame[stop:]
+            return early
+        return early + (frame if passed == text else frame[:start] + passed + frame[stop:])
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         """Data of a frame as they pass now; None for nothing."""
@@ -186,9 +190,9 @@ class RecallTools:
         choice = source.value("tool_choice")
         return choice in (None, "auto") or (isinstance(choice, dict) and choice.get("type") == "auto")
 
-    def _unsafe(self, request: WireRequest) -> Code | None:
+    def _unsafe(self, request: WireRequest) -> Code | None:  # noqa: ARG002 - some formats have none
         """Reason of the format's own."""
-        raise NotImplementedError
+        return None
 
     def tool(self, tool: Tool) -> Json:
         """A function as the format declares it."""

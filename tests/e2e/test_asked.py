@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
+from random import Random
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 
 from lab.simulator import Fault, ScriptedCall, Simulator
 from lab.simulator.log import Record
 from tests.e2e.compactions import statuses
+from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
-from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
+from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno, start
+from tests.e2e.thinkers import Thinker, script_calls, turn
 
 LONG: list[Any] = turns(15)
 """Over the trigger; what is said of ORD-0002 is left out."""
@@ -274,11 +280,10 @@ def test_nonsense_is_answered(simulator: Simulator, running: Steno, format_: For
         (FORMATS[0], {"tool_choice": "required"}),
         (FORMATS[0], {"n": 2}),
         (FORMATS[1], {"tool_choice": {"type": "any"}}),
-        (FORMATS[1], {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1500}),
         (FORMATS[2], {"tool_choice": "none"}),
         (FORMATS[2], {"store": True}),
     ],
-    ids=["forced", "choices", "forced-messages", "thinking", "forbidden", "stored"],
+    ids=["forced", "choices", "forced-messages", "forbidden", "stored"],
 )
 def test_nothing_is_offered_where_it_cannot_be_answered(
     simulator: Simulator, running: Steno, format_: Format, members: dict[str, Any]
@@ -302,3 +307,66 @@ def test_usage_is_in_the_ledger_once_for_each_round(simulator: Simulator, runnin
         usage = client.get("/conversations/mine/usage", cast_to=object)
     assert isinstance(usage, dict)
     assert usage["totals"]["prompt"] == said.prompt
+
+
+# Thinking
+
+
+@by_format
+@streamed
+def test_thinking_that_led_to_our_calls_goes_to_the_provider_alone(
+    simulator: Simulator, running: Steno, format_: Format, stream: bool
+) -> None:
+    members: dict[str, dict[str, Any]] = {
+        "chat_completions": {},
+        "messages": {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1500},
+        "responses": {"include": ["reasoning.encrypted_content"]},
+    }
+    first, second = Fault(tool_calls=[SEARCH], thinking="First."), Fault(text="There.", thinking="Second.")
+    script(simulator, first, second)
+    said = format_.ask(running, LONG, stream=stream, **members[format_.name])
+    assert said.text == "There."
+    assert statuses(simulator) == {200}
+    if format_.name == "messages":
+        assert [block.thinking for block in said.raw.content if block.type == "thinking"] == ["Second."]
+        assert "First." in json.dumps(simulator.chats[1].payload)
+    if format_.name == "responses":
+        assert [item.type for item in said.raw.output] == ["reasoning", "message"]
+        sent = [item.get("type") for item in simulator.chats[1].payload["input"]]
+        assert sent[-3:] == ["reasoning", "function_call", "function_call_output"]
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["turns", "long turns"])
+def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> None:
+    """Signed over its prompt, which the client does not know all of."""
+    simulator = Simulator(window=8_000, models="any", tables=TABLES)
+    due = cycle((False, False, True))
+    asked: list[int] = []
+
+    def asks(record: Record) -> bool:
+        if record.kind != "chat" or not record.messages or "recall_search" not in declared(record):
+            return False
+        if "[Found in" in (last := json.dumps(record.messages[-1])) or "that was left out matches" in last:
+            return False
+        if is_due := next(due):
+            asked.append(record.sequence)
+        return is_due
+
+    simulator.script.when(asks, Fault(tool_calls=[ScriptedCall(name="recall_search", arguments='{"query": "parcel"}')]))
+    script_calls(simulator)
+    thinkers = [Thinker(n, Random(n), streams=n % 2 == 1, adaptive=n % 3 == 0, busy=busy) for n in (1, 2)]
+
+    async def play(url: str) -> None:
+        async with httpx2.AsyncClient(timeout=60.0) as client:
+            for _ in range(5 if busy else 25):
+                for thinker in thinkers:
+                    await turn(client, thinker, cycle([url]))
+
+    with simulator.serve() as server:
+        steno = start(server.url, {})
+        try:
+            asyncio.run(play(steno.url))
+        finally:
+            steno.stop()
+    assert len(asked) > 3
+    assert [record.refusal for record in simulator.log if record.status != 200] == []

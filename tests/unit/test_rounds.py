@@ -65,8 +65,10 @@ def _completion(pieces: Sequence[Piece], number: int) -> Json:
 
 def _message(pieces: Sequence[Piece], number: int) -> Json:
     def block(kind: str, word: str) -> Json:
-        if kind in ("text", "thought"):
+        if kind == "text":
             return {"type": "text", "text": word}
+        if kind == "thought":
+            return {"type": "thinking", "thinking": "Hm.", "signature": word}
         return {
             "type": "tool_use",
             "id": f"{word}_{number}",
@@ -191,8 +193,9 @@ def _streamed_message(events: Sequence[Json]) -> tuple[list[Piece], Json]:
         elif event["type"] == "content_block_delta":
             assert event["index"] == len(blocks) - 1
             delta, block = event["delta"], blocks[-1]
-            if delta["type"] == "text_delta":
-                block["text"] += delta["text"]
+            if delta["type"] in ("text_delta", "thinking_delta", "signature_delta"):
+                grown = delta["type"].removesuffix("_delta")
+                block[grown] += delta[grown]
             else:
                 block["input"] = json.loads(delta["partial_json"])
     calls = any(block["type"] == "tool_use" for block in blocks)
@@ -223,11 +226,18 @@ def _pieces(name: str, answer: Json) -> list[Piece]:
         calls = [json.loads(call["function"]["arguments"])["query"] for call in message.get("tool_calls") or ()]
         return [*text, *(("theirs", word) for word in calls)]
     if name == "messages":
-        return [
-            ("text", block["text"]) if block["type"] == "text" else ("theirs", block["input"]["query"])
-            for block in answer["content"]
-        ]
+        return [_block(block) for block in answer["content"]]
     return [_item(item) for item in answer["output"]]
+
+
+def _block(block: Json) -> Piece:
+    match block["type"]:
+        case "text":
+            return "text", block["text"]
+        case "thinking":
+            return "thought", block["signature"]
+        case _:
+            return "theirs", block["input"]["query"]
 
 
 def _item(item: Json) -> Piece:
@@ -247,12 +257,11 @@ def seen(name: str, rounds: Sequence[Sequence[Piece]]) -> list[Piece]:
     for each in rounds:
         held = []
         for kind, word in each:
-            if name == "responses" and kind == "thought":
+            if kind == "thought":
                 held.append((kind, word))
-                continue
-            if kind != "ours":
-                pieces += [*held, ("text" if kind == "thought" else kind, word)]
-            held = []
+            elif kind != "ours":
+                pieces += [*held, (kind, word)]
+                held = []
     pieces += held
     if name == "chat_completions":
         pieces = [piece for piece in pieces if piece[0] == "text"] + [piece for piece in pieces if piece[0] == "theirs"]
@@ -421,7 +430,6 @@ def test_usages_are_added_in_whatever_shape_they_come() -> None:
         ("chat_completions", {"n": 2}, Code.ASK_CHOICES),
         ("messages", {"tool_choice": {"type": "auto"}}, None),
         ("messages", {"tool_choice": {"type": "tool", "name": "x"}}, Code.ASK_TOOL_CHOICE),
-        ("messages", {"thinking": {"type": "enabled"}}, Code.ASK_THINKING),
         ("responses", {"store": False}, None),
         ("responses", {}, Code.ASK_STORED),
     ],

@@ -1,4 +1,4 @@
-"""RecallTools in Chat Completions: our functions, and one completion out of several.
+"""Asking in Chat Completions: our functions, and one completion out of several.
 
 A stream's chunks keep the id, time and model of the first round. Calls are told apart by their index; the client's get
 the numbers they would have without ours. What ends a choice, the usage and `[DONE]` wait until the round is known to be

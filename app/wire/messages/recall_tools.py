@@ -1,8 +1,8 @@
-"""RecallTools in Messages: our functions, and one message out of several.
+"""Asking in Messages: our functions, and one message out of several.
 
 A stream has one `message_start`; its blocks are numbered on through all rounds, ours left out. The `message_delta` and
-`message_stop` wait until the round is known to be the last. Thinking that is signed over its prompt would not fit the
-history that the client sends next, so nothing is offered with a request that may be answered with it.
+`message_stop` wait until the round is known to be the last. Thinking waits until it is known what it led to: where that
+is nothing but calls of ours, it goes back to the provider with them, and the client has none of it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
 from app.wire.messages.answers import typed_event
-from app.wire.messages.content import is_raw_result, raw_blocks, with_content
+from app.wire.messages.content import SEALED, is_raw_result, raw_blocks, with_content
 from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, place_of, summed
-from app.wire.types import WireRequest
 
 GROWS = {
     "text_delta": ("text", "text"),
@@ -36,6 +34,8 @@ class MessageRounds(Rounds):
     """Inputs of calls, as they came so far."""
     _shown: dict[int, int] = field(default_factory=dict)
     """Indexes of the blocks that the client sees, as it sees them."""
+    _waiting: dict[int, list[bytes]] = field(default_factory=dict)
+    """Data of frames of thinking, by the index of its block, until it is known what it led to."""
     _next: int = 0
     _reason: str | None = None
     _failed: bool = False
@@ -54,7 +54,7 @@ class MessageRounds(Rounds):
         return [str(block.get("id")) for at, block in blocks if at in self._shown and block.get("type") == CALL]
 
     def _reset(self) -> None:
-        self._blocks, self._inputs, self._shown = {}, {}, {}
+        self._blocks, self._inputs, self._shown, self._waiting = {}, {}, {}, {}
         self._reason, self._failed, self._body = None, False, {}
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
@@ -97,12 +97,29 @@ class MessageRounds(Rounds):
 
     def _take(self, index: int, block: Json) -> None:
         self._blocks[index] = dict(block)
-        if block.get("type") != CALL or block.get("name") not in self.names:
-            self._shown[index] = self._next
-            self._next += 1
+        if block.get("type") in SEALED:
+            self._waiting[index] = []
+        elif block.get("type") != CALL or block.get("name") not in self.names:
+            self._early += self._let_go()
+            self._show(index)
         if block.get("type") == CALL:
             self._inputs[index] = ""
         self._find_calls()
+
+    def _show(self, index: int) -> None:
+        self._shown[index] = self._next
+        self._next += 1
+
+    def _let_go(self) -> bytes:
+        """Frames of thinking that waited, as the client gets them."""
+        frames = []
+        for index, datas in sorted(self._waiting.items()):
+            self._show(index)
+            for data in datas:
+                said = object_in(data)
+                frames.append(typed_event(str(said.pop("type")), **{**said, "index": self._shown[index]}))
+        self._waiting = {}
+        return b"".join(frames)
 
     def _grown(self, said: Json) -> None:
         index, delta = said.get("index"), said.get("delta")
@@ -123,8 +140,11 @@ class MessageRounds(Rounds):
             self.whole_calls = False
 
     def _find_calls(self) -> None:
-        ours = [(at, block) for at, block in sorted(self._blocks.items()) if at not in self._shown]
+        ours = [(at, block) for at, block in sorted(self._blocks.items()) if self._is_ours(at)]
         self.calls = [Called(str(block.get("id")), str(block.get("name")), self._input(at)) for at, block in ours]
+
+    def _is_ours(self, index: int) -> bool:
+        return index in self._inputs and index not in self._shown
 
     def _input(self, index: int) -> str:
         return self._inputs[index] or msgspec.json.encode(self._blocks[index].get("input") or {}).decode()
@@ -134,6 +154,8 @@ class MessageRounds(Rounds):
         index = said.get("index")
         if not isinstance(index, int) or index not in self._blocks:
             return text
+        if index in self._waiting:
+            self._waiting[index].append(text)
         if index not in self._shown:
             return None
         shown = self._shown[index]
@@ -147,6 +169,8 @@ class MessageRounds(Rounds):
         for index, block in enumerate(content):
             if isinstance(block, dict):
                 self._take(index, block)
+        if self._others or not self.calls:
+            self._let_go()
         self._reason = str(said.get("stop_reason") or "end_turn")
 
     def said(self) -> list[bytes]:
@@ -176,17 +200,16 @@ class MessageRounds(Rounds):
         others = self._others
         if not others:
             return None
-        within, before = [], 0
-        for at, block in sorted(self._blocks.items()):
-            if block.get("type") == CALL:
-                if at in self._shown:
-                    before += 1
-                else:
-                    within.append((before, msgspec.json.encode(self._block(at))))
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)))
+        within, seen = [], 0
+        for at in sorted(self._blocks):
+            if self._is_ours(at):
+                within.append((seen, msgspec.json.encode(self._block(at))))
+            else:
+                seen += 1
+        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), seen)
 
     def end(self) -> bytes:
-        return b"".join(map(self._ended, self._held))
+        return self._let_go() + b"".join(map(self._ended, self._held))
 
     def _ended(self, text: bytes) -> bytes:
         said = object_in(text)
@@ -201,6 +224,7 @@ class MessageRounds(Rounds):
         return {**held, "stop_reason": "end_turn"} if held.get("stop_reason") == CALL and not self._others else held
 
     def ended_whole(self) -> bytes:
+        self._let_go()
         content = [block for at, block in sorted(self._blocks.items()) if at in self._shown]
         said = self._reasoned({**self._body, "content": [*self._content, *content]})
         if "usage" in said:
@@ -214,9 +238,6 @@ def _is_empty(block: Json) -> bool:
 
 class MessagesRecallTools(RecallTools):
     rounds = MessageRounds
-
-    def _unsafe(self, request: WireRequest) -> Code | None:
-        return Code.ASK_THINKING if request.ties else None
 
     def tool(self, tool: Tool) -> Json:
         return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
@@ -233,7 +254,8 @@ class MessagesRecallTools(RecallTools):
                 return None
             among = list(blocks)
             for number, (before, own) in enumerate(aside.within):
-                among.insert((calls[before] if before < len(calls) else calls[-1] + 1) + number, own)
+                # A client that keeps only a part of the answer gets them before its calls.
+                among.insert((before if len(blocks) == aside.lead else calls[0]) + number, own)
             answered = raw_blocks(raw_messages[place + 1])
             behind = sum(map(is_raw_result, answered))
             results = [*answered[:behind], *aside.results, *answered[behind:]]

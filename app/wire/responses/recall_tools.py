@@ -1,4 +1,4 @@
-"""RecallTools in Responses: our functions, and one response out of several.
+"""Asking in Responses: our functions, and one response out of several.
 
 A stream has one beginning, one id, and numbers without gaps; its items are numbered on through all rounds, ours left
 out. Reasoning waits until it is known what it led to: what led to a call of ours goes back to the provider with that
@@ -32,7 +32,7 @@ class ResponseRounds(Rounds):
     _items: dict[int, Json] = field(default_factory=dict)
     """Items of the round by index, as far as they are known."""
     _own: set[int] = field(default_factory=set)
-    """Indexes of our calls, and of the reasoning that led to them."""
+    """Indexes of our calls, and of reasoning that led to nothing else."""
     _waiting: dict[int, list[bytes]] = field(default_factory=dict)
     """Frames of reasoning, by the index of its item, until it is known what it led to."""
     _shown: dict[int, int] = field(default_factory=dict)
@@ -43,8 +43,6 @@ class ResponseRounds(Rounds):
     """Members that the response has from its beginning on."""
     _next: int | None = None
     """Number of the next frame."""
-    _early: bytes = b""
-    """Frames that another one let go, to be sent before it."""
     _status: str | None = None
     _failed: bool = False
     _body: Json = field(default_factory=dict)
@@ -112,11 +110,6 @@ class ResponseRounds(Rounds):
         self._early += before
         return frames[-1]
 
-    def frame(self, frame: bytes) -> bytes:
-        passed = super(ResponseRounds, self).frame(frame)
-        early, self._early = self._early, b""
-        return early + passed
-
     def _sorted(self, released: list[bytes]) -> list[tuple[int, bytes]]:
         return [(int(object_in(data).get("output_index", 0)), data) for data in released]
 
@@ -129,10 +122,7 @@ class ResponseRounds(Rounds):
         self._items[index] = item
         kind = item.get("type")
         if kind == CALL and item.get("name") in self.names:
-            if is_new:
-                self._own.add(index)
-                self._own.update(self._waiting)
-                self._waiting = {}
+            self._own.add(index)
             self.calls = [
                 Called(str(held.get("call_id")), str(held.get("name")), str(held.get("arguments") or "{}"))
                 for at, held in sorted(self._items.items())
@@ -199,15 +189,15 @@ class ResponseRounds(Rounds):
         others = self._others
         if not others:
             return None
-        within, before, lead = [], 0, 0
+        within, seen, lead = [], 0, None
         for at, item in sorted(self._items.items()):
             if at in self._own:
-                within.append((before, msgspec.json.encode(_sent(item))))
-            elif _is_call(item):
-                before += 1
-            elif not before:
-                lead += 1
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)), lead)
+                within.append((seen, msgspec.json.encode(_sent(item))))
+                continue
+            if lead is None and _is_call(item):
+                lead = seen
+            seen += 1
+        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)), lead or 0)
 
     def end(self) -> bytes:
         """The frames that wait, and the end of the response."""
@@ -273,15 +263,8 @@ class ResponsesRecallTools(RecallTools):
             stop = place
             while stop < len(raw_messages) and _is_call(object_in(raw_messages[stop])):
                 stop += 1
-            calls = raw_messages[place:stop]
+            items = raw_messages[start:stop]
             for number, (before, own) in enumerate(aside.within):
-                calls.insert(min(before, stop - place) + number, own)
-            return [
-                *raw_messages[:start],
-                *aside.before,
-                *raw_messages[start:place],
-                *calls,
-                *aside.results,
-                *raw_messages[stop:],
-            ]
+                items.insert(before + number, own)
+            return [*raw_messages[:start], *aside.before, *items, *aside.results, *raw_messages[stop:]]
         return None
