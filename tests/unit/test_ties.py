@@ -135,7 +135,7 @@ KINDS = st.sampled_from(["whole", "summary", "shortened", "pruned", "pinned"])
 PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS), min_size=1, max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=6),
     PLANS,
@@ -163,7 +163,7 @@ def test_no_thought_is_ever_sent_behind_another_prompt(
             messages[end] = replace(messages[end], tied=False, thoughts=())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=6), st.integers(0, 20), st.integers(0, 12), st.booleans())
 def test_what_was_refused_once_is_not_refused_again_until_something_else_is_done_to_the_history(
     steps: list[int], lost_at: int, cut: int, as_sent: bool
