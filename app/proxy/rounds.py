@@ -150,7 +150,7 @@ class AskedAnswer:
 
     async def _answers(self, *, is_last: bool) -> Sequence[str]:
         request = self.observed.request
-        most = int(self.policy.max_ratio * request.budget.limit)
+        most = self.policy.room(request.budget.limit)
         texts = []
         for call in self._rounds.calls:
             free = request.budget.limit - self.observed.sent - self.tokens
