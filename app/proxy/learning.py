@@ -68,7 +68,6 @@ class Observation:
         wire, services = self.request.wire, self.services
         self.asks_usage = (
             self.decision.view is not None
-            and services.calibration.ask_usage
             and services.events.body
             and wire.answer.stream
             and not wire.answer.wants_usage

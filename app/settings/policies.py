@@ -150,7 +150,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
 def _ask_policy(compaction: CompactionSettings) -> AskPolicy | None:
     if compaction.ask == "off":
         return None
-    told = {name: (given.name, given.description) for name, given in compaction.ask_functions.items()}
+    told = compaction.ask_functions
     return ask_policy(told.get("search", SEARCH), told.get("read", READ), always=compaction.ask == "on")
 
 

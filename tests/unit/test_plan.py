@@ -108,6 +108,12 @@ def test_a_large_refill_is_summarised_to_its_end_in_several_parts() -> None:
     assert plan.range.through_digest == talk.chain[34]
 
 
+def test_of_a_giant_last_turn_no_more_stays_than_the_tail_is_filled_up_to() -> None:
+    talk = agent_turn(6)
+    for fill, cut in ((220, 11), (150, 13), (30, 13), (0, 11)):
+        assert choose_cut(talk, Path(), budget(tail_fill=fill), SETTINGS) == cut
+
+
 def test_a_giant_last_turn_keeps_its_user_message_and_the_newest_units_that_fit() -> None:
     talk = agent_turn(6)
     cut = choose_cut(talk, Path(), budget(), SETTINGS)

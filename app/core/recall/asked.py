@@ -123,8 +123,7 @@ def with_line(conversation: Conversation, view: View, policy: AskPolicy, cost: C
         return view
     text = f"[What is left out above can be seen again: call {policy.search.name} or {policy.read.name}.]"
     note = Note("asking", text, cost(own_message(text)))
-    covered = conversation.chain.positions[view.chunks[-1].through_digest]
-    return replace(view, parts=tuple(behind_summaries(view.parts, covered, note)), tokens=view.tokens + note.tokens)
+    return replace(view, parts=behind_summaries(conversation, view, (note,)), tokens=view.tokens + note.tokens)
 
 
 class Asked(Struct, frozen=True):

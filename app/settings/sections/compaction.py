@@ -22,6 +22,7 @@ _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy(
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,60}$")]
 """Name that every API takes for a function, with room for a number."""
+FunctionText = Annotated[str, Field(min_length=1, max_length=2_000)]
 
 
 def _is_mark(written: str) -> str:
@@ -110,9 +111,9 @@ class CostGateSettings(Section):
     """[The cost gate](costs.md)."""
 
     enabled: bool = True
-    """Put off a compaction or a mask that would cost more than it saves, if prices are known and there is room.
+    """Put off a compaction or a mask that would cost more than it saves, if there is room.
 
-    There is room up to 0.90 of the limit. [Costs](costs.md) says when this has no effect.
+    There is room up to 0.90 of the limit, and to the cap. [Costs](costs.md) says when this has no effect.
     """
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
     """Least number of requests, this one included, that a conversation is expected to go on for.
@@ -159,15 +160,6 @@ class RecallSettings(Section):
 
     Both bounds follow the [calibration](calibration.md) in steps of a quarter: a note may take an eighth more.
     """
-
-
-class AskFunction(Section):
-    """One of the functions that `ask` offers."""
-
-    name: FunctionName
-    """Name that the model calls it by; another one where the client has a tool of that name."""
-    description: str = Field(min_length=1, max_length=2_000)
-    """Text that tells the model when to call it."""
 
 
 class CompactionSettings(Section):
@@ -250,12 +242,12 @@ class CompactionSettings(Section):
     client sees [one answer](what-is-kept.md#what-the-model-asks-for). A client switches it off with
     `x-context-recall: off`.
     """
-    ask_functions: dict[Literal["search", "read"], AskFunction] = Field({}, max_length=2)
-    """Names and texts of the two functions in place of Steno's own: `search`, and `read`.
+    ask_functions: dict[Literal["search", "read"], tuple[FunctionName, FunctionText]] = Field({}, max_length=2)
+    """Names and descriptions of the two functions, in place of Steno's own, as the model sees them.
 
-    For example:
+    Where the client has a tool of that name, ours gets a number behind it. For example:
 
-        {search: {name: "look_up", description: "Search what was said earlier in this conversation."}}
+        {search: ["look_up", "Search what was said earlier in this conversation."]}
     """
     wait_seconds: Seconds = 60.0
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
