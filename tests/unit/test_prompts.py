@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Media
 from app.core.quoting import fence_of
+from app.core.shapes.shape import shorten
 from app.core.summary.prompts import (
     LONGEST_FAILURE,
     chunk_text,
@@ -14,7 +15,6 @@ from app.core.summary.prompts import (
     quote_messages,
     summary_request,
 )
-from app.core.view.mask import shorten
 from app.core.view.view import Verbatim, View
 from tests.unit.conversations import TENANT, chunk, conversation, message, turns
 
