@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from app.core.quoting import as_block, one_line
+from app.core.shapes.shape import shorten
 from app.core.summary.prompts import said_in
-from app.core.view.mask import shorten
 from app.errors import MessagesNotKept
 from app.rest.handoff import message_in
 from app.store import words_in
