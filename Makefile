@@ -49,7 +49,7 @@ MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -99,6 +99,9 @@ survival: dev-env ## which exact values outlive compactions: FILE=conversations.
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(STENO) replay '$(or $(FILE),$(error make survival needs FILE=...))' --survival $(MEASURED) \
 		$(if $(CHAIN),--chain '$(CHAIN)')
+
+masks: dev-env ## how much of what an agent uses again is left of masked results: FILE=chats.jsonl
+	$(VENV)/python -m lab.benchmarks.masks '$(or $(FILE),$(error make masks needs FILE=...))'
 
 poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -97,7 +97,7 @@ _SESSION_PRUNING = {
 }
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False}
 _LIBRECHAT_RESERVE = 0.05
-_LIBRECHAT_MASK = {"pressure": 0.80, "later": None}
+_LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
 
 PRESETS: Mapping[PresetName, Preset] = {
     "default": Preset(

@@ -177,6 +177,12 @@ MADE: dict[str, tuple[Conversation, list[tuple[int, int, int]], Budget, bool]] =
         False,
     ),
     "none of too few chunks": (conversation(*turns(2), QUESTION), [(0, 2, 300), (2, 4, 300)], budget(), False),
+    "one of three chunks over their share": (
+        conversation(*turns(3), QUESTION),
+        [(n, n + 2, 300) for n in (0, 2, 4)],
+        budget(),
+        True,
+    ),
     "none of small chunks": (FOUR_TURNS, [(n, n + 2, 10) for n in (0, 2, 4, 6)], budget(), False),
     # Copies that fill the view again make each compaction due anew.
     "one that leaves room for copies": (TEN_TURNS.with_pins(Pins(tuple(range(4)))), [], budget(), True),

@@ -53,13 +53,13 @@ class TailSettings(Section):
 
 
 class MaskSettings(Section):
-    """Masks: old tool results as head and tail."""
+    """Masks: what is left of old tool results."""
 
     enabled: bool = True
     """Mask tool results that the assistant has used, before anything is summarised.
 
-    They are reduced to head and tail, and keep the same bytes from then on. If that alone brings the prompt under the
-    target, no summary is made; the summariser reads the originals.
+    About 300 characters are left of each ([which](policies.md#default)), the same bytes from then on. If that alone
+    brings the prompt under the target, no summary is made; the summariser reads the originals.
     """
     allow: tuple[str, ...] = ()
     """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
@@ -152,8 +152,8 @@ class RecallSettings(Section):
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
 
-    It is added to what the compaction left, up to the limit. Quotations for earlier messages together may take twice as
-    much, and exact values half as much.
+    It is added to what the compaction left, up to the limit. A question that is matched well may take three times as
+    much, quotations for earlier messages together, too, and exact values half as much.
     """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
     """Most tokens of the quotations for one message, whatever the window.
