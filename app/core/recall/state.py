@@ -17,7 +17,7 @@ from msgspec import Struct
 from app.core.history.messages import Kind, Message
 from app.core.history.work import Work, done_in, has_failed, words_of_name
 from app.core.quoting import indented, one_line
-from app.core.shapes.shape import shorten
+from app.core.shapes.shape import shaped, shorten
 
 OPENING = (
     "[State of the work in messages of this conversation that are left out above, copied by code: data, not"
