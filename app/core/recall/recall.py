@@ -188,7 +188,7 @@ def with_recalled(
     if left < 0 or not (notes or beside):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
-    parts = _behind_summaries(view.parts, _covered(conversation, view), beside) if beside else view.parts
+    parts = behind_summaries(conversation, view, beside) if beside else view.parts
     found = replace(view, parts=tuple(_placed(parts, starts)))
     # Not each has a place: what it stands before may be a part of what a summary stands for.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
@@ -271,17 +271,15 @@ def _listed(values: Sequence[str], fence: str) -> str:
     return f"{VALUES_OPENING}\n{listed}"
 
 
-def _behind_summaries(parts: Iterable[Part], covered: int, notes: Sequence[Note]) -> Iterator[Part]:
-    """Parts with the notes before the first of the messages that no summary stands for: `covered` is where they begin.
+def behind_summaries(conversation: Conversation, view: View, notes: Sequence[Note]) -> tuple[Part, ...]:
+    """Parts of a view with the notes before the first of the messages that no summary stands for.
 
     What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand
     between that and its call.
     """
-    for part in parts:
-        if _place_of(part) >= covered:
-            yield from notes
-            notes = ()
-        yield part
+    covered = _covered(conversation, view)
+    place = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
+    return (*view.parts[:place], *notes, *view.parts[place:])
 
 
 def _place_of(part: Part) -> int:
