@@ -36,8 +36,9 @@ def masked(talk: Conversation, policy: MaskPolicy = SHAPED) -> list[int]:
     ("media", "said"),
     [
         (PICTURE, "image, 3,000,000 bytes, 1920 x 1080"),
-        (Media("file", 400, pages=3, name="bill\n.pdf"), "file bill_.pdf, 300 bytes, 3 pages"),
-        (Media("audio", 400, seconds=12.4), "audio, 300 bytes, 12 seconds"),
+        (Media("file", 4_000, pages=3, name="bill\n.pdf"), "file bill_.pdf, 3,000 bytes, 3 pages"),
+        (Media("audio", 4_000, seconds=12.4), "audio, 3,000 bytes, 12 seconds"),
+        (Media("image", 60), "image"),
     ],
 )
 def test_a_line_says_what_it_was(media: Media, said: str) -> None:

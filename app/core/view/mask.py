@@ -29,6 +29,10 @@ from app.core.quoting import word
 from app.core.shapes.shape import shaped, shorten
 from app.core.tokens.estimate import Cost
 
+BYTES_OF_BASE64 = 0.75
+"""Bytes that a character of base64 stands for."""
+LONGEST_ADDRESS = 1_000
+"""Characters of what only says where a picture is."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
 
 SHAPES_VERSION = 1
@@ -224,7 +228,7 @@ _SENT = frozenset({Kind.USER, Kind.RESULT})
 
 def in_words(media: Media) -> str:
     """Line in place of a picture, a sound or a file: its kind, its size, and what else is known of it."""
-    known = [f"{media.size * 3 // 4:,} bytes"]
+    known = [f"{int(media.size * BYTES_OF_BASE64):,} bytes"] if media.size > LONGEST_ADDRESS else []
     if media.width and media.height:
         known.append(f"{media.width} x {media.height}")
     if media.pages:
@@ -232,7 +236,7 @@ def in_words(media: Media) -> str:
     if media.seconds:
         known.append(f"{media.seconds:.0f} seconds")
     name = f" {word(media.name)}" if media.name else ""
-    return f"[{media.kind}{name}, {', '.join(known)}: you have seen it, and it is left out now]"
+    return f"[{', '.join((f'{media.kind}{name}', *known))}: you have seen it, and it is left out now]"
 
 
 def _speaks(message: Message) -> bool:
