@@ -188,7 +188,7 @@ def with_recalled(
     if left < 0 or not (notes or beside):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
-    parts = _behind_summaries(view.parts, _covered(conversation, view), beside) if beside else view.parts
+    parts = behind_summaries(conversation, view, beside) if beside else view.parts
     found = replace(view, parts=tuple(_placed(parts, starts)))
     # Not each has a place: what it stands before may be a part of what a summary stands for.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
@@ -247,11 +247,13 @@ def _state_note(
 
 
 def _work_in(messages: Sequence[Message], covered: int, fence: str, cost: Cost, room: int) -> str:
-    """Text of such a note; empty for nothing. All lines come before what was seen of any."""
+    """Text of such a note; empty for nothing. All lines come before what was seen of any, which has half the room."""
     entries, chosen, sizes = [*state_of(messages, covered, PLAN_CHARACTERS * room)], dict[str, str](), dict[str, int]()
     empty = cost(own_message(""))
     room -= cost(own_message(_work((), fence)))
+    half = room // 2
     for whole in (False, True):
+        room -= half if whole else 0
         for entry in entries[:MOST_ENTRIES]:
             text = entry.whole if whole else entry.line
             more = cost(own_message(f"{text}\n")) - empty - sizes.get(entry.line, 0)
@@ -271,17 +273,15 @@ def _listed(values: Sequence[str], fence: str) -> str:
     return f"{VALUES_OPENING}\n{listed}"
 
 
-def _behind_summaries(parts: Iterable[Part], covered: int, notes: Sequence[Note]) -> Iterator[Part]:
-    """Parts with the notes before the first of the messages that no summary stands for: `covered` is where they begin.
+def behind_summaries(conversation: Conversation, view: View, notes: Sequence[Note]) -> tuple[Part, ...]:
+    """Parts of a view with the notes before the first of the messages that no summary stands for.
 
     What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand
     between that and its call.
     """
-    for part in parts:
-        if _place_of(part) >= covered:
-            yield from notes
-            notes = ()
-        yield part
+    covered = _covered(conversation, view)
+    place = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
+    return (*view.parts[:place], *notes, *view.parts[place:])
 
 
 def _place_of(part: Part) -> int:
