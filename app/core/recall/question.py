@@ -114,7 +114,7 @@ def found_for(
 
 
 def speakers_in(instructions: Iterable[Message]) -> Speakers:
-    """Who is who, as far as the instructions say it."""
+    """Names of the roles, as far as the instructions say it."""
     texts = [text[:READ_CHARACTERS] for message in instructions for text in message.texts]
     found = ((kind, said.finditer(text)) for text in texts for kind, said in _SPEAKERS.items())
     return {match[1] or match[2]: kind for kind, matches in found for match in matches}

@@ -247,11 +247,13 @@ def _state_note(
 
 
 def _work_in(messages: Sequence[Message], covered: int, fence: str, cost: Cost, room: int) -> str:
-    """Text of such a note; empty for nothing. All lines come before what was seen of any."""
+    """Text of such a note; empty for nothing. All lines come before what was seen of any, which has half the room."""
     entries, chosen, sizes = [*state_of(messages, covered, PLAN_CHARACTERS * room)], dict[str, str](), dict[str, int]()
     empty = cost(own_message(""))
     room -= cost(own_message(_work((), fence)))
+    half = room // 2
     for whole in (False, True):
+        room -= half if whole else 0
         for entry in entries[:MOST_ENTRIES]:
             text = entry.whole if whole else entry.line
             more = cost(own_message(f"{text}\n")) - empty - sizes.get(entry.line, 0)
