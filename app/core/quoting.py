@@ -108,6 +108,11 @@ def indented(text: str) -> str:
     return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
 
 
+def as_block(text: str) -> str:
+    """A text with each of its lines indented: for Markdown, text as it stands, which no line of it can leave."""
+    return f"\t{indented(text)}"
+
+
 def quoted(text: str, fence: str) -> str:
     """A text in which nothing is left that could be read as a heading or a mark, of this fence or of another."""
     if fence in _BETWEEN.sub("", text).translate(_PLAIN):

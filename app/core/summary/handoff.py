@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from app.core.history.blocks import without_blocks_in
 from app.core.history.messages import History, Kind, Message
-from app.core.quoting import indented
+from app.core.quoting import as_block
 from app.core.summary import prompts
 from app.core.summary.beside import merged_rules, merged_values
 from app.core.summary.rules import rules_in
@@ -56,7 +56,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
         "Latest turns": "\n\n".join((*_latest(history, section, covered), LAST_ANSWER)) if history else absent,
     }
     written = (f"## {heading}\n\n{text}" for heading, text in sections.items() if text)
-    return "\n\n".join((OPENING.format(about=_quoted(told)), *written)) + "\n"
+    return "\n\n".join((OPENING.format(about=as_block(told)), *written)) + "\n"
 
 
 def standing(
@@ -88,7 +88,7 @@ def _follows(chunk: SummaryChunk, found: Sequence[SummaryChunk]) -> bool:
 
 
 def _notes(chunk: SummaryChunk) -> str:
-    return f"Notes on the messages {chunk.first_index + 1} to {chunk.last_index + 1}:\n\n{_quoted(chunk.text)}"
+    return f"Notes on the messages {chunk.first_index + 1} to {chunk.last_index + 1}:\n\n{as_block(chunk.text)}"
 
 
 def _rules(chunks: Sequence[SummaryChunk], history: History, covered: int) -> str:
@@ -99,7 +99,7 @@ def _rules(chunks: Sequence[SummaryChunk], history: History, covered: int) -> st
 
 
 def _list(heading: str, lines: Sequence[str]) -> str:
-    quoted = _quoted("\n".join(lines))
+    quoted = as_block("\n".join(lines))
     return f"{heading}\n\n{quoted}" if lines else ""
 
 
@@ -135,7 +135,7 @@ def _section(history: History, names: Mapping[str, str], index: int, longest: in
     message = history[index]
     longest = longest or LONGEST_TEXTS.get(message.kind, LONGEST_TEXT)
     said = "" if message.sealed else prompts.said_in(_own(message), longest)
-    return f"### {index + 1} {prompts.speaker(message, names)}\n\n{_quoted(said)}" if said.strip() else ""
+    return f"### {index + 1} {prompts.speaker(message, names)}\n\n{as_block(said)}" if said.strip() else ""
 
 
 def _own(message: Message) -> Message:
@@ -143,7 +143,3 @@ def _own(message: Message) -> Message:
     if message.kind not in (Kind.USER, Kind.CLIENT):
         return message
     return replace(message, texts=without_blocks_in(message.texts))
-
-
-def _quoted(text: str) -> str:
-    return f"\t{indented(text)}"
