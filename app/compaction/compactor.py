@@ -31,7 +31,7 @@ from app.core.stages.ladder import Decision
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive, drive_async
 from app.core.summary.gate import SummaryAnswer
-from app.core.tokens.economy import rates_of
+from app.core.tokens.economy import COMMON_PRICE, rates_of
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.view import View
@@ -198,17 +198,19 @@ class Compactor:
         return [head.digest for head in await self._store.heads(course.request.tenant, asked.digests)]
 
     async def _brief(self, course: Course, _: effects.Brief) -> SummaryBrief:
-        return self._writing.brief(course.request)
+        return self._writing.brief(course.request, warm=self._is_warm(course.request))
 
     async def _prices(self, course: Course, asked: effects.AskPrices) -> Prices:
-        request, ledger = course.request, self._ledger
-        price = ledger.price_of(request.model)
-        warm = price is not None and ledger.is_warm(request.tenant, request.conversation_id, request.model)
-        return Prices(
-            rates_of(price, warm=warm) if price is not None else None,
-            ledger.price_of(asked.summariser) if asked.summariser is not None else None,
-            self._writing.is_by_own_model(request),
-        )
+        request, price_of = course.request, self._ledger.price_of
+        price, summariser = price_of(request.model), asked.summariser and price_of(asked.summariser)
+        if price is None or (asked.summariser and summariser is None):
+            # One of them alone would be in another currency.
+            price, summariser = COMMON_PRICE, asked.summariser and COMMON_PRICE
+        is_own = self._writing.is_by_own_model(request)
+        return Prices(rates_of(price, warm=self._is_warm(request)), summariser or None, is_own)
+
+    def _is_warm(self, request: ChatRequest) -> bool:
+        return self._ledger.is_warm(request.tenant, request.conversation_id, request.model)
 
     async def _lately(self, course: Course, asked: effects.LookBack) -> Lately:
         request = course.request

@@ -34,7 +34,8 @@ class Writing:
     """Function from a model to the one that it is counted as."""
     _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
-    def brief(self, request: ChatRequest) -> SummaryBrief:
+    def brief(self, request: ChatRequest, *, warm: bool) -> SummaryBrief:
+        """`warm`: whether the conversation's provider has what was sent last in its cache."""
         rules, wire, budget = request.measure.rules, request.wire, request.budget
         summary, own = rules.summary, rules.prompts_for(request.model, request.tenant)
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
@@ -44,6 +45,9 @@ class Writing:
         window = provider.windows.of(summariser, request.tenant)
         room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
+        style = summary.style
+        if style == "auto":
+            style = "prefix" if warm and self.is_by_own_model(request) else "transcript"
         return SummaryBrief(
             model=summariser,
             prompt=prompt,
@@ -57,7 +61,7 @@ class Writing:
             ratio=line.ratio,
             strategy=rules.policy.strategy,
             # What is shown as it came can be read in its own format alone.
-            style=summary.style if format_ is request.format else "transcript",
+            style=style if format_ is request.format else "transcript",
             values_share=summary.values,
             rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
             inherited_rules=request.inherited_rules,

@@ -40,6 +40,7 @@ _OF_PART: Mapping[str, Filling] = {
     "client_instructions": "instructions",
     "recalled": "recalled",
     "exact_values": "recalled",
+    "state": "recalled",
     "verbatim": "verbatim",
     "carried": "verbatim",
 }

@@ -29,6 +29,10 @@ _NOTES = {
         "What the client put into its messages for good, said again. It is worked out for each request and not stored."
     ),
     "exact_values": "Exact values of messages that are left out. They are worked out for each request and not stored.",
+    "state": (
+        "State of the agent's work in messages that are left out: its plan, what failed last, its files. It is worked"
+        " out for each request and not stored."
+    ),
 }
 
 

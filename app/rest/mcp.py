@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from app.edge.asgi import read_body
-from app.errors import MethodNotAllowed, UnknownPath
+from app.errors import UnknownPath
 from app.rest.dependencies import Tenant, TheServices
 from app.rest.mcp_tools import ANSWER_SECONDS, Reader
 
@@ -33,7 +33,7 @@ async def serve_mcp(request: Request, services: TheServices, tenant: Tenant) -> 
     except ImportError as error:
         raise UnknownPath(NEEDED) from error
     if request.method != "POST":
-        raise MethodNotAllowed("There are no sessions at /mcp: it has POST.", ["POST"])
+        return Response(status_code=405, headers={"allow": "POST"})  # There are no sessions. Clients ask as a rule.
     scope = request.scope
     headers = scope["headers"]
     body = await read_body(request.receive, headers, BODY_BYTES, services.limits.receive_seconds)

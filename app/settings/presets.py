@@ -111,7 +111,7 @@ PRESETS: Mapping[PresetName, Preset] = {
             "tail": {"turns": 4, "max_ratio": 0.32, **_NO_FILL},
             "mask": _NO_MASKS,
         },
-        summary={"source_tokens": None},
+        summary={"source_tokens": None, "style": "transcript"},
     ),
     "librechat": Preset(
         choose_for="agents that work on one goal at a time, before a provider with a prompt cache",
@@ -154,7 +154,7 @@ PRESETS: Mapping[PresetName, Preset] = {
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
             "mask": _NO_MASKS,
         },
-        summary={"max_tokens": 1_024},
+        summary={"max_tokens": 1_024, "style": "transcript"},
     ),
     "openclaw-adaptive": Preset(
         choose_for="agents whose client compacts by itself and needs help with large tool results only",

@@ -10,6 +10,7 @@ from lab.formats.sent import SentMessage
 
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
+_WORK = re.compile(r"\[[^\n]*\]\n<work ([0-9a-f]{8})>\n(.*)\n</work \1>", re.DOTALL)
 _WORD = re.compile(r"\w+")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
 _CONTINUED = re.compile("(\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])\t")
@@ -48,6 +49,11 @@ def listed_in(message: SentMessage) -> Sequence[str]:
     """The values that a note lists; none where it is no such note, such as a summary that has a list of its own."""
     listed = _LIST.fullmatch("\n".join(message.pieces))
     return listed[2].split("\n") if listed else ()
+
+
+def states_work(message: SentMessage) -> bool:
+    """Whether it is a note of the state of an agent's work."""
+    return _WORK.fullmatch("\n".join(message.pieces)) is not None
 
 
 def is_said(value: str, messages: Iterable[SentMessage]) -> bool:

@@ -29,7 +29,7 @@ from app.core.summary.plan import MOST_PARTS, plan_asked
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
-from app.core.view.view import Conversation, Part, Pruned, Verbatim
+from app.core.view.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
 from tests.unit.conversations import (
     SETTINGS,
     TOO_LARGE,
@@ -310,6 +310,19 @@ def test_what_is_shown_may_be_larger_than_what_can_be_quoted() -> None:
     assert [shown(request) for request in requests(effects)] == [(Verbatim(0, 14),)]
     effects, _ = play(flow(settings=replace(small, shown_tokens=300)), *[notes()] * 4)
     assert len(requests(effects)) > 1
+
+
+def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_masks() -> None:
+    note = Recalled((0,), "quoted", tokens=7)
+    masked = Altered(3, ("short",), 2, "masked")
+    sent = View((Verbatim(0, 3), masked, note, Verbatim(4, len(TALK.transcript)), note), 500)
+    plan = plan_compaction(TALK, (), BUDGET, PREFIX, "additive")
+    assert plan is not None
+    effects, _ = play(compact(TALK, "conv", plan, BUDGET, PREFIX, count, sent), notes())
+    (request,) = requests(effects)
+    assert shown(request) == (Verbatim(0, 4), note, Verbatim(4, 14))
+    assert request.shown is not None
+    assert request.shown.tokens == TALK.tokens - TALK.transcript.tokens(14) + 7
 
 
 def test_what_a_client_left_unpaired_is_not_shown() -> None:

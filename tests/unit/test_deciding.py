@@ -23,6 +23,7 @@ from app.core.deciding.decide import RECOVERIES, ROUNDS, untouched
 from app.core.deciding.effects import (
     AskPrices,
     Background,
+    Brief,
     Effect,
     Freed,
     KeepPrint,
@@ -59,7 +60,7 @@ from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
 from app.core.view.ties import MARK
 from app.core.view.view import Pruned, View
-from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, turns, words
+from tests.unit.conversations import SETTINGS, TENANT, WHY, budget, chunk, conversation, message, turns, words
 from tests.unit.worlds import AWAY, Then, World, asked
 
 QUESTION = message("user", "the last question")
@@ -363,6 +364,14 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     assert ("Make" in world.names) is not puts_off
     assert (decision.why == because(Code.PUT_OFF_FOR_COST)) is puts_off
     assert [effect.summariser for effect in world.effects if isinstance(effect, AskPrices)] == ["m"]
+
+
+def test_a_summariser_that_reads_the_cached_prompt_is_shown_what_is_quoted_in_it_too() -> None:
+    policy = Policy(mask=None, recall=RecallPolicy(), cost_gate=None)
+    for style, before in (("prefix", True), ("transcript", False)):
+        world = World({Brief: replace(SETTINGS, style=style)})
+        world.decide(asked(LONG, policy=policy))
+        assert ("Recall" in world.names[: world.names.index("Make")]) is before
 
 
 def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:

@@ -109,6 +109,16 @@ def test_the_last_failure_stands_with_its_call() -> None:
     )
 
 
+def test_an_exit_status_tells_of_a_failure_too() -> None:
+    said = [
+        message("user", "test it"),
+        message("assistant", calls=["c1"]),
+        message("tool", "one is not two\nexit code: 1", answers="c1"),
+        replace(message("tool", "Error: of a thought", answers="c1"), sealed=True),
+    ]
+    assert sections(written(*said))["Last failure"].endswith("\n\tone is not two\n\texit code: 1")
+
+
 def test_a_failure_that_answers_no_call_stands_alone() -> None:
     said = [message("user", "test it"), message("tool", "Error: gone", answers="c1")]
     assert sections(written(*said))["Last failure"] == "### 2 tool\n\n\tError: gone"

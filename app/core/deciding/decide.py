@@ -324,7 +324,10 @@ def _due_plan(attempt: Attempt) -> Deciding[Plan | None]:
 
 def _flow(attempt: Attempt, plan: Plan) -> Deciding[Flow]:
     request, case, brief = attempt.request, attempt.case, (yield from _brief(attempt))
-    return compact(case.conversation, request.conversation_id, plan, request.budget, brief, request.count)
+    sent = None
+    if brief.style == "prefix" and plan.base == case.widest_path:
+        sent = (yield from _recalled(request, Decision(case.widest_view))).view
+    return compact(case.conversation, request.conversation_id, plan, request.budget, brief, request.count, sent)
 
 
 def _without(attempt: Attempt) -> Deciding[Case | None]:

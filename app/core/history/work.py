@@ -101,7 +101,7 @@ def newer_in(messages: Sequence[Message]) -> dict[int, Newer]:
     """
     found: dict[int, Newer] = {}
     latest: dict[tuple[str, ...], Newer] = {}
-    done = [*_done_in(messages)]
+    done = [*done_in(messages)]
     for index, caller, works in reversed(done):
         said = messages[index].text
         newer = [
@@ -145,7 +145,7 @@ def _makes_old(work: Work, index: int, caller: int, said: str) -> dict[tuple[str
     return made
 
 
-def _done_in(messages: Sequence[Message]) -> Iterator[tuple[int, int, list[Work]]]:
+def done_in(messages: Sequence[Message]) -> Iterator[tuple[int, int, list[Work]]]:
     """Each message of results, with the one that calls for them, and what those calls do."""
     called: dict[str, tuple[int, ToolCall]] = {}
     spoken = 0
@@ -208,7 +208,7 @@ def _work_of(tool: str, arguments: Mapping[str, Any]) -> Work:
             command = command[-1]
         return _of_command(str(command))
     # One tool of several actions: `{"command": "view", "path": ...}`.
-    words = {word.lower() for word in _NAME_WORDS.findall(command if isinstance(command, str) else tool)}
+    words = words_of_name(command if isinstance(command, str) else tool)
     same = f"{tool} {json.dumps(arguments, sort_keys=True, default=str)}"
     if words & (WRITING | CHANGING):
         texts = (value[:LONGEST_COMMAND] for value in arguments.values() if isinstance(value, str))
@@ -218,6 +218,10 @@ def _work_of(tool: str, arguments: Mapping[str, Any]) -> Work:
         part = {name: value for name, value in arguments.items() if value and LINES.search(name)}
         return Work(same, reads=path, part=json.dumps(part, sort_keys=True, default=str) if part else "")
     return Work(same)
+
+
+def words_of_name(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _NAME_WORDS.findall(name))
 
 
 def _path(written: str) -> str:
@@ -289,7 +293,7 @@ def _printed(steps: Sequence[_Step]) -> tuple[str, str] | None:
         elif name in ("head", "tail"):
             parts.append(f"{name} {' '.join(word for word in words if word.lstrip('-+nc').isdigit())}")
         paths += [word for word in words if not word.startswith("-") and not word.lstrip("+").isdigit()]
-    # Numbering lines (`nl -ba`) takes a word that is no path.
+    # Numbering lines (`nl -b a`) takes a word that is no path.
     return (paths[0], " ".join(parts)) if len(paths) == 1 else None
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from app.core.history.blocks import without_blocks_in
 from app.core.history.messages import History, Kind, Message
+from app.core.history.work import has_failed
 from app.core.quoting import as_block
 from app.core.summary import prompts
 from app.core.summary.beside import merged_rules, merged_values
@@ -104,12 +105,16 @@ def _list(heading: str, lines: Sequence[str]) -> str:
 
 
 def _last_failure(history: History, section: Callable[..., str]) -> str:
-    """The latest result that tells of an error, behind its call."""
-    failed = prompts.failed_places(history)
-    if not failed:
+    """The latest result that tells of an error or of an exit status other than 0, behind its call."""
+    failed = next((index for index in reversed(range(len(history))) if _fails(history[index])), None)
+    if failed is None:
         return ""
-    call = max(start for start in history.unit_starts if start <= failed[-1])
-    return "\n\n".join(section(index, LONGEST_FAILURE) for index in sorted({call, failed[-1]}))
+    call = max(start for start in history.unit_starts if start <= failed)
+    return "\n\n".join(section(index, LONGEST_FAILURE) for index in sorted({call, failed}))
+
+
+def _fails(message: Message) -> bool:
+    return not message.sealed and any(has_failed(message.texts[place]) for place in message.result_places)
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:
