@@ -6,6 +6,7 @@ bounded.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -16,8 +17,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from app.core.quoting import as_block, one_line
+from app.core.shapes.shape import shorten
 from app.core.summary.prompts import said_in
-from app.core.view.mask import shorten
 from app.errors import MessagesNotKept
 from app.rest.handoff import message_in
 from app.store import words_in
@@ -160,7 +161,9 @@ class Reader(Struct, frozen=True):
         said = [OPENING, note] if found else ["Nothing was found."]
         if not keeps:
             said.append(f"Only summaries were searched: {KEEPS_NONE}")
-        return "\n\n".join(filter(None, (*said, *(self._hit(each, words) for each in found))))
+        # Beside the event loop: there may be megabytes in them.
+        hits = await asyncio.to_thread(lambda: [self._hit(each, words) for each in found])
+        return "\n\n".join(filter(None, (*said, *hits)))
 
     async def read(self, asked: Read) -> str:
         last = asked.first if asked.last is None else asked.last
@@ -172,9 +175,10 @@ class Reader(Struct, frozen=True):
         if not found:
             raise Refused("The conversation has no messages of these numbers, or they were not kept.")
         longest = ROOM // len(found)
+        texts = await asyncio.to_thread(lambda: [shorten(self._text(each), longest) for each in found])
         told = (
-            f"Message {each.index + 1}, {each.kind}:\n\n{as_block(shorten(self._text(each), longest))}"
-            for each in found
+            f"Message {each.index + 1}, {each.kind}:\n\n{as_block(text)}"
+            for each, text in zip(found, texts, strict=True)
         )
         return "\n\n".join((OPENING, *told))
 

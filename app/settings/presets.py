@@ -78,7 +78,12 @@ class Preset(Struct, frozen=True):
 
 
 _NO_MASKS = {"enabled": False}
-_AS_ITS_MODEL = {"cost_gate": {"enabled": False}, "background": {"enabled": False}, "recall": {"enabled": False}}
+_AS_ITS_MODEL = {
+    "cost_gate": {"enabled": False},
+    "background": {"enabled": False},
+    "recall": {"enabled": False},
+    "ask": "off",
+}
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
 and brings nothing back."""
 _NO_FILL = {"fill_ratio": 0.0}
@@ -92,7 +97,7 @@ _SESSION_PRUNING = {
 }
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False}
 _LIBRECHAT_RESERVE = 0.05
-_LIBRECHAT_MASK = {"pressure": 0.80, "later": None}
+_LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
 
 PRESETS: Mapping[PresetName, Preset] = {
     "default": Preset(

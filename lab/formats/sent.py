@@ -18,8 +18,12 @@ LONGEST_NOTICE = 200
 _NUMBER = re.compile(r"\d[\d,]*")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 
+_SHAPE = re.compile(r"\[\.\.\. (\d+) characters in all, shortened: [^\[\]\n]{1,80} \.\.\.\]\n")
+_NEWER = re.compile(r"\n\[\.\.\. [^\[\]\n]{1,100} in message \d+ \.\.\.\]\Z")
+_WORD = re.compile(r"\w+")
+
 Reduction = Literal["shortened", "cleared"]
-"""Head and tail are left, with a note of the original size; or a placeholder is."""
+"""Head and tail are left, or its shape, with a note of the original size; or a placeholder is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +71,14 @@ class SentMessage:
         return "shortened" if calls and self._shortens_texts(original) else None
 
     def _shortens_texts(self, original: SentMessage) -> bool:
-        """Whether each text is whole, or head and tail of itself, or the first one of all of them."""
+        """Whether each text is whole, or its head and tail, or its shape, or the first one is head and tail of all."""
         texts, wholes = self.pieces[: self.texts], original.pieces[: self.texts]
         if texts == wholes:
             return True
         if original.role not in RESULT_ROLES and original.role != "user":
             return False
         together = is_shortened(texts[0], "\n".join(wholes)) and not any(texts[1:])
-        return together or all(map(lambda text, whole: text == whole or is_shortened(text, whole), texts, wholes))
+        return together or all(map(_is_left, texts, wholes))
 
     def repairs(self, original: SentMessage) -> bool:
         """Whether it is the message without those of its calls that nothing answers."""
@@ -93,6 +97,20 @@ def is_shortened(piece: str, whole: str) -> bool:
     notice = f"{rest[:start]} {rest[start + tail :]}"
     sizes = (int(number.replace(",", "")) for number in _NUMBER.findall(notice))
     return len(notice) <= LONGEST_NOTICE and len(whole) in sizes
+
+
+def _is_left(piece: str, whole: str) -> bool:
+    return piece == whole or is_shortened(piece, whole) or _is_shape(piece, whole)
+
+
+def _is_shape(piece: str, whole: str) -> bool:
+    """Whether it is a notice of a text's size and shape, and then words of the text, or numbers of its lines."""
+    notice = _SHAPE.match(piece)
+    if notice is None or int(notice[1]) != len(whole) or len(piece) >= len(whole):
+        return False
+    left = _NEWER.sub("", piece[notice.end() :])
+    words = frozenset(_WORD.findall(whole))
+    return all(word in words or word.isdecimal() or word in whole for word in _WORD.findall(left))
 
 
 def _is_placeholder(message: SentMessage) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ import pytest
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used
-from tests.e2e.raw import get, post, request_bytes, send
+from tests.e2e.raw import get, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 
 mcp = pytest.importorskip("mcp", reason="the extra `mcp` is not installed: make dev-env")
@@ -223,10 +224,12 @@ async def test_a_steno_that_is_away_is_said_to_be() -> None:
         assert "No Steno answers at http://127.0.0.1:9" in await refused(client, "list_conversations")
 
 
-def ask(running: Steno, *headers: bytes, method: str = "POST") -> tuple[int, str]:
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
+def ask(
+    running: Steno, *headers: bytes, method: str = "tools/list", target: str = "/mcp", **params: Any
+) -> tuple[int, str]:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     usual = b"content-type: application/json", b"accept: application/json, text/event-stream"
-    answered = send(running.url, request_bytes(body, *usual, *headers, method=method, target="/mcp", usual=False))
+    answered = send(running.url, request_bytes(body, *usual, *headers, target=target, usual=False))
     return answered.status, answered.body.decode()
 
 
@@ -251,12 +254,22 @@ def test_a_name_that_is_not_stenos_leads_nowhere(steno: StartSteno) -> None:
     assert (answered.status_code, answered.json()["error"]["code"]) == (421, "host_not_allowed")
 
 
-def test_a_stranger_does_not_become_a_caller_of_this_machine_on_the_way(steno: StartSteno) -> None:
-    """What says where a request comes from goes on with the tools' own questions."""
-    running = steno()
-    post(running.url, chat(conversation_id="order"))
-    status, told = ask(running, b"authorization: Bearer sk-other", b"x-forwarded-for: 203.0.113.7")
-    assert (status, "result" in told) == (200, True)
+def test_whose_key_it_is_counts_wherever_it_stands(steno: StartSteno) -> None:
+    """What says who asks goes on with the tools' own questions: without it they would be those of this machine."""
+    running = steno(storage={"messages": True})
+    body = chat(conversation_id="of-nobody")
+    send(running.url, request_bytes(body, b"content-type: application/json", usual=False))
+    talk(running, KEY, "order", "quagga")
+    listing: Any = {"method": "tools/call", "name": "list_conversations", "arguments": {}}
+    key = KEY.encode()
+    for told in (
+        ask(running, b"authorization: Bearer " + key, **listing),
+        ask(running, b"x-api-key: " + key, b"x-forwarded-for: 127.0.0.1", **listing),
+        ask(running, target=f"/mcp?api_key={KEY}", **listing),
+    ):
+        assert told[0] == 200
+        assert ("order: " in told[1], "of-nobody" in told[1]) == (True, False)
+    assert "of-nobody" in ask(running, **listing)[1]
 
 
 def test_there_are_no_sessions(steno: StartSteno) -> None:
@@ -271,3 +284,12 @@ def test_without_the_extra_one_line_says_how_to_get_it(steno: StartSteno, monkey
     monkeypatch.delitem(sys.modules, "app.rest.mcp_server", raising=False)
     status, told = ask(steno(), b"authorization: Bearer sk-mine")
     assert (status, json.loads(told)["error"]["message"]) == (404, "MCP needs an extra: pip install 'steno[mcp]'.")
+    without = "import sys; sys.modules['mcp'] = None; from app.commands.cli import main; main()"
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", without, "mcp"], cwd=commands.ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        1,
+        "",
+        "steno: MCP needs an extra: pip install 'steno[mcp]'.\n",
+    )

@@ -17,6 +17,7 @@ from app.store.chunks import (
     chunks_named,
     deactivate_summaries,
     find_summary,
+    read_active,
     read_summaries,
     read_versions,
     recent_first_chunks,
@@ -150,6 +151,17 @@ async def test_summaries_are_listed_before_the_conversation_is(store: Store) -> 
     await put(store, chunk(0, 4))
     page = await store.rest(read_summaries, TENANT, "c1", Paging(10))
     assert [one.id for one in page.data] == ["chunk-0-4"]
+
+
+async def test_what_a_conversation_may_use_is_read_by_version_and_of_too_much_the_latest(store: Store) -> None:
+    first = chunk(0, 4)
+    await put(store, first, chunk(4, 8))
+    edited = chunk(0, 4, id="edited", version=2, text="edited")
+    assert await store.change_at_once(replace_summary, TENANT, first.id, edited) is not None
+    read = [one.id for one in await store.rest(read_active, TENANT, "c1", 10)]
+    assert read == ["chunk-4-8", "edited"]
+    assert [one.id for one in await store.rest(read_active, TENANT, "c1", 1)] == ["edited"]
+    assert await store.rest(read_active, STRANGER, "c1", 10) == []
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

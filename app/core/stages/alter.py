@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Iterator
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
+from app.core.shapes.shape import shorten
 from app.core.tokens.estimate import Cost
-from app.core.view.mask import shorten
 from app.core.view.view import Alteration, Altered, Carried, Conversation, Part, Verbatim, View
 
 SHORTEST = 200

@@ -14,8 +14,8 @@ from msgspec import Struct
 from app.core.history.messages import Kind, Media, Message, called_in
 from app.core.history.work import tells_of_error
 from app.core.quoting import fence_of, marked, one_line, quoted, word
+from app.core.shapes.shape import shorten
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import shorten
 from app.core.view.view import View
 
 SUMMARY_PROMPT = """\

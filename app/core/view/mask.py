@@ -1,4 +1,4 @@
-"""Masks: tool results that the assistant has used become head and tail, and then stay so.
+"""Masks: of tool results that the assistant has used only what their shape leaves is sent, and then stays so.
 
 A boundary is a position in the history. A tool result before it is masked if, before it too, the result was used up:
 
@@ -24,12 +24,18 @@ from msgspec.structs import replace
 from app.core.history.messages import Kind, Message, Transcript
 from app.core.history.work import Newer, newer_in
 from app.core.lazy import lazy
+from app.core.shapes.shape import shaped, shorten
 from app.core.tokens.estimate import Cost
+
+SHAPES_VERSION = 1
+"""Version of what a shape leaves: with another one, boundaries that were stored are not used."""
 
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
-    """Characters that are left of a text: 70 % of it head, 30 % tail."""
+    """Characters that are left of a text, beside the notice of its size."""
+    shapes: bool = True
+    """Leave what the shape of a text says; otherwise 70 % head, 30 % tail."""
     allow: tuple[str, ...] = ()
     """Tools whose results are masked, as globs; all if empty."""
     deny: tuple[str, ...] = ()
@@ -47,8 +53,10 @@ class MaskPolicy(Struct, frozen=True):
     @property
     def key(self) -> str:
         """Names what is masked and how: a boundary holds for one set of that."""
-        how = (self.characters, self.allow, self.deny)
-        written = repr(how if self.later is None else (*how, self.later)).encode("utf-8", "surrogatepass")
+        how: tuple[object, ...] = (self.characters, self.allow, self.deny)
+        how += () if self.later is None else (self.later,)
+        how += (SHAPES_VERSION, "shapes") if self.shapes else ()
+        written = repr(how).encode("utf-8", "surrogatepass")
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
 
 
@@ -57,14 +65,6 @@ def is_allowed(tool: str, allow: Sequence[str], deny: Sequence[str]) -> bool:
     if any(fnmatchcase(tool, pattern) for pattern in deny):
         return False
     return not allow or any(fnmatchcase(tool, pattern) for pattern in allow)
-
-
-def shorten(text: str, longest: int) -> str:
-    """Head (70 %) and tail of a text, with a notice of the original size in characters; itself if it is no longer."""
-    if len(text) <= longest:
-        return text
-    head = longest * 7 // 10
-    return f"{text[:head]}\n[... {len(text)} characters in all, shortened ...]\n{text[len(text) - (longest - head) :]}"
 
 
 class Boundary(Struct, frozen=True, order=True):
@@ -170,21 +170,24 @@ class Masks:
 
     def _mask(self, index: int, newer: Newer | None = None) -> Mask:
         message = self._transcript.messages[index]
-        places = message.result_places
-        texts = tuple(self._left(text, newer) if place in places else text for place, text in enumerate(message.texts))
+        places, call = message.result_places, self._transcript.call_text(index)
+        texts = tuple(
+            self._left(text, call, newer) if place in places else text for place, text in enumerate(message.texts)
+        )
         # As the result of a single call; one of several parallel calls costs a few tokens less.
         name = self._transcript.tool_name(index) if message.kind is Kind.RESULT else message.name
         return Mask(texts, self._cost(replace(message, texts=texts, name=name)))
 
-    def _left(self, text: str, newer: Newer | None) -> str:
+    def _left(self, text: str, call: str, newer: Newer | None) -> str:
         """Remainder of a result's text."""
         longest = self._settings.characters
+        left = shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)
         if newer is None or len(text) <= longest:
-            return shorten(text, longest)
+            return left
         where = f"{newer.how} in message {newer.message + 1}"
         if newer.replaces:
             return f"[... {len(text)} characters in all, {where} ...]"
-        return f"{shorten(text, longest)}\n[... {where} ...]"
+        return f"{left}\n[... {where} ...]"
 
 
 def _may_be_masked(message: Message) -> bool:
