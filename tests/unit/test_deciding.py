@@ -60,7 +60,19 @@ from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
 from app.core.view.ties import MARK
 from app.core.view.view import Pruned, View
-from tests.unit.conversations import SETTINGS, TENANT, WHY, budget, chunk, conversation, message, turns, words
+from tests.unit.conversations import (
+    SETTINGS,
+    TENANT,
+    WHY,
+    budget,
+    chunk,
+    conversation,
+    message,
+    notes,
+    play,
+    turns,
+    words,
+)
 from tests.unit.worlds import AWAY, Then, World, asked
 
 QUESTION = message("user", "the last question")
@@ -277,6 +289,29 @@ def test_where_one_compaction_does_not_suffice_another_one_follows() -> None:
     assert world.names.count("Make") == ROUNDS
     assert world.names.count("Freed") == 1
     assert decision.status == "summarized"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_one_compaction_leaves_over_is_summarised_at_once_though_the_view_fits(ends: bool) -> None:
+    """Under the trigger is not enough: the next turns would fire it again. A summary that fails later ends it."""
+    long = conversation(*turns(100, size=100), QUESTION)
+    limits = budget(22_000, trigger=15_000, target=6_000, summary=40, fold=20_000)
+    world: World
+
+    def make(effect: Make) -> Compaction:
+        if ends and world.stored.chunks:
+            return FAILED
+        _, compaction = play(effect.flow, *[notes(25)] * 100)
+        world.stored = replace(world.stored, chunks=(*world.stored.chunks, *compaction.made))
+        return compaction
+
+    world = World({Brief: replace(SETTINGS, source_tokens=250), Make: make})
+    decision = world.decide(asked(long, budget=limits))
+    assert decision.view is not None
+    assert world.names.count("Make") == 2
+    assert (decision.view.tokens <= limits.target) == (not ends)
+    assert decision.view.tokens <= limits.trigger.tokens
+    assert World({Read: world.stored}).decide(asked(long, budget=limits)).view == decision.view
 
 
 def _stored(made: Compaction, _: Effect) -> Compaction:

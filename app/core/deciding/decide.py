@@ -160,7 +160,7 @@ def _made_with_store(attempt: Attempt) -> Deciding[bool]:
             yield from _read(attempt)
             yield from _mask(attempt)
             looks_again = False
-            if not attempt.case.is_settled:
+            if not attempt.case.is_settled or _is_unfinished(attempt):
                 compaction = yield from _attempted(attempt)
                 attempt.came_to(compaction)
                 looks_again = _goes_on(compaction)
@@ -377,6 +377,15 @@ def _no_more_rounds(attempt: Attempt) -> Reasons:
     if last is None or (len(attempt.own) < ROUNDS and last.outcome is not Outcome.DELETED):
         return ()
     return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+
+
+def _is_unfinished(attempt: Attempt) -> bool:
+    """True if its last compaction took in as much as one does, and the rest is for the next one. What is made so far
+    may be under the trigger, but it is not what was planned, and would be too large again soon."""
+    if not attempt.own or not attempt.own[-1].is_whole or len(attempt.own) >= ROUNDS:
+        return False
+    path = attempt.case.widest_path
+    return bool(path.chunks) and path.chunks[-1].continued
 
 
 def _goes_on(compaction: Compaction) -> bool:
