@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from app.core.view.chunks import SummaryChunk
 from app.store import Store, UnknownCursor
@@ -108,6 +109,27 @@ async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: S
     stored = await store.leases.commit(lease, [fold, chunk(4, 8)])
     assert stored is not None
     assert [one.id for one in stored] == ["fold", "chunk-4-8"]
+
+
+async def test_summaries_made_side_by_side_are_all_stored_while_others_write(
+    open_store: OpenStore, sqlite_url: str
+) -> None:
+    """What is not stored was paid for in vain; behind a gap no later summary is of use."""
+    store = open_store(sqlite_url, timeout=0.25)
+    await store.start()
+    held = await take(store, 0, 64)
+
+    async def write() -> None:
+        async with store.database.writing(patient=True):
+            await asyncio.sleep(0.2)
+
+    others = [asyncio.create_task(write()) for _ in range(12)]
+    made = [chunk(number, number + 8) for number in range(0, 64, 8)]
+    with capture_logs() as log:
+        stored = await asyncio.gather(*(store.leases.commit(held, [each]) for each in made))
+    assert [len(each or ()) for each in stored] == [1] * len(made)
+    assert not log
+    await asyncio.gather(*others)
 
 
 async def test_commit_is_all_or_nothing(store: Store) -> None:
