@@ -17,6 +17,7 @@ WINDOWS ?= 8000
 WINDOW ?= 8000
 RATIOS ?=
 QUESTIONS ?=
+ASK ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
@@ -85,10 +86,14 @@ replay: dev-env ## replay a recorded conversation: make replay FILE=conversation
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
 
-recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS
+recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS, or ASK=1,2,3 (a model that searches)
 	@$(VENV)/python scripts/fetch_tables.py .tables
+ifneq ($(ASK),)
+	$(VENV)/python -m lab.benchmarks.asked '$(or $(FILE),$(error make recall needs FILE=...))' --window '$(WINDOWS)' --calls '0,$(ASK)'
+else
 	$(STENO) replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
 		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
+endif
 
 survival: dev-env ## which exact values outlive compactions: FILE=conversations.jsonl; options: CHAIN=10 PRESETS WINDOWS RATIOS
 	@$(VENV)/python scripts/fetch_tables.py .tables

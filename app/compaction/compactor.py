@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from secrets import token_bytes
 from time import monotonic
 from typing import Any
 
@@ -27,6 +28,7 @@ from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
 from app.core.deciding.effects import Background, Lately, Prices, StoreAway, Stored
 from app.core.reasons import Reasons
+from app.core.recall.asked import Answered, Asked, AskPolicy
 from app.core.stages.ladder import Decision
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive, drive_async
@@ -34,6 +36,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.tokens.economy import COMMON_PRICE, rates_of
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
+from app.core.view.ties import PRINT_BYTES
 from app.core.view.view import View
 from app.providers.ledger import Ledger
 from app.runtime.caches import Caches
@@ -142,6 +145,15 @@ class Compactor:
         if isinstance(mode, Answer):
             self._metrics.reused(_reused(decision))
         return decision
+
+    async def answer(self, request: ChatRequest, view: View, policy: AskPolicy, asked: Asked, room: int) -> Answered:
+        """Answer a call of the model's about what its view leaves out, in at most so many tokens."""
+        return await self._recaller.answered(request, view, policy, asked, room)
+
+    async def ties_nothing(self, request: ChatRequest) -> None:
+        """Keep that the answer's thoughts do not fit what was decided: more was sent in between. With another print at
+        the place of the answer, the provider is asked to drop what does not fit."""
+        await self._prints.keep(request, request.conversation.chain.digests[-1], token_bytes(PRINT_BYTES))
 
     def comes_back(self, request: ChatRequest) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""

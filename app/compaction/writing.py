@@ -83,7 +83,8 @@ class Writing:
     def prefix(self, request: ChatRequest, view: View) -> Prefix:
         """The conversation itself, for a summariser that reads that."""
         routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
-        return Prefix(tuple(request.rendered(view)), request.wire.cached, routing)
+        shown, cached = request.with_tools(view)
+        return Prefix(tuple(request.rendered(shown)), cached, routing)
 
     def is_by_own_model(self, request: ChatRequest) -> bool:
         """True if the conversation's own model is asked first, whose provider has just read it."""

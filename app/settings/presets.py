@@ -78,7 +78,12 @@ class Preset(Struct, frozen=True):
 
 
 _NO_MASKS = {"enabled": False}
-_AS_ITS_MODEL = {"cost_gate": {"enabled": False}, "background": {"enabled": False}, "recall": {"enabled": False}}
+_AS_ITS_MODEL = {
+    "cost_gate": {"enabled": False},
+    "background": {"enabled": False},
+    "recall": {"enabled": False},
+    "ask": "off",
+}
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
 and brings nothing back."""
 _NO_FILL = {"fill_ratio": 0.0}

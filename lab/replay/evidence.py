@@ -19,7 +19,7 @@ READABLE = 1_000
 """Characters of a shortened text, more than any mask leaves: so much of it may stand for the whole before a summariser
 without room for more."""
 
-NOTE_KINDS = frozenset({"stub", "pinned_text", "client_instructions"})
+NOTE_KINDS = frozenset({"stub", "pinned_text", "client_instructions", "asking"})
 
 _WORD = re.compile(r"\w+")
 _FIRST_HEADING = re.compile(r"<(\S+) .*>")
@@ -66,8 +66,8 @@ class Named:
 
     pruned: frozenset[int] = frozenset()
     notes: int = 0
-    """Messages of its own: those that stand for pruned ones and say so, the operator's pinned text, and
-    what the client put into its messages for good."""
+    """Messages of its own: those that stand for pruned ones and say so, the operator's pinned text, what the client put
+    into its messages for good, and how the model can ask for more."""
     pinned: tuple[int, ...] = ()
     """Messages of which a copy stands behind the summaries."""
     repaired: frozenset[int] = frozenset()

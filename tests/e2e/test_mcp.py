@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -283,3 +284,12 @@ def test_without_the_extra_one_line_says_how_to_get_it(steno: StartSteno, monkey
     monkeypatch.delitem(sys.modules, "app.rest.mcp_server", raising=False)
     status, told = ask(steno(), b"authorization: Bearer sk-mine")
     assert (status, json.loads(told)["error"]["message"]) == (404, "MCP needs an extra: pip install 'steno[mcp]'.")
+    without = "import sys; sys.modules['mcp'] = None; from app.commands.cli import main; main()"
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", without, "mcp"], cwd=commands.ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (
+        1,
+        "",
+        "steno: MCP needs an extra: pip install 'steno[mcp]'.\n",
+    )

@@ -438,15 +438,17 @@ def test_a_failed_fold_leaves_the_new_chunk() -> None:
 
 
 def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
-    talk = conversation(*turns(14, size=40), QUESTION)
+    """Each part carries the instructions among its own messages."""
+    told = [message("developer", "be brief"), message("assistant", "w " * 40)]
+    talk = conversation(*turns(5, size=40), *told, *turns(8, size=40, first=5), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     settings = replace(SETTINGS, input_tokens=400, part_tokens=400)
     _, compaction = play(flow(talk, stored, settings, fold=150), notes(), notes(60), notes(60), notes(60))
-    assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
-        (0, 18, 21),
-        (1, 0, 7),
-        (1, 8, 15),
-        (2, 0, 17),
+    assert [(made.level, made.first_index, made.last_index, made.carried) for made in compaction.made] == [
+        (0, 18, 21, ()),
+        (1, 0, 7, ()),
+        (1, 8, 15, (2,)),
+        (2, 0, 17, (10,)),
     ]
 
 

@@ -122,6 +122,7 @@ def test_a_text_is_shortened_to_head_and_tail_with_its_size() -> None:
 
 def test_another_prompt_has_another_version() -> None:
     assert prompt_version("one") == prompt_version("one") != prompt_version("two")
+    assert len(prompt_version("one")) == 12
 
 
 def test_recent_messages_are_marked_from_an_offset_on() -> None:

@@ -28,9 +28,11 @@ from app.core.deciding import effects
 from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, Recover, StepDown, Untie
 from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
+from app.core.history.messages import own_message
 from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
+from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
 from app.core.stages.ladder import UNTOUCHED, Decision, Status, settle, step_down
 from app.core.stages.ladder import untouched as needs_nothing
@@ -107,7 +109,7 @@ def _answered(attempt: Attempt, *, recalls: bool = True) -> Deciding[Decision]:
     if attempt.without_store:
         decision = replace(decision, why=decision.why or because(Code.STORAGE))
     if recalls:
-        decision = yield from _recalled(request, decision)
+        decision = _offering(attempt, (yield from _recalled(request, decision)))
     return (yield from _tied(request, decision))
 
 
@@ -464,6 +466,18 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
         return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
     found = yield effects.Recall(view, policy)
     return decision if found == view else replace(decision, view=found, actions=found.actions)
+
+
+def _offering(attempt: Attempt, decision: Decision) -> Decision:
+    """Offer the functions by which the model may ask for what the view leaves out, where there is room for them."""
+    request, mode, view = attempt.request, attempt.mode, decision.view
+    may_ask = isinstance(mode, Imagine) or (isinstance(mode, Answer) and mode.may_ask)
+    if not may_ask or view is None or not leaves_out(view) or (policy := request.asks) is None:
+        return decision
+    told, tokens = with_line(request.conversation, view, policy, request.cost), request.cost(own_message(policy.text))
+    if told.tokens + tokens > request.budget.limit:
+        return decision
+    return replace(decision, view=told, offered=tokens)
 
 
 def _tied(request: Request, decision: Decision) -> Deciding[Decision]:

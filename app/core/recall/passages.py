@@ -12,6 +12,9 @@ from app.core.history.messages import Message
 LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
 
+QUESTION_MARKS = "?\uff1f\u061f\u037e"
+"""Of Latin and most other scripts, of Chinese and Japanese, of Arabic, of Greek."""
+
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
 """Signs behind which a passage may end, the best first."""
 _LETTERS = re.compile(r"\w")
@@ -52,6 +55,11 @@ def called_by(message: Message, source: int) -> str:
 def text_of(message: Message, passage: Passage) -> str:
     """A passage of this message, letter by letter."""
     return sources(message)[passage.source][passage.start : passage.stop]
+
+
+def ends_asking(message: Message, passage: Passage) -> bool:
+    """Whether a passage ends in a question, which what follows it may answer."""
+    return text_of(message, passage).rstrip().endswith(tuple(QUESTION_MARKS))
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:

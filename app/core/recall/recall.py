@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.exact_values import values_in
@@ -30,7 +32,7 @@ from app.core.quoting import fence_of, indented, marked, word
 from app.core.recall.index import Index
 from app.core.recall.passages import Passage, called_by, sources, text_of
 from app.core.recall.policy import RecallPolicy
-from app.core.recall.question import FULL_MATCH, Found, found_for
+from app.core.recall.question import Found, Speakers, found_for, speakers_in
 from app.core.recall.state import OPENING as STATE_OPENING
 from app.core.recall.state import state_of
 from app.core.recall.words import language_of
@@ -66,8 +68,15 @@ READ_CHARACTERS = 1_000
 RATIO_STEP = 0.25
 KEPT_TURN = 0.5
 """Share of the room for one message. Behind a smaller turn its quotations do not stay."""
-KEPT_ROOMS = 2
-"""The quotations that stay take at most so many times the room for one message."""
+WIDE = 3
+"""Factor for the room of a question that one passage accounts for well, and others nearly as well: it asks for a list,
+or for what was often talked about."""
+WIDE_MATCH = 0.35
+"""Share of a question's words that its best passage has to hold for that."""
+FLAT = 0.25
+"""Share of the best score that the passages need which are quoted beyond the usual room."""
+FREE = 0.85
+"""Share of the limit that the view up to the question may take together with the wide room."""
 LEAST_TOKENS = 20
 """Least room that is used, in tokens."""
 
@@ -161,13 +170,17 @@ def with_recalled(
     recollection.read(conversation, max(hidden) + 1)
     # By coarse steps of the calibration: with each answer it moves a little, and so would what is quoted.
     ratio = max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP
-    room = int(min(policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio)
+    room, wide = (
+        int(min(share * policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio) for share in (1, WIDE)
+    )
     values, origin = None, _origin(view)
     state = _state_note(conversation, view, recollection, cost, room) if view.chunks else None
     if view.chunks and transcript.messages.holds_calls:
         latest = [index for index, left in sorted(hidden.items()) if not left]
         values = _values_note(conversation, view, latest, origin, cost, room // 2)
-    notes = _Recaller(conversation, hidden, recollection, origin, cost, room).notes()
+    free = int(FREE * budget.reported_limit / ratio) - wide - (view.tokens - transcript.tokens(0))
+    speakers = speakers_in(conversation.instructions)
+    notes = _Recaller(conversation, hidden, recollection, origin, cost, _Room(room, wide, free), speakers).notes()
     beside = [note for note in (state, values) if note]
     left = budget.limit - view.tokens - sum(note.tokens for note in beside)
     while notes and sum(note.tokens for note in notes.values()) > left:
@@ -175,7 +188,7 @@ def with_recalled(
     if left < 0 or not (notes or beside):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
-    parts = _behind_summaries(view.parts, _covered(conversation, view), beside) if beside else view.parts
+    parts = behind_summaries(conversation, view, beside) if beside else view.parts
     found = replace(view, parts=tuple(_placed(parts, starts)))
     # Not each has a place: what it stands before may be a part of what a summary stands for.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
@@ -258,17 +271,15 @@ def _listed(values: Sequence[str], fence: str) -> str:
     return f"{VALUES_OPENING}\n{listed}"
 
 
-def _behind_summaries(parts: Iterable[Part], covered: int, notes: Sequence[Note]) -> Iterator[Part]:
-    """Parts with the notes before the first of the messages that no summary stands for: `covered` is where they begin.
+def behind_summaries(conversation: Conversation, view: View, notes: Sequence[Note]) -> tuple[Part, ...]:
+    """Parts of a view with the notes before the first of the messages that no summary stands for.
 
     What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand
     between that and its call.
     """
-    for part in parts:
-        if _place_of(part) >= covered:
-            yield from notes
-            notes = ()
-        yield part
+    covered = _covered(conversation, view)
+    place = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
+    return (*view.parts[:place], *notes, *view.parts[place:])
 
 
 def _place_of(part: Part) -> int:
@@ -307,19 +318,36 @@ def _placed(parts: Iterable[Part], notes: Mapping[int, Recalled]) -> Iterator[Pa
         yield part
 
 
+class _Room(Struct, frozen=True):
+    """Tokens that the quotations for one message may take."""
+
+    usual: int
+    wide: int
+    free: int
+    """Tokens of the history up to the question up to which the room may be wide."""
+
+
 class _Recaller:
     def __init__(
-        self, conversation: Conversation, hidden: Hidden, recollection: Recollection, origin: int, cost: Cost, room: int
+        self,
+        conversation: Conversation,
+        hidden: Hidden,
+        recollection: Recollection,
+        origin: int,
+        cost: Cost,
+        room: _Room,
+        speakers: Speakers,
     ) -> None:
         self._transcript = conversation.transcript
         self._chain = conversation.chain
         self._messages = conversation.transcript.messages
         self._hidden = hidden
         self._index = recollection.index
-        self._notes = recollection.notes_in((room, origin, tuple(hidden.items())))
+        self._notes = recollection.notes_in((room, origin, tuple(hidden.items()), tuple(speakers.items())))
         self._origin = origin
         self._cost = cost
         self._room = room
+        self._speakers = speakers
         self._shown: set[int] = set()
         """Passages that a note quotes."""
 
@@ -329,14 +357,17 @@ class _Recaller:
         starts = transcript.messages.user_places
         turns = starts[max(0, bisect_left(starts, self._origin) - 1) :] or starts[-1:]
         notes: dict[int, Recalled] = {}
-        left = KEPT_ROOMS * self._room
+        left = WIDE * self._room.usual
         for turn, then in pairwise((*turns, len(transcript))):
-            if turn != turns[-1] and transcript.tokens(turn, then) <= KEPT_TURN * self._room:
+            behind = transcript.tokens(turn, then) / KEPT_TURN
+            if turn != turns[-1] and behind <= self._room.usual:
                 continue
             note, shown = self._note(turn) or (None, ())
             if note is None:
                 continue
             if turn != turns[-1]:
+                if behind <= note.tokens:
+                    continue
                 left -= note.tokens
                 if left < 0:
                     continue
@@ -353,8 +384,10 @@ class _Recaller:
 
     def _made(self, question: int) -> tuple[Recalled, tuple[int, ...]] | None:
         among = self._index.passages_before(max((i for i in self._hidden if i < question), default=-1) + 1)
-        found = found_for(question, self._messages, self._index, among, lambda n: self._may_quote(n, question))
-        room = int(self._room * min(1.0, found.match / FULL_MATCH))
+        may = partial(self._may_quote, question)
+        found = found_for(question, self._messages, self._index, among, may, self._speakers)
+        is_wide = found.match >= WIDE_MATCH and self._transcript.tokens(0, question) <= self._room.free
+        room = self._room.wide if is_wide else self._room.usual
         fence = fence_of(self._chain[question])
         chosen = self._chosen(found, fence, room)
         while chosen:
@@ -365,7 +398,7 @@ class _Recaller:
             chosen = chosen[:-1]  # It is a little more than the sum of its parts.
         return None
 
-    def _may_quote(self, number: int, question: int) -> bool:
+    def _may_quote(self, question: int, number: int) -> bool:
         passage = self._index.passage(number)
         left = self._hidden.get(passage.message)
         if left is None or passage.message >= question or number in self._shown:
@@ -375,16 +408,17 @@ class _Recaller:
             return False
         return not left or not any(text_of(message, passage) in text for text in left)
 
-    def _chosen(self, found: Found, fence: str, room: int) -> list[int]:
+    def _chosen(self, found: Found, fence: str, most: int) -> list[int]:
         """Numbers of the passages that there is room for, the best first."""
         chosen: list[int] = []
-        room -= self._tokens(self._framed((), fence))
-        for number in found.passages:
-            if room < LEAST_TOKENS:
+        taken = self._tokens(self._framed((), fence))
+        for number, score in zip(found.passages, found.scores, strict=True):
+            room = most if score >= FLAT * found.scores[0] else self._room.usual
+            if room - taken < LEAST_TOKENS:
                 break
-            if (tokens := self._tokens(self._quotation(self._index.passage(number)))) <= room:
+            if taken + (tokens := self._tokens(self._quotation(self._index.passage(number)))) <= room:
                 chosen.append(number)
-                room -= tokens
+                taken += tokens
         return chosen
 
     def _tokens(self, text: str) -> int:

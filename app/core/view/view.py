@@ -70,7 +70,7 @@ class Pinned(Struct, frozen=True):
 class Note(Struct, frozen=True):
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
-    kind: Literal["stub", "pinned_text", "exact_values", "state", "client_instructions"]
+    kind: Literal["stub", "pinned_text", "exact_values", "state", "client_instructions", "asking"]
     text: str
     tokens: int
 

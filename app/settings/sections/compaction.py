@@ -20,6 +20,11 @@ from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
 
 
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,60}$")]
+"""Name that every API takes for a function, with room for a number."""
+FunctionText = Annotated[str, Field(min_length=1, max_length=2_000)]
+
+
 def _is_mark(written: str) -> str:
     mark_of(written)
     return written
@@ -147,8 +152,8 @@ class RecallSettings(Section):
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
 
-    It is added to what the compaction left, up to the limit. Quotations for earlier messages together may take twice as
-    much, and exact values half as much.
+    It is added to what the compaction left, up to the limit. A question that is matched well may take three times as
+    much, quotations for earlier messages together, too, and exact values half as much.
     """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
     """Most tokens of the quotations for one message, whatever the window.
@@ -230,6 +235,20 @@ class CompactionSettings(Section):
     """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
+    ask: Annotated[Literal["off", "auto", "on"], OFF] = "auto"
+    """Let the model ask for what is left out, by two functions that Steno answers: off, on, or auto: if it has tools.
+
+    They are added to a request's tools once something is left out, and answered from the request's own history; the
+    client sees [one answer](what-is-kept.md#what-the-model-asks-for). A client switches it off with
+    `x-context-recall: off`.
+    """
+    ask_functions: dict[Literal["search", "read"], tuple[FunctionName, FunctionText]] = Field({}, max_length=2)
+    """Names and descriptions of the two functions, in place of Steno's own, as the model sees them.
+
+    Where the client has a tool of that name, ours gets a number behind it. For example:
+
+        {search: ["look_up", "Search what was said earlier in this conversation."]}
+    """
     wait_seconds: Seconds = 60.0
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
 

@@ -85,8 +85,6 @@ class CalibrationSettings(Section):
 
     enabled: bool = True
     """Learn from the usage that providers report how their tokens differ from Steno's estimate."""
-    ask_usage: bool = True
-    """Ask for the usage of streams with replaced messages if the client did not; it is not passed on."""
 
 
 class TokenizerSettings(Section):

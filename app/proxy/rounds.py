@@ -1,0 +1,194 @@
+"""Rounds: an answer in which the model asks for what was left out, until it has what it needs.
+
+The client gets one answer. Whatever edits and relays it reads the rounds as if they were the one that the provider
+gave: `AskedAnswer` goes to the provider again behind their backs. A round that fails, or one too many, is followed by
+the answer to the same request without our functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from msgspec.structs import replace
+
+from app.compaction.compactor import Compactor
+from app.core.recall.asked import NO_MORE, Asked, AskPolicy
+from app.core.view.view import View
+from app.edge.relayed import EVENT_STREAM, media_type
+from app.edge.upstream import Headers, UpstreamAnswer, read_into
+from app.errors import StenoError
+from app.proxy.asides import Asides
+from app.proxy.decoding import plain_answer
+from app.proxy.early import StreamedAnswer
+from app.proxy.forwarding import Forwarding
+from app.proxy.learning import Observation
+from app.proxy.milestones import Milestones
+from app.proxy.report import context_members
+from app.wire.answers import AnswerEditor
+from app.wire.recall_tools import Rounds
+from app.wire.sse import FrameSplitter
+from app.wire.streamed import LARGEST_WHOLE
+from app.wire.usage import usage_of
+
+log = structlog.get_logger("steno.chat")
+
+_UNTRUE = frozenset({b"content-length", b"content-encoding", b"content-md5", b"etag", b"digest"})
+"""Headers of the first round that are not true of all of them together."""
+
+
+@dataclass(slots=True)
+class AskedAnswer:
+    """A provider's answer with status 200 to a request that offers our functions, as one answer."""
+
+    forwarding: Forwarding
+    compactor: Compactor
+    asides: Asides
+    milestones: Milestones
+    observed: Observation
+    first: UpstreamAnswer
+    view: View
+    policy: AskPolicy
+    _rounds: Rounds
+    editor: AnswerEditor | None = None
+    """Editor that tells of it at the end."""
+    calls: int = 0
+    tokens: int = 0
+    """Tokens of what was answered, by our estimate."""
+
+    @property
+    def status(self) -> int:
+        return self.first.status
+
+    @property
+    def headers(self) -> Headers:
+        return [header for header in self.first.headers if header[0] not in _UNTRUE]
+
+    async def close(self) -> None:
+        await self.first.close()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Raises the upstream errors."""
+        rounds, answering = self._rounds, plain_answer(self.first)
+        streamed = media_type(answering.headers) == EVENT_STREAM
+        while True:
+            if streamed:
+                async for piece in self._frames(answering):
+                    yield piece
+            else:
+                body, chunks = bytearray(), answering.chunks()
+                if not await read_into(body, chunks, LARGEST_WHOLE):
+                    yield bytes(body)
+                    async for chunk in chunks:
+                        yield chunk
+                    return
+                rounds.whole(bytes(body))
+            following = await self._following()
+            if following is None:
+                break
+            answering = following
+        if rounds.is_mixed:
+            await self._keep_aside()
+        if self.calls and self.observed.request.ties:
+            await self.compactor.ties_nothing(self.observed.request)
+        if rounds.number:
+            self.observed.ends_with(usage_of(rounds.usage_said))
+        self._tell()
+        yield rounds.end() if streamed else rounds.ended_whole()
+
+    def _tell(self) -> None:
+        """Put into the answer how often the model asked, and the provider's tokens of what it got."""
+        if self.calls and self.editor is not None:
+            request, decision = self.observed.request, self.observed.decision
+            asked = {"calls": self.calls, "tokens": request.budget.line.reported(self.tokens)}
+            self.editor.finish_members = context_members(request, decision, asked).report
+
+    async def _frames(self, answering: UpstreamAnswer) -> AsyncIterator[bytes]:
+        splitter = FrameSplitter()
+        async for chunk in answering.chunks():
+            if passed := b"".join(map(self._rounds.frame, splitter.feed(chunk))):
+                yield passed
+        if rest := splitter.flush():
+            yield self._rounds.frame(rest)
+
+    async def _following(self) -> UpstreamAnswer | None:
+        """The next round's answer; None where the one under way is the last."""
+        rounds, request, decision = self._rounds, self.observed.request, self.observed.decision
+        if not rounds.asks:
+            return None
+        self.observed.goes_on(usage_of(rounds.usage_said), first=not rounds.number)
+        if rounds.number < self.policy.rounds:
+            answers = await self._answers(is_last=rounds.number + 1 == self.policy.rounds)
+            more = rounds.go_on(answers)
+            payload = partial(self.observed.payload, more)
+            if (
+                answering := await self._sent(await request.beside(self.forwarding.services.work.do, payload))
+            ) is not None:
+                return answering
+        rounds.start_anew()
+        without = partial(request.payload, replace(decision, offered=0), ask_usage=self.observed.asks_usage)
+        return await self._sent(await request.beside(self.forwarding.services.work.do, without), is_last=True)
+
+    async def _sent(self, body: bytes, *, is_last: bool = False) -> UpstreamAnswer | None:
+        """The answer to a further round; None where it failed. Raises the upstream errors for the last one."""
+        request, decision = self.observed.request, self.observed.decision
+        try:
+            sent = self.milestones.own(await self.forwarding.send_decided(body, request, decision, tells=False))
+        except StenoError as error:
+            if is_last:
+                raise
+            log.warning("a round was not answered", request_id=request.request_id, error=error.code)
+            return None
+        self.observed.answered(sent.status)
+        answering = plain_answer(sent)
+        if sent.status == 200:
+            return StreamedAnswer(answering, request.format, request.wire) if request.wire.answer.stream else answering
+        log.warning("a round was refused", request_id=request.request_id, status=sent.status)
+        return answering if is_last else None
+
+    async def _answers(self, *, is_last: bool) -> Sequence[str]:
+        request = self.observed.request
+        most = self.policy.room(request.budget.limit)
+        texts = []
+        for call in self._rounds.calls:
+            free = request.budget.limit - self.observed.sent - self.tokens
+            room = max(0, min(most - self.tokens, free))
+            found = await self.compactor.answer(request, self.view, self.policy, Asked(call.name, call.arguments), room)
+            self.calls, self.tokens = self.calls + 1, self.tokens + found.tokens
+            self.forwarding.record.metrics.asked(found.tokens)
+            log.info(
+                "the model asked",
+                request_id=request.request_id,
+                conversation_id=request.conversation_id,
+                messages=len(found.messages),
+                tokens=found.tokens,
+            )
+            texts.append(f"{found.text}\n{NO_MORE}" if is_last else found.text)
+        return texts
+
+    async def _keep_aside(self) -> None:
+        """Keep what the client does not see until it sends the results of its own calls."""
+        answers = await self._answers(is_last=False) if self._rounds.calls else ()
+        if (aside := self._rounds.aside(answers)) is not None:
+            self.asides.keep(self.observed.request, aside)
+
+
+def in_rounds(
+    forwarding: Forwarding, milestones: Milestones, observed: Observation, answering: UpstreamAnswer
+) -> UpstreamAnswer:
+    """The answer in which the model may ask, if its request offers that; else the answer as it is."""
+    request, decision, services = observed.request, observed.decision, forwarding.services
+    tools, policy, view = request.format.recall_tools, request.asks, decision.view
+    if not decision.offered or answering.status != 200 or tools is None or policy is None or view is None:
+        return answering
+    rounds = tools.rounds(policy.names)
+    asides, compactor = services.asides, services.compactor
+    return AskedAnswer(forwarding, compactor, asides, milestones, observed, answering, view, policy, rounds)
+
+
+def tell_asked(answering: UpstreamAnswer, editor: AnswerEditor) -> None:
+    """Let an editor tell of the rounds that an answer takes, if it tells of the context at all."""
+    if isinstance(answering, AskedAnswer) and editor.finish_members:
+        answering.editor = editor
