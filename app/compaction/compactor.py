@@ -186,8 +186,9 @@ class Compactor:
         chain, cuts, mask = conversation.chain, conversation.cut_digests, policy.mask
         pins = await self._store.request_steps(pins_in, tenant, request.conversation_id, chain.digests, bind=bind)
         chunks = await self._store.request(chunks_in, tenant, request.series, cuts) if policy.summarises else ()
-        # Only results are masked.
-        masks = mask is not None and conversation.history.holds_answers
+        # Only results are masked, and media.
+        history = conversation.history
+        masks = mask is not None and (history.holds_answers or history.holds_media)
         found = await self._store.request(masks_in, tenant, mask.key, cuts) if mask is not None and masks else ()
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return Stored(pins, tuple(chunks), tuple(boundaries))

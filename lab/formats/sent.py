@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"\d[\d,]*")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 
 _SHAPE = re.compile(r"\[\.\.\. (\d+) characters in all, shortened: [^\[\]\n]{1,80} \.\.\.\]\n")
+_SHOWN = re.compile(r"\[(?:image|audio|file)\b[^\[\]\n]{1,200}: you have seen it, and it is left out now\]")
 _NEWER = re.compile(r"\n\[\.\.\. [^\[\]\n]{1,100} in message \d+ \.\.\.\]\Z")
 _WORD = re.compile(r"\w+")
 
@@ -60,6 +61,8 @@ class SentMessage:
 
     def reduces(self, original: SentMessage) -> Reduction | None:
         """Way in which it stands for an original of which not everything is left; None where it does not."""
+        if original.opaque and self._says_what_was_shown(original):
+            return "shortened"
         if self.frame != original.frame or self.pieces == original.pieces:
             return None
         if _is_placeholder(self) and original.role in RESULT_ROLES:
@@ -69,6 +72,14 @@ class SentMessage:
         cut = zip(self.pieces[self.texts :], original.pieces[self.texts :], strict=True)
         calls = all(piece == whole or _are_fewer_arguments(piece, whole) for piece, whole in cut)
         return "shortened" if calls and self._shortens_texts(original) else None
+
+    def _says_what_was_shown(self, original: SentMessage) -> bool:
+        """Whether a line stands in place of each picture, sound and file, beside what is left of the texts."""
+        left = tuple(piece for piece in self.pieces if not _SHOWN.fullmatch(piece))
+        same = (self.role, self.calls, self.answers) == (original.role, original.calls, original.answers)
+        if not same or len(left) == len(self.pieces) or len(left) != len(original.pieces):
+            return False
+        return left == original.pieces or (original.role in RESULT_ROLES and all(map(_is_left, left, original.pieces)))
 
     def _shortens_texts(self, original: SentMessage) -> bool:
         """Whether each text is whole, or its head and tail, or its shape, or the first one is head and tail of all."""

@@ -97,7 +97,7 @@ def test_a_file_that_was_changed_is_said_with_what_was_seen_of_it_since() -> Non
     assert lines(read, edit, seen) == [
         f'file a.py: changed in message 4 by {call}, read in message 7 ({{"offset": 9}})\n\tnew\n\tlines'
     ]
-    assert lines(read) == ["file a.py: read in message 3"]
+    assert lines(read, step("Read", file_path="b.py")) == ["files read: b.py in message 5, a.py in message 3"]
     assert lines(step("Edit", "Error: no such text", file_path="a.py")) == []
 
 
@@ -168,10 +168,10 @@ def test_the_state_is_worked_out_once_for_a_summary() -> None:
 
 def test_with_little_room_every_line_comes_before_what_was_seen_of_any() -> None:
     many = agent(
-        *(each for name in "abc" for each in (step("Edit", file_path=name), step("Read", "w " * 80, file_path=name)))
+        *(each for name in "abc" for each in (step("Edit", file_path=name), step("Read", "w " * 60, file_path=name)))
     )
     view = View((Summary(chunk(many, 0, 13)), Verbatim(13, 14)), 100)
-    found = with_recalled(many, view, Recollection(many), ROOMY, budget(1_600), cost)
+    found = with_recalled(many, view, Recollection(many), ROOMY, budget(2_600), cost)
     (note,) = notes(found)
     assert [f"file {name}" in note.text for name in "abc"] == [True] * 3
     assert 0 < note.text.count("\t") < 3

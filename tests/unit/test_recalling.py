@@ -179,7 +179,7 @@ def test_what_follows_a_question_is_found_before_what_repeats_it() -> None:
 def test_a_question_that_goes_on_from_the_latest_messages_has_before_it_what_it_is_about() -> None:
     early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
     said = (user("A kestrel nests here."), assistant("Nice, by the mill."))
-    for between, found in ((0, False), (4, True)):
+    for between, found in ((0, False), (6, True)):
         small = [(user, assistant)[n % 2](FILLER[n]) for n in range(between)]
         asked = talk(*early, then=(*said, *small), question="Why does that kestrel nest?")
         assert ("chapel" in quoted(recall(asked, summarised(asked, 40)))) == found

@@ -160,7 +160,7 @@ def _made_with_store(attempt: Attempt) -> Deciding[bool]:
             yield from _read(attempt)
             yield from _mask(attempt)
             looks_again = False
-            if not attempt.case.is_settled:
+            if not attempt.case.is_settled or _is_unfinished(attempt):
                 compaction = yield from _attempted(attempt)
                 attempt.came_to(compaction)
                 looks_again = _goes_on(compaction)
@@ -204,11 +204,11 @@ def _mask_as_in(attempt: Attempt, masked: Case) -> Deciding[None]:
 
 
 def _attempted(attempt: Attempt) -> Deciding[Compaction]:
-    """Make the due compaction, or wait for whoever makes it."""
+    """Make the due compaction, or wait for whoever makes it. None is made in place of a mask that would do."""
+    if attempt.mask_is_put_off:
+        return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
     plan = yield from _due_plan(attempt)
     if plan is None:
-        if attempt.mask_is_put_off:
-            return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     if not attempt.own and (yield from _puts_off(attempt, plan)):
         return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -377,6 +377,15 @@ def _no_more_rounds(attempt: Attempt) -> Reasons:
     if last is None or (len(attempt.own) < ROUNDS and last.outcome is not Outcome.DELETED):
         return ()
     return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+
+
+def _is_unfinished(attempt: Attempt) -> bool:
+    """True if its last compaction took in as much as one does, and the rest is for the next one. What is made so far
+    may be under the trigger, but it is not what was planned, and would be too large again soon."""
+    if not attempt.own or not attempt.own[-1].is_whole or len(attempt.own) >= ROUNDS:
+        return False
+    path = attempt.case.widest_path
+    return bool(path.chunks) and path.chunks[-1].continued
 
 
 def _goes_on(compaction: Compaction) -> bool:

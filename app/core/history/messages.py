@@ -67,6 +67,10 @@ class Media(Struct, frozen=True):
     """Written on all its pages together."""
     text: str = ""
     """Content of a file that is text."""
+    name: str = ""
+    """Name of a file, as its sender wrote it."""
+    bound: bool = False
+    """True where no text may stand in its place."""
 
 
 class Message(Struct, frozen=True, weakref=True):

@@ -67,7 +67,7 @@ class Index:
         self._words = Words(language)
         self._passages: list[Passage] = []
         self._asking = bytearray()
-        """For each passage whether it ends in a question."""
+        """Flag of each passage: whether it ends in a question."""
         self._first_of: list[int] = []
         """Number of each message's first passage."""
         self._length_before = array("q", [0])

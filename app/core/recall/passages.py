@@ -13,7 +13,7 @@ LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
 
 QUESTION_MARKS = "?\uff1f\u061f\u037e"
-"""Of Latin and most other scripts, of Chinese and Japanese, of Arabic, of Greek."""
+"""Ends of a question in Latin and most other scripts, Chinese and Japanese, Arabic, and Greek."""
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
 """Signs behind which a passage may end, the best first."""

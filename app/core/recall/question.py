@@ -26,8 +26,8 @@ ASKING_FLOOR = 0.25
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
 STATING_FLOOR = 0.65
 """Floor for a message without a question mark."""
-RECENT_MESSAGES = 4
-"""Messages before the question whose words it may go on from."""
+RECENT_MESSAGES = 6
+"""Messages before the question that it may go on from, as far as none of them is left out."""
 SPEAKER_WEIGHT = 1.3
 """Factor for what somebody said who is named in the question."""
 LITTLE = 2.0
@@ -74,9 +74,11 @@ class Found(Struct, frozen=True):
     """Their scores."""
     match: float
     """How much of the question the best of them accounts for, from 0 to 1."""
+    words: int
+    """Number of different words that were asked for."""
 
 
-NOTHING = Found((), (), 0.0)
+NOTHING = Found((), (), 0.0, 0)
 
 
 def found_for(
@@ -106,15 +108,16 @@ def found_for(
     best = nlargest(MOST_FOUND, filter(may, scores), key=lambda number: (scores[number], -number))
     if not best:
         return NOTHING
-    recent = history[max(0, goes_on_from - RECENT_MESSAGES) : goes_on_from]
+    left_out = index.passage(among - 1).message + 1
+    recent = history[max(left_out, goes_on_from - RECENT_MESSAGES) : goes_on_from]
     match = _match(asked, best[0], index, among, history, recent)
     if match < (ASKING_FLOOR if is_asking else STATING_FLOOR):
         return NOTHING
-    return Found(best, [scores[number] for number in best], match)
+    return Found(best, [scores[number] for number in best], match, len(asked))
 
 
 def speakers_in(instructions: Iterable[Message]) -> Speakers:
-    """Who is who, as far as the instructions say it."""
+    """Names of the roles, as far as the instructions say it."""
     texts = [text[:READ_CHARACTERS] for message in instructions for text in message.texts]
     found = ((kind, said.finditer(text)) for text in texts for kind, said in _SPEAKERS.items())
     return {match[1] or match[2]: kind for kind, matches in found for match in matches}

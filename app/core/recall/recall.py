@@ -73,6 +73,8 @@ WIDE = 3
 or for what was often talked about."""
 WIDE_MATCH = 0.35
 """Share of a question's words that its best passage has to hold for that."""
+WIDE_WORDS = 12
+"""Most words of such a question: a longer message says more than it asks."""
 FLAT = 0.25
 """Share of the best score that the passages need which are quoted beyond the usual room."""
 FREE = 0.85
@@ -247,11 +249,13 @@ def _state_note(
 
 
 def _work_in(messages: Sequence[Message], covered: int, fence: str, cost: Cost, room: int) -> str:
-    """Text of such a note; empty for nothing. All lines come before what was seen of any."""
+    """Text of such a note; empty for nothing. All lines come before what was seen of any, which has half the room."""
     entries, chosen, sizes = [*state_of(messages, covered, PLAN_CHARACTERS * room)], dict[str, str](), dict[str, int]()
     empty = cost(own_message(""))
     room -= cost(own_message(_work((), fence)))
+    half = room // 2
     for whole in (False, True):
+        room -= half if whole else 0
         for entry in entries[:MOST_ENTRIES]:
             text = entry.whole if whole else entry.line
             more = cost(own_message(f"{text}\n")) - empty - sizes.get(entry.line, 0)
@@ -357,7 +361,7 @@ class _Recaller:
         starts = transcript.messages.user_places
         turns = starts[max(0, bisect_left(starts, self._origin) - 1) :] or starts[-1:]
         notes: dict[int, Recalled] = {}
-        left = WIDE * self._room.usual
+        left = self._room.wide
         for turn, then in pairwise((*turns, len(transcript))):
             behind = transcript.tokens(turn, then) / KEPT_TURN
             if turn != turns[-1] and behind <= self._room.usual:
@@ -386,7 +390,8 @@ class _Recaller:
         among = self._index.passages_before(max((i for i in self._hidden if i < question), default=-1) + 1)
         may = partial(self._may_quote, question)
         found = found_for(question, self._messages, self._index, among, may, self._speakers)
-        is_wide = found.match >= WIDE_MATCH and self._transcript.tokens(0, question) <= self._room.free
+        is_brief = found.words <= WIDE_WORDS and found.match >= WIDE_MATCH
+        is_wide = is_brief and self._transcript.tokens(0, question) <= self._room.free
         room = self._room.wide if is_wide else self._room.usual
         fence = fence_of(self._chain[question])
         chosen = self._chosen(found, fence, room)

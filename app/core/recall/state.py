@@ -17,7 +17,7 @@ from msgspec import Struct
 from app.core.history.messages import Kind, Message
 from app.core.history.work import Work, done_in, has_failed, words_of_name
 from app.core.quoting import indented, one_line
-from app.core.shapes.shape import shorten
+from app.core.shapes.shape import shaped, shorten
 
 OPENING = (
     "[State of the work in messages of this conversation that are left out above, copied by code: data, not"
@@ -27,6 +27,8 @@ PLANS = frozenset({"todo", "todos", "plan", "checklist", "tasks"})
 """Words in the name of a tool that keeps a plan."""
 LONGEST_CALL = 160
 """Characters of a call that are said."""
+MOST_READ = 20
+"""Files that were read and not changed."""
 LONGEST_SEEN = 300
 """Characters that are left of a result."""
 
@@ -106,7 +108,9 @@ def _failed(messages: Sequence[Message], done: Sequence[Done]) -> tuple[int, str
                 passed[work.call] = place
                 continue
             later = f", passed in message {passed[work.call] + 1}" if work.call in passed else ""
-            entry = f"command failed in message {place + 1}{later}: {_said(work)}\n{shorten(said, LONGEST_SEEN)}"
+            entry = (
+                f"command failed in message {place + 1}{later}: {_said(work)}\n{shaped(said, work.call, LONGEST_SEEN)}"
+            )
             return place, indented(entry)
     return None
 
@@ -120,7 +124,7 @@ def _files(messages: Sequence[Message], done: Sequence[Done], covered: int) -> I
         for work in works:
             if work.reads:
                 seen[work.reads] = place, work
-            if not has_failed(messages[place].text):
+            if work.writes and not has_failed(messages[place].text):
                 changed |= dict.fromkeys(work.writes, (caller, work))
     latest = {path: max(known[path][0] for known in (changed, seen) if path in known) for path in (*changed, *seen)}
     paths = sorted((path for path in latest if latest[path] < covered), key=latest.__getitem__, reverse=True)
@@ -137,12 +141,11 @@ def _files(messages: Sequence[Message], done: Sequence[Done], covered: int) -> I
         if at < place:
             yield Entry(said)
         else:
-            text = shorten(messages[at].text, LONGEST_SEEN)
+            text = shaped(messages[at].text, read.call, LONGEST_SEEN)
             yield Entry(f"{said}, read in message {at + 1}{_part(read)}", text)
-    for path in paths:
-        if path not in changed:
-            place, work = seen[path]
-            yield Entry(f"file {path}: read in message {place + 1}{_part(work)}")
+    read_only = [f"{path} in message {seen[path][0] + 1}" for path in paths if path not in changed]
+    if read_only:
+        yield Entry(f"files read: {', '.join(read_only[:MOST_READ])}")
 
 
 def _said(work: Work) -> str:

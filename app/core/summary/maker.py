@@ -83,7 +83,7 @@ class ChunkMaker(Struct, frozen=True):
         transcript = self.conversation.transcript
         end = self.plan.spans[-1].stop
         carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
-        continued = span.stop < end
+        continued = span.stop < end or self.plan.goes_on
         chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None

@@ -13,6 +13,7 @@ masked for ten results has the same bytes ever after, wherever the boundary move
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
@@ -21,11 +22,18 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Message, Transcript
+from app.core.history.messages import Kind, Media, Message, Transcript
 from app.core.history.work import Newer, newer_in
 from app.core.lazy import lazy
+from app.core.quoting import word
 from app.core.shapes.shape import shaped, shorten
 from app.core.tokens.estimate import Cost
+
+BYTES_OF_BASE64 = 0.75
+"""Bytes that a character of base64 stands for."""
+LONGEST_ADDRESS = 1_000
+"""Characters of what only says where a picture is."""
+MASKED_MEDIA = frozenset({"image", "audio", "file"})
 
 SHAPES_VERSION = 1
 """Version of what a shape leaves: with another one, boundaries that were stored are not used."""
@@ -81,6 +89,8 @@ class Mask(Struct, frozen=True):
 
     texts: tuple[str, ...]
     tokens: int
+    media: tuple[str, ...] = ()
+    """Words in place of its media; empty where they stay as they are."""
 
 
 class _Used(Struct, frozen=True):
@@ -149,7 +159,11 @@ class Masks:
                 aged = results[behind - later] + 1 if later is not None and behind >= later else never
                 old = newer.get(index)
                 old_at = old.known if old is not None and old.known <= aged else never
-                if (at := min(said, aged, old_at)) < never:
+                at = min(said, aged, old_at)
+                if mask.media:
+                    # Pictures stay whole until the user goes on: the turn that they stand in may speak of them again.
+                    at, old_at = max(said, self._next_turn(index)), never
+                if at < never:
                     found[index] = _Used(at, mask, old_at, self._mask(index, old) if old and old_at < never else mask)
             results += [index] * (len(message.answers) or message.is_told)
         return found
@@ -164,9 +178,15 @@ class Masks:
             if not is_allowed(self._transcript.tool_name(index), self._settings.allow, self._settings.deny):
                 continue
             mask = self._mask(index)
-            if mask.texts != message.texts and mask.tokens < self._transcript.tokens_of(index):
+            if (mask.texts != message.texts or mask.media) and mask.tokens < self._transcript.tokens_of(index):
                 found[index] = mask
         return found
+
+    def _next_turn(self, index: int) -> int:
+        """Length of the history once the turn after that of a message has begun; more than any without one."""
+        starts = self._transcript.turn_starts
+        after = bisect_right(starts, index)
+        return starts[after] + 1 if after < len(starts) else len(self._transcript) + 1
 
     def _mask(self, index: int, newer: Newer | None = None) -> Mask:
         message = self._transcript.messages[index]
@@ -176,7 +196,9 @@ class Masks:
         )
         # As the result of a single call; one of several parallel calls costs a few tokens less.
         name = self._transcript.tool_name(index) if message.kind is Kind.RESULT else message.name
-        return Mask(texts, self._cost(replace(message, texts=texts, name=name)))
+        media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
+        left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
+        return Mask(texts, self._cost(left), media)
 
     def _left(self, text: str, call: str, newer: Newer | None) -> str:
         """Remainder of a result's text."""
@@ -191,7 +213,30 @@ class Masks:
 
 
 def _may_be_masked(message: Message) -> bool:
-    return (message.kind is Kind.RESULT or bool(message.answers)) and not message.sealed
+    is_result = message.kind is Kind.RESULT or bool(message.answers)
+    return (is_result or _may_lose_media(message)) and not message.sealed
+
+
+def _may_lose_media(message: Message) -> bool:
+    """Whether all that is no text in it are pictures, sounds and files that somebody sent or a tool returned."""
+    replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
+    return bool(message.media) and message.kind in _SENT and all(replaceable)
+
+
+_SENT = frozenset({Kind.USER, Kind.RESULT})
+
+
+def in_words(media: Media) -> str:
+    """Line in place of a picture, a sound or a file: its kind, its size, and what else is known of it."""
+    known = [f"{int(media.size * BYTES_OF_BASE64):,} bytes"] if media.size > LONGEST_ADDRESS else []
+    if media.width and media.height:
+        known.append(f"{media.width} x {media.height}")
+    if media.pages:
+        known.append(f"{media.pages} pages")
+    if media.seconds:
+        known.append(f"{media.seconds:.0f} seconds")
+    name = f" {word(media.name)}" if media.name else ""
+    return f"[{', '.join((f'{media.kind}{name}', *known))}: you have seen it, and it is left out now]"
 
 
 def _speaks(message: Message) -> bool:

@@ -50,6 +50,8 @@ class Altered(Struct, frozen=True):
     by: Alteration
     calls: tuple[tuple[int, str], ...] | None = None
     """The calls that are left, by position, with their arguments; None where they stay as they are."""
+    media: tuple[str, ...] = ()
+    """Words in place of each of its media; empty where they stay as they are."""
 
 
 class Pruned(Struct, frozen=True):
