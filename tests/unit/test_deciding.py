@@ -432,7 +432,7 @@ def test_without_room_or_where_turns_are_counted_nobody_asks_for_the_price() -> 
         assert "AskPrices" not in world.names
 
 
-def test_a_mask_is_put_off_likewise_and_its_reason_stands_where_no_summary_is_possible() -> None:
+def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
     policy = replace(MASKS, cost_gate=CostGate())
     limits = budget(hold=1_000, trigger=700)
     for prices, keeps in ((DEAR, False), (Prices(), True)):
@@ -440,6 +440,7 @@ def test_a_mask_is_put_off_likewise_and_its_reason_stands_where_no_summary_is_po
         world.decide(asked(tools(), policy=policy, budget=limits))
         assert ("KeepMask" in world.names) is keeps
         assert AskPrices() in world.effects
+        assert "Make" not in world.names
     world = World({AskPrices: DEAR})
     no_gain = budget(hold=1_000, trigger=350, target=350, summary=900)
     decision = world.decide(asked(tools(), policy=policy, budget=no_gain))

@@ -69,6 +69,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("prompt", "audio", "search"), "an amount"),
     },
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
+    "core/view/mask.py": dict.fromkeys(("audio", "file", "image"), "kinds of media, as core names them"),
     "core/view/verify.py": {"result": "which side of a pair is missing"},
     "edge/asgi.py": {"status": ASGI, "type": ASGI},
     "edge/connection.py": {"status": "a member of an answer"},

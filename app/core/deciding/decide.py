@@ -204,11 +204,11 @@ def _mask_as_in(attempt: Attempt, masked: Case) -> Deciding[None]:
 
 
 def _attempted(attempt: Attempt) -> Deciding[Compaction]:
-    """Make the due compaction, or wait for whoever makes it."""
+    """Make the due compaction, or wait for whoever makes it. None is made in place of a mask that would do."""
+    if attempt.mask_is_put_off:
+        return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
     plan = yield from _due_plan(attempt)
     if plan is None:
-        if attempt.mask_is_put_off:
-            return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     if not attempt.own and (yield from _puts_off(attempt, plan)):
         return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
