@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile, pairwise
+from itertools import dropwhile, filterfalse, pairwise
 from typing import Any
 
 from lab.formats.format import ReplayFormat
 from lab.formats.known import CHAT_COMPLETIONS
 from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
+from lab.replay.recalled import is_note
 
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""
@@ -139,7 +140,7 @@ def _quoted_in(message: SentMessage) -> tuple[ShownSection, ...]:
 
 def _shown_in(messages: Sequence[SentMessage]) -> tuple[ShownSection, ...]:
     """The conversation itself, as the calls that hit the provider's prompt cache hold it."""
-    talk = dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages)
+    talk = filterfalse(is_note, dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
     return tuple(ShownSection(message.role, "\n".join(message.pieces), quoted=False) for message in talk)
 
 

@@ -11,6 +11,7 @@ from lab.formats.sent import SentMessage
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
 _WORK = re.compile(r"\[[^\n]*\]\n<work ([0-9a-f]{8})>\n(.*)\n</work \1>", re.DOTALL)
+_ASKING = re.compile(r"\[What is left out above can be seen again: call \S+ or \S+\.\]")
 _WORD = re.compile(r"\w+")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
 _CONTINUED = re.compile("(\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])\t")
@@ -54,6 +55,14 @@ def listed_in(message: SentMessage) -> Sequence[str]:
 def states_work(message: SentMessage) -> bool:
     """Whether it is a note of the state of an agent's work."""
     return _WORK.fullmatch("\n".join(message.pieces)) is not None
+
+
+def is_note(message: SentMessage) -> bool:
+    """Whether it is a note that Steno puts into a payload beside the summaries: it stands for no message."""
+    if message.role != "user":
+        return False
+    asks = _ASKING.fullmatch("\n".join(message.pieces)) is not None
+    return asks or bool(passages_in(message) or listed_in(message)) or states_work(message)
 
 
 def is_said(value: str, messages: Iterable[SentMessage]) -> bool:
