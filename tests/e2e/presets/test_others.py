@@ -340,7 +340,8 @@ def test_the_tail_reaches_the_provider_byte_for_byte(simulator: Simulator, steno
     answered = post(steno(**of_preset("default")).url, body)
     assert context(answered)["status"] == "summarized"
     assert simulator.chats[0].status == 200
-    rest = raw_messages(simulator.chats[0].body)[1:]
+    _, asking, *rest = raw_messages(simulator.chats[0].body)
+    assert b"call recall_search or recall_read" in asking
     assert rest[-len(TAIL) :] == TAIL
     assert rest == [*old, *TAIL][-len(rest) :]
 
