@@ -180,8 +180,10 @@ def in_rounds(
 ) -> UpstreamAnswer:
     """The answer in which the model may ask, if its request offers that; else the answer as it is."""
     request, decision, services = observed.request, observed.decision, forwarding.services
+    if not decision.offered or answering.status != 200:
+        return answering
     tools, policy, view = request.format.recall_tools, request.asks, decision.view
-    if not decision.offered or answering.status != 200 or tools is None or policy is None or view is None:
+    if tools is None or policy is None or view is None:
         return answering
     rounds = tools.rounds(policy.names)
     asides, compactor = services.asides, services.compactor
