@@ -37,7 +37,7 @@ from app.core.tokens.economy import COMMON_PRICE, rates_of
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.ties import PRINT_BYTES
-from app.core.view.view import View
+from app.core.view.view import Recalled, View
 from app.providers.ledger import Ledger
 from app.runtime.caches import Caches
 from app.runtime.owned import OwnedTasks
@@ -146,9 +146,13 @@ class Compactor:
             self._metrics.reused(_reused(decision))
         return decision
 
-    async def answer(self, request: ChatRequest, view: View, policy: AskPolicy, asked: Asked, room: int) -> Answered:
-        """Answer a call of the model's about what its view leaves out, in at most so many tokens."""
-        return await self._recaller.answered(request, view, policy, asked, room)
+    async def answer(
+        self, request: ChatRequest, view: View, policy: AskPolicy, asked: Asked, room: int, shown: Sequence[str]
+    ) -> Answered:
+        """Answer a call of the model's about what its view leaves out, in at most so many tokens. `shown`: answers to
+        the calls before it."""
+        recalled = (part.text for part in view.parts if isinstance(part, Recalled))
+        return await self._recaller.answered(request, view, policy, asked, room, "\n".join((*recalled, *shown)))
 
     async def ties_nothing(self, request: ChatRequest) -> None:
         """Keep that the answer's thoughts do not fit what was decided: more was sent in between. With another print at

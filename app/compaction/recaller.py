@@ -41,7 +41,9 @@ class Recaller:
         self._held.keep(place, held)
         return found
 
-    async def answered(self, request: Request, view: View, policy: AskPolicy, asked: Asked, room: int) -> Answered:
+    async def answered(
+        self, request: Request, view: View, policy: AskPolicy, asked: Asked, room: int, shown: str
+    ) -> Answered:
         """Answer a call of the model's about what the view leaves out, in at most so many tokens."""
         place = request.place, request.model
         known = self._held.use(place)
@@ -53,7 +55,7 @@ class Recaller:
                 held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))
                 held.recollection.read(conversation, max(hidden, default=-1) + 1)
                 index = held.recollection.index
-                found = answer(asked, policy, conversation, hidden, index, request.cost, room)
+                found = answer(asked, policy, conversation, hidden, index, request.cost, room, shown)
                 return found, replace(held, size=held.recollection.size)
 
         found, held = await self._work.do(request.tenant, look)

@@ -8,7 +8,7 @@ the answer to the same request without our functions.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -54,7 +54,8 @@ class AskedAnswer:
     _rounds: Rounds
     editor: AnswerEditor | None = None
     """Editor that tells of it at the end."""
-    calls: int = 0
+    given: list[str] = field(default_factory=list)
+    """Answers to the model's calls so far."""
     tokens: int = 0
     """Tokens of what was answered, by our estimate."""
 
@@ -91,7 +92,7 @@ class AskedAnswer:
             answering = following
         if rounds.is_mixed:
             await self._keep_aside()
-        if self.calls and self.observed.request.ties:
+        if self.given and self.observed.request.ties:
             await self.compactor.ties_nothing(self.observed.request)
         if rounds.number:
             self.observed.ends_with(usage_of(rounds.usage_said))
@@ -100,9 +101,9 @@ class AskedAnswer:
 
     def _tell(self) -> None:
         """Put into the answer how often the model asked, and the provider's tokens of what it got."""
-        if self.calls and self.editor is not None:
+        if self.given and self.editor is not None:
             request, decision = self.observed.request, self.observed.decision
-            asked = {"calls": self.calls, "tokens": request.budget.line.reported(self.tokens)}
+            asked = {"calls": len(self.given), "tokens": request.budget.line.reported(self.tokens)}
             self.editor.finish_members = context_members(request, decision, asked).report
 
     async def _frames(self, answering: UpstreamAnswer) -> AsyncIterator[bytes]:
@@ -155,8 +156,10 @@ class AskedAnswer:
         for call in self._rounds.calls:
             free = request.budget.limit - self.observed.sent - self.tokens
             room = max(0, min(most - self.tokens, free))
-            found = await self.compactor.answer(request, self.view, self.policy, Asked(call.name, call.arguments), room)
-            self.calls, self.tokens = self.calls + 1, self.tokens + found.tokens
+            asked = Asked(call.name, call.arguments)
+            found = await self.compactor.answer(request, self.view, self.policy, asked, room, self.given)
+            self.given.append(found.text)
+            self.tokens += found.tokens
             self.forwarding.record.metrics.asked(found.tokens)
             log.info(
                 "the model asked",

@@ -193,3 +193,16 @@ def test_they_are_not_offered_where_there_is_no_room_for_them() -> None:
     wordy = ask_policy(("search", "word " * 5_000))
     assert offered(Answer(may_ask=True), policy_of_asking=wordy) == 0
     assert offered(Answer(may_ask=True), budget=budget()) > 0
+
+
+def test_a_search_does_not_give_again_what_the_model_has() -> None:
+    talk = conversation(*[message("user", f"bees number {n}") for n in range(30)], message("user", "now"))
+    view = View((Pruned(0, 30), Verbatim(30, 31)), 10)
+    read = Recollection(talk)
+    read.read(talk, 30)
+    call = Asked("recall_search", '{"query": "bees", "limit": 5}')
+    hidden = hidden_in(talk, view)
+    first = answer(call, POLICY, talk, hidden, read.index, cost, ROOM)
+    second = answer(call, POLICY, talk, hidden, read.index, cost, ROOM, first.text)
+    assert len(second.messages) == 5
+    assert not {*first.messages} & {*second.messages}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from heapq import nlargest
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +40,8 @@ READ: Told = (
 )
 USUAL_LIMIT, MOST_FOUND = 10, 20
 """Passages that a search gives where it does not say how many, and at most."""
+MOST_LOOKED_AT = 100
+"""Best passages of a search among which those are that are not shown yet."""
 MOST_READ = 50
 """Messages that one call may read."""
 LONGEST_QUERY = 2_000
@@ -154,9 +157,10 @@ def answer(
     index: Index,
     cost: Cost,
     room: int,
+    shown: str = "",
 ) -> Answered:
     """The answer to one call, in at most `room` tokens. `hidden`: messages that the view does not have whole. `index`
-    has read them."""
+    has read them. `shown`: quotations that the model has, which a search does not give again."""
     try:
         given = json.loads(asked.arguments or "{}")
     except (ValueError, RecursionError):
@@ -169,7 +173,7 @@ def answer(
             return _told("`query` must be a text: words that stand in what is sought.", cost)
         limit = given.get("limit")
         most = min(MOST_FOUND, max(1, limit)) if isinstance(limit, int) else USUAL_LIMIT
-        quotations = _found(query[:LONGEST_QUERY], most, conversation, hidden, index)
+        quotations = _found(query[:LONGEST_QUERY], most, conversation, hidden, index, shown)
         return _quoted(list(quotations), conversation, cost, room) if quotations else _told(NOTHING_FOUND, cost)
     first, last, messages = given.get("from"), given.get("to"), len(conversation.transcript)
     if not (isinstance(first, int) and isinstance(last, int) and 1 <= first <= last <= messages):
@@ -183,9 +187,9 @@ _Quotation = tuple[int, str]
 
 
 def _found(
-    query: str, most: int, conversation: Conversation, hidden: Collection[int], index: Index
+    query: str, most: int, conversation: Conversation, hidden: Collection[int], index: Index, shown: str
 ) -> Sequence[_Quotation]:
-    """Quotations of the best passages for a query, in the order of the history."""
+    """Quotations of the best passages for a query that are not shown yet, in the order of the history."""
     messages = conversation.transcript.messages
     among = index.passages_before(max(hidden, default=-1) + 1)
     scores = index.scores(dict.fromkeys(index.counted(query), 1.0), among)
@@ -194,13 +198,17 @@ def _found(
         place = index.passage(number).message
         return place in hidden and _is_quotable(messages[place])
 
-    best = nlargest(most, filter(may, scores), key=lambda number: (scores[number], -number))
-    quotations = []
-    for number in sorted(best):
+    def quoted(number: int) -> str:
         passage = index.passage(number)
-        message = messages[passage.message]
-        heading = _heading(conversation, passage.message, called_by(message, passage.source))
-        quotations.append((passage.message, f"{heading}: {indented(text_of(message, passage))}"))
+        return indented(text_of(messages[passage.message], passage))
+
+    best = nlargest(MOST_LOOKED_AT, filter(may, scores), key=lambda number: (scores[number], -number))
+    chosen = islice((number for number in best if quoted(number) not in shown), most)
+    quotations = []
+    for number in sorted(chosen):
+        passage = index.passage(number)
+        heading = _heading(conversation, passage.message, called_by(messages[passage.message], passage.source))
+        quotations.append((passage.message, f"{heading}: {quoted(number)}"))
     return quotations
 
 
