@@ -500,6 +500,7 @@ def test_a_call_without_a_name_of_its_own_is_the_clients(name: str) -> None:
 
 def test_usage_in_every_chunk_is_the_sum_so_far() -> None:
     composing = tools_of("chat_completions").rounds(POLICY.names)
+    passed = b""
     for number in range(2):
         frames = chunks(piece(0, "a", OURS, "{}")) if not number else chunks({"content": "w"}, finish="stop")
         counted = [frame.replace(b'{"id"', b'{"usage": {"prompt_tokens": 100}, "id"') for frame in frames]
