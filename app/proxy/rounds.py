@@ -96,7 +96,7 @@ class AskedAnswer:
             answering = following
         if rounds.is_mixed:
             await self._keep_aside()
-        if self.calls and self.observed.request.ties:
+        if (self.calls or rounds.number) and self.observed.request.ties:
             await self.compactor.ties_nothing(self.observed.request)
         if rounds.number:
             self.observed.ends_with(usage_of(rounds.usage_said))
