@@ -370,3 +370,27 @@ def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> 
             steno.stop()
     assert len(asked) > 3
     assert [record.refusal for record in simulator.log if record.status != 200] == []
+
+
+# Rounds that end badly
+
+
+@by_format
+@streamed
+def test_an_end_that_the_provider_refuses_is_an_error(
+    simulator: Simulator, running: Steno, format_: Format, stream: bool
+) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH]), Fault(status=500), Fault(status=429))
+    with pytest.raises((openai.APIError, anthropic.APIError)) as error:
+        format_.ask(running, LONG, stream=stream)
+    assert "429" in str(error.value)
+
+
+@by_format
+@streamed
+def test_more_calls_than_anybody_needs_are_followed_by_the_answer_without_them(
+    simulator: Simulator, running: Steno, format_: Format, stream: bool
+) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH] * 200), Fault(text="Without."))
+    assert format_.ask(running, LONG, stream=stream).text == "Without."
+    assert declared(simulator.chats[-1]) == {"get_order"}
