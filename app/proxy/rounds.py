@@ -15,7 +15,9 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.compactor import Compactor
+from app.core.deciding.attempt import Untie
 from app.core.recall.asked import NO_MORE, Asked, AskPolicy
+from app.core.stages.ladder import Decision
 from app.core.view.view import View
 from app.edge.relayed import EVENT_STREAM, media_type
 from app.edge.upstream import Headers, UpstreamAnswer, read_into
@@ -126,20 +128,21 @@ class AskedAnswer:
             answers = await self._answers(is_last=rounds.number + 1 == self.policy.rounds)
             more = rounds.go_on(answers)
             payload = partial(self.observed.payload, more)
-            if (
-                answering := await self._sent(
-                    await request.beside(self.forwarding.services.work.do, payload), streamed=streamed
-                )
-            ) is not None:
+            body = await request.beside(self.forwarding.services.work.do, payload)
+            if (answering := await self._sent(body, decision, streamed=streamed)) is not None:
                 return answering
         rounds.start_anew()
-        without = partial(request.payload, replace(decision, offered=0), ask_usage=self.observed.asks_usage)
-        body = await request.beside(self.forwarding.services.work.do, without)
-        return await self._sent(body, streamed=streamed, is_last=True)
+        # Thoughts were tied to our functions, too: what was made behind them would be refused without.
+        without = await self.compactor.decide(request, Untie(replace(decision, offered=0)))
+        payload = partial(request.payload, without, ask_usage=self.observed.asks_usage)
+        body = await request.beside(self.forwarding.services.work.do, payload)
+        return await self._sent(body, without, streamed=streamed, is_last=True)
 
-    async def _sent(self, body: bytes, *, streamed: bool, is_last: bool = False) -> UpstreamAnswer | None:
+    async def _sent(
+        self, body: bytes, decision: Decision, *, streamed: bool, is_last: bool = False
+    ) -> UpstreamAnswer | None:
         """The answer to a further round; None where it failed. Raises the upstream errors for the last one."""
-        request, decision = self.observed.request, self.observed.decision
+        request = self.observed.request
         try:
             sent = self.milestones.own(await self.forwarding.send_decided(body, request, decision, tells=False))
         except StenoError as error:

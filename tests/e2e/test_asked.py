@@ -336,8 +336,10 @@ def test_thinking_that_led_to_our_calls_goes_to_the_provider_alone(
         assert sent[-3:] == ["reasoning", "function_call", "function_call_output"]
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["turns", "long turns"])
-def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> None:
+@pytest.mark.parametrize(
+    ("busy", "insists"), [(False, False), (True, False), (False, True)], ids=["turns", "long turns", "to no end"]
+)
+def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool, insists: bool) -> None:
     """Signed over its prompt, which the client does not know all of."""
     simulator = Simulator(window=8_000, models="any", tables=TABLES)
     due = cycle((False, False, True))
@@ -346,8 +348,9 @@ def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> 
     def asks(record: Record) -> bool:
         if record.kind != "chat" or not record.messages or "recall_search" not in declared(record):
             return False
-        if "[Found in" in (last := json.dumps(record.messages[-1])) or "that was left out matches" in last:
-            return False
+        last = json.dumps(record.messages[-1])
+        if any(told in last for told in ("[Found in", "that was left out matches", "There is no more room")):
+            return insists
         if is_due := next(due):
             asked.append(record.sequence)
         return is_due
@@ -358,7 +361,7 @@ def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> 
 
     async def play(url: str) -> None:
         async with httpx2.AsyncClient(timeout=60.0) as client:
-            for _ in range(5 if busy else 25):
+            for _ in range(5 if busy else 35):
                 for thinker in thinkers:
                     await turn(client, thinker, cycle([url]))
 
