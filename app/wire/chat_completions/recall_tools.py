@@ -37,7 +37,7 @@ class _Call:
     name: str = ""
     arguments: list[str] = field(default_factory=list)
     held: list[Json] = field(default_factory=list)
-    """Its pieces, until its name says whose it is."""
+    """Pieces of the call, until its name says whose it is."""
 
     def takes(self, piece: Json) -> None:
         function = _function(piece)

@@ -33,7 +33,7 @@ class MessageRounds(Rounds):
     _inputs: dict[int, list[str]] = field(default_factory=dict)
     """Pieces of the inputs of calls, the provider's own among them."""
     _texts: dict[tuple[int, str], list[str]] = field(default_factory=dict)
-    """What came to members of blocks, by index and name."""
+    """Pieces of the texts of blocks, by index and member."""
     _shown: dict[int, int] = field(default_factory=dict)
     """Indexes of the blocks that the client sees, as it sees them."""
     _waiting: dict[int, list[bytes]] = field(default_factory=dict)
