@@ -182,7 +182,9 @@ def test_a_history_of_results_that_are_told_holds_answers() -> None:
     assert not told().holds_answers
 
 
-@pytest.mark.parametrize("text", ["I look.", "That is all.</p>", "```python\nx\n```", "```bash\ncat b.py", "```\n```"])
+@pytest.mark.parametrize(
+    "text", ["I look.", "That is all.</p>", "```python\nx\n```", "```bash\ncat b.py", "```\n```", "```bash\n```python"]
+)
 def test_text_without_a_call_makes_nothing_old(text: str) -> None:
     assert newer_in(told(text, text)) == {}
 

@@ -150,6 +150,10 @@ def test_a_clients_tools_keep_their_names() -> None:
     assert "recall_search" in POLICY.text
 
 
+def test_a_small_window_has_room_for_more_than_one_search() -> None:
+    assert (POLICY.room(8_000), POLICY.room(100_000)) == (2_048, 10_000)
+
+
 def test_a_line_behind_the_summaries_says_how_to_ask() -> None:
     parts = (Summary(chunk(TALK, 0, 3)), Verbatim(3, len(TALK.transcript)))
     told = with_line(TALK, View(parts, 100), POLICY, cost)
