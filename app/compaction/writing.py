@@ -87,7 +87,7 @@ class Writing:
         """The conversation itself, for a summariser that reads that."""
         routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
         shown, cached = request.with_tools(view)
-        return Prefix(tuple(request.rendered(shown)), cached, routing)
+        return Prefix(tuple(request.rendered(shown)), cached, request.budget.line.reported(shown.tokens), routing)
 
     def is_by_own_model(self, request: ChatRequest) -> bool:
         """True if the conversation's own model is asked first, whose provider has just read it."""
@@ -104,6 +104,7 @@ class Writing:
             with_missing(shown, format_.summaries.headers),
             provider.name,
             provider.host,
+            provider.windows.of(model, request.tenant).context,
             is_own=is_own and format_ is request.format,
             continues=format_ is request.format,
             missing=partial(provider.lacks, format_.name, request.tenant),

@@ -138,6 +138,7 @@ class Observation:
         """Record that the window cut the answer off, of which so many bytes had come: prompt and answer are all
         there is room for. An overflow, but there is an answer: it is the next request that is made smaller."""
         try:
+            usage = self._last_round.usage if self._last_round else usage
             tokens, wire = usage.tokens if usage else Tokens(), self.request.wire
             prompt = tokens.prompt or self.request.budget.line.reported(self.sent)
             answer = tokens.completion or by_bytes(written)

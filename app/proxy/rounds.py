@@ -15,11 +15,13 @@ import structlog
 from msgspec.structs import replace
 
 from app.compaction.compactor import Compactor
+from app.core.deciding.attempt import Untie
 from app.core.recall.asked import NO_MORE, Asked, AskPolicy
+from app.core.stages.ladder import Decision
 from app.core.view.view import View
 from app.edge.relayed import EVENT_STREAM, media_type
 from app.edge.upstream import Headers, UpstreamAnswer, read_into
-from app.errors import StenoError
+from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreadable
 from app.proxy.asides import Asides
 from app.proxy.decoding import plain_answer
 from app.proxy.early import StreamedAnswer
@@ -35,6 +37,8 @@ from app.wire.usage import usage_of
 
 log = structlog.get_logger("steno.chat")
 
+MOST_CALLS = 32
+"""Calls in one round that are answered."""
 _UNTRUE = frozenset({b"content-length", b"content-encoding", b"content-md5", b"etag", b"digest"})
 """Headers of the first round that are not true of all of them together."""
 
@@ -84,14 +88,15 @@ class AskedAnswer:
                     async for chunk in chunks:
                         yield chunk
                     return
-                rounds.whole(bytes(body))
-            following = await self._following()
+                if not rounds.whole(bytes(body)) and rounds.number:
+                    raise UpstreamUnreadable("The provider's answer to what the model asked for cannot be read.")
+            following = await self._following(streamed=streamed)
             if following is None:
                 break
             answering = following
         if rounds.is_mixed:
             await self._keep_aside()
-        if self.calls and self.observed.request.ties:
+        if (self.calls or rounds.number) and self.observed.request.ties:
             await self.compactor.ties_nothing(self.observed.request)
         if rounds.number:
             self.observed.ends_with(usage_of(rounds.usage_said))
@@ -113,27 +118,31 @@ class AskedAnswer:
         if rest := splitter.flush():
             yield self._rounds.frame(rest)
 
-    async def _following(self) -> UpstreamAnswer | None:
+    async def _following(self, *, streamed: bool) -> UpstreamAnswer | None:
         """The next round's answer; None where the one under way is the last."""
         rounds, request, decision = self._rounds, self.observed.request, self.observed.decision
         if not rounds.asks:
             return None
         self.observed.goes_on(usage_of(rounds.usage_said), first=not rounds.number)
-        if rounds.number < self.policy.rounds:
+        if rounds.number < self.policy.rounds and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
             answers = await self._answers(is_last=rounds.number + 1 == self.policy.rounds)
             more = rounds.go_on(answers)
             payload = partial(self.observed.payload, more)
-            if (
-                answering := await self._sent(await request.beside(self.forwarding.services.work.do, payload))
-            ) is not None:
+            body = await request.beside(self.forwarding.services.work.do, payload)
+            if (answering := await self._sent(body, decision, streamed=streamed)) is not None:
                 return answering
         rounds.start_anew()
-        without = partial(request.payload, replace(decision, offered=0), ask_usage=self.observed.asks_usage)
-        return await self._sent(await request.beside(self.forwarding.services.work.do, without), is_last=True)
+        # Thoughts were tied to our functions, too: what was made behind them would be refused without.
+        without = await self.compactor.decide(request, Untie(replace(decision, offered=0)))
+        payload = partial(request.payload, without, ask_usage=self.observed.asks_usage)
+        body = await request.beside(self.forwarding.services.work.do, payload)
+        return await self._sent(body, without, streamed=streamed, is_last=True)
 
-    async def _sent(self, body: bytes, *, is_last: bool = False) -> UpstreamAnswer | None:
+    async def _sent(
+        self, body: bytes, decision: Decision, *, streamed: bool, is_last: bool = False
+    ) -> UpstreamAnswer | None:
         """The answer to a further round; None where it failed. Raises the upstream errors for the last one."""
-        request, decision = self.observed.request, self.observed.decision
+        request = self.observed.request
         try:
             sent = self.milestones.own(await self.forwarding.send_decided(body, request, decision, tells=False))
         except StenoError as error:
@@ -144,9 +153,11 @@ class AskedAnswer:
         self.observed.answered(sent.status)
         answering = plain_answer(sent)
         if sent.status == 200:
-            return StreamedAnswer(answering, request.format, request.wire) if request.wire.answer.stream else answering
+            return StreamedAnswer(answering, request.format, request.wire) if streamed else answering
         log.warning("a round was refused", request_id=request.request_id, status=sent.status)
-        return answering if is_last else None
+        if is_last:
+            raise UpstreamDisconnected(f"The provider refused to go on with its answer, with status {sent.status}.")
+        return None
 
     async def _answers(self, *, is_last: bool) -> Sequence[str]:
         request = self.observed.request
@@ -170,7 +181,9 @@ class AskedAnswer:
 
     async def _keep_aside(self) -> None:
         """Keep what the client does not see until it sends the results of its own calls."""
-        answers = await self._answers(is_last=False) if self._rounds.calls else ()
+        if len(self._rounds.calls) > MOST_CALLS:
+            return
+        answers = await self._answers(is_last=False)
         if (aside := self._rounds.aside(answers)) is not None:
             self.asides.keep(self.observed.request, aside)
 

@@ -62,8 +62,6 @@ class Rounds:
 
     names: Collection[str]
     """Names of our functions."""
-    calls: list[Called] = field(default_factory=list, init=False)
-    """Calls of ours in the round under way."""
     usage_said: Any = field(default=None, init=False)
     """Usage of the round under way, as the provider gives it."""
     whole_calls: bool = field(default=True, init=False)
@@ -76,18 +74,25 @@ class Rounds:
     """Usage of the rounds before."""
     _held: list[bytes] = field(default_factory=list, init=False)
     """Frames of the round that wait until it is known whether the answer ends with it."""
+    _done: bytes = field(default=b"", init=False)
+    """Frame `[DONE]` of the round, which some providers send in every format."""
     _early: bytes = field(default=b"", init=False)
     """Frames that waited, and go before the one that let them go."""
 
     @property
+    def calls(self) -> list[Called]:
+        """Calls of ours in the round under way."""
+        raise NotImplementedError
+
+    @property
     def asks(self) -> bool:
         """Whether the round ended, and the model waits for our results alone."""
-        return bool(self.calls) and self.whole_calls and self._is_over and not self._others
+        return self._is_over and not self._others and bool(self.calls)
 
     @property
     def is_mixed(self) -> bool:
         """Whether the model called the client's functions beside ours, or after a round of ours."""
-        return self.whole_calls and self._is_over and bool(self._others) and bool(self.calls or self._past)
+        return self.whole_calls and self._is_over and bool(self._others) and bool(self._past or self.calls)
 
     @property
     def _is_over(self) -> bool:
@@ -107,7 +112,7 @@ class Rounds:
         start, stop = data
         text = frame[start:stop]
         if text.startswith(b"[DONE]"):
-            self._held.append(frame)
+            self._done = frame
             return b""
         try:
             said = msgspec.json.decode(text)
@@ -125,8 +130,8 @@ class Rounds:
         """Data of a frame as they pass now; None for nothing."""
         raise NotImplementedError
 
-    def whole(self, body: bytes) -> None:
-        """Take a round that came in one piece."""
+    def whole(self, body: bytes) -> bool:
+        """Take a round that came in one piece; returns whether it is an answer of the format."""
         raise NotImplementedError
 
     def said(self) -> list[bytes]:
@@ -149,8 +154,8 @@ class Rounds:
 
     def _begin(self) -> list[bytes]:
         self._spent = summed(self._spent, self.usage_said)
-        self.calls, self.usage_said, self.whole_calls = [], None, True
-        self._held = []
+        self.usage_said, self.whole_calls = None, True
+        self._held, self._done = [], b""
         self.number += 1
         self._reset()
         return list(self._past)

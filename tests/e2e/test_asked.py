@@ -336,8 +336,10 @@ def test_thinking_that_led_to_our_calls_goes_to_the_provider_alone(
         assert sent[-3:] == ["reasoning", "function_call", "function_call_output"]
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["turns", "long turns"])
-def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> None:
+@pytest.mark.parametrize(
+    ("busy", "insists"), [(False, False), (True, False), (False, True)], ids=["turns", "long turns", "to no end"]
+)
+def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool, insists: bool) -> None:
     """Signed over its prompt, which the client does not know all of."""
     simulator = Simulator(window=8_000, models="any", tables=TABLES)
     due = cycle((False, False, True))
@@ -346,8 +348,9 @@ def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> 
     def asks(record: Record) -> bool:
         if record.kind != "chat" or not record.messages or "recall_search" not in declared(record):
             return False
-        if "[Found in" in (last := json.dumps(record.messages[-1])) or "that was left out matches" in last:
-            return False
+        last = json.dumps(record.messages[-1])
+        if any(told in last for told in ("[Found in", "that was left out matches", "There is no more room")):
+            return insists
         if is_due := next(due):
             asked.append(record.sequence)
         return is_due
@@ -358,7 +361,7 @@ def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> 
 
     async def play(url: str) -> None:
         async with httpx2.AsyncClient(timeout=60.0) as client:
-            for _ in range(5 if busy else 25):
+            for _ in range(5 if busy else 35):
                 for thinker in thinkers:
                     await turn(client, thinker, cycle([url]))
 
@@ -370,3 +373,27 @@ def test_no_thought_is_refused_where_the_model_asks_now_and_then(busy: bool) -> 
             steno.stop()
     assert len(asked) > 3
     assert [record.refusal for record in simulator.log if record.status != 200] == []
+
+
+# Rounds that end badly
+
+
+@by_format
+@streamed
+def test_an_end_that_the_provider_refuses_is_an_error(
+    simulator: Simulator, running: Steno, format_: Format, stream: bool
+) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH]), Fault(status=500), Fault(status=429))
+    with pytest.raises((openai.APIError, anthropic.APIError)) as error:
+        format_.ask(running, LONG, stream=stream)
+    assert "429" in str(error.value)
+
+
+@by_format
+@streamed
+def test_more_calls_than_anybody_needs_are_followed_by_the_answer_without_them(
+    simulator: Simulator, running: Steno, format_: Format, stream: bool
+) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH] * 200), Fault(text="Without."))
+    assert format_.ask(running, LONG, stream=stream).text == "Without."
+    assert declared(simulator.chats[-1]) == {"get_order"}

@@ -341,7 +341,7 @@ def test_a_tenant_whose_tokens_for_summaries_are_spent_is_told_so(steno: StartSt
 
 
 def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno, simulator: Simulator) -> None:
-    proxy = steno(summary={"style": "transcript"})
+    proxy = steno()
     simulator.next_summary(status=400)
     grow(proxy)
     until(lambda: simulator.summaries and settled(proxy))

@@ -218,7 +218,7 @@ def test_thinking_that_is_tied_to_its_prompt_is_taken_back(simulator: Simulator,
     """Each turn quotes something else, and what it is made behind stays before it."""
     script_calls(simulator)
     thinkers = [_Curious(number, streams=number == 1) for number in (0, 1)]
-    url = steno(compaction={"cost_gate": {"enabled": False}}).url
+    url = steno().url
 
     async def play() -> None:
         async with httpx2.AsyncClient(timeout=60.0) as client:

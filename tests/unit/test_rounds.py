@@ -439,3 +439,147 @@ def test_a_request_that_leaves_no_choice_is_not_touched(name: str, members: Json
     body = format_.assembled("m", [b'{"role":"user","content":"hi"}'], 100)
     request = format_.read(msgspec.json.encode({**json.loads(body), **members}))
     assert tools_of(name).objection(request) == objection
+
+
+# Providers that depart from the formats
+
+
+def chunks(*deltas: Json, finish: str | None = "tool_calls") -> list[bytes]:
+    """A stream of Chat Completions that says these deltas, and ends."""
+    head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices += [{"index": 0, "delta": {}, "finish_reason": finish}] if finish else []
+    datas = [json.dumps({**head, "choices": [choice]}).encode() for choice in choices]
+    return [b"data: " + data + b"\n\n" for data in (*datas, b"[DONE]")]
+
+
+def piece(index: int | None = None, call_id: str | None = None, name: str | None = None, text: str = "") -> Json:
+    function = {"arguments": text, **({"name": name} if name is not None else {})}
+    given = {"index": index, "id": call_id, "function": function}
+    return {"tool_calls": [{key: value for key, value in given.items() if value is not None}]}
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [piece(None, "a", OURS, '{"query": "w"}')],
+        [piece(None, "a", OURS), piece(None, None, None, '{"query":'), piece(None, None, None, ' "w"}')],
+        [piece(None, "a", OURS), piece(None, "a", None, '{"query":'), piece(None, "a", None, ' "w"}')],
+        [piece(0, "a"), piece(0, None, OURS), piece(0, None, None, '{"query": "w"}')],
+        [piece(0, "a", "recall_"), piece(0, None, "search"), piece(0, None, None, '{"query": "w"}')],
+        [piece(0, None, OURS, '{"query":'), piece(0, "a", OURS, ' "w"}')],
+        [piece(0, "a", OURS, '{"query":'), piece(0, "b", None, ' "w"}')],
+    ],
+    ids=["no index", "no index, pieces", "no index, ids", "late name", "name in pieces", "late id", "changing ids"],
+)
+@pytest.mark.parametrize("finish", ["tool_calls", "stop", None])
+def test_a_call_of_ours_is_known_however_it_is_told(deltas: list[Json], finish: str | None) -> None:
+    composing = tools_of("chat_completions").rounds(POLICY.names)
+    passed = b"".join(map(composing.frame, chunks(*deltas, finish=finish)))
+    [call] = composing.calls
+    assert (call.id, call.name, json.loads(call.arguments)) == ("a", OURS, {"query": "w"})
+    assert composing.asks
+    assert b"tool_calls" not in passed
+
+
+def test_a_client_gets_its_call_though_it_has_the_number_of_ours() -> None:
+    composing = tools_of("chat_completions").rounds(POLICY.names)
+    frames = chunks(piece(0, "a", OURS, "{}"), piece(0, "b", THEIRS, "{}"))
+    said = told([frame for frame in map(composing.frame, frames) if frame])
+    assert [call["id"] for each in said for call in each["choices"][0]["delta"]["tool_calls"]] == ["b"]
+    assert composing.is_mixed
+
+
+@pytest.mark.parametrize("name", ["", "recall_"])
+def test_a_call_without_a_name_of_its_own_is_the_clients(name: str) -> None:
+    composing = tools_of("chat_completions").rounds(POLICY.names)
+    passed = b"".join(map(composing.frame, chunks(piece(0, "a", name, "{}"))))
+    assert b'"a"' in passed + composing.end()
+    assert not composing.asks
+
+
+def test_usage_in_every_chunk_is_the_sum_so_far() -> None:
+    composing = tools_of("chat_completions").rounds(POLICY.names)
+    passed = b""
+    for number in range(2):
+        frames = chunks(piece(0, "a", OURS, "{}")) if not number else chunks({"content": "w"}, finish="stop")
+        counted = [frame.replace(b'{"id"', b'{"usage": {"prompt_tokens": 100}, "id"') for frame in frames]
+        passed = b"".join(map(composing.frame, counted))
+        if not number:
+            composing.go_on(["found"])
+    usages = [each["usage"]["prompt_tokens"] for each in told(FrameSplitter().feed(passed + composing.end()))]
+    assert usages == [200, 200]
+
+
+@by_format
+@pytest.mark.parametrize("done", [b"data: [DONE]\n\n", b"data:[DONE]\r\n\r\n"])
+def test_the_end_of_a_stream_passes_as_it_came_in_every_format(name: str, done: bytes) -> None:
+    composing = tools_of(name).rounds(POLICY.names)
+    bodies = [whole(name, words(kinds, number), number) for number, kinds in enumerate((["ours"], ["text"]))]
+    for body in bodies:
+        for frame in (*[frame for frame in stream(name, body) if b"[DONE]" not in frame], done):
+            composing.frame(frame)
+        if composing.asks:
+            composing.go_on(["found"])
+    assert composing.end().endswith(done)
+
+
+@by_format
+def test_what_is_no_answer_in_one_piece_passes_as_it_came(name: str) -> None:
+    for body in (b"<html>", b'{"choices": [], "content": 1}', b'{"choices": [{"message": 1}]}'):
+        composing = tools_of(name).rounds(POLICY.names)
+        assert not composing.whole(body)
+        assert json_or_text(composing.ended_whole()) == json_or_text(body)
+
+
+def json_or_text(body: bytes) -> Any:
+    return json.loads(body) if body.startswith(b"{") else body
+
+
+def test_parts_of_a_content_stay_as_they_are() -> None:
+    composing = tools_of("chat_completions").rounds(POLICY.names)
+    composing.whole(whole("chat_completions", words(["ours"], 0), 0))
+    composing.go_on(["found"])
+    body = json.loads(whole("chat_completions", words(["text"], 1), 1))
+    parts = body["choices"][0]["message"]["content"] = [{"type": "text", "text": "w"}]
+    body["choices"][0]["message"]["tool_calls"] = [1]
+    composing.whole(json.dumps(body).encode())
+    assert json.loads(composing.ended_whole())["choices"][0]["message"]["content"] == parts
+
+
+def test_a_tool_of_the_providers_goes_back_with_our_call() -> None:
+    composing = tools_of("messages").rounds(POLICY.names)
+    search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    ours = {"type": "tool_use", "id": "t", "name": OURS, "input": {}}
+    for said in (
+        {"type": "content_block_start", "index": 0, "content_block": search},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "input_json_delta", "partial_json": '{"query": "q"}'},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": ours},
+        {"type": "ping"},
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}},
+    ):
+        composing.frame(b"data: " + json.dumps(said).encode() + b"\n\n")
+    assert composing.asks
+    assert composing.whole_calls
+    assert json.loads(composing.said()[0])["content"] == [{**search, "input": {"query": "q"}}, ours]
+
+
+def test_what_cannot_be_put_together_is_still_waited_for() -> None:
+    composing = tools_of("messages").rounds(POLICY.names)
+    strange = {"type": "text", "text": ""}
+    ours = {"type": "tool_use", "id": "t", "name": OURS, "input": {}}
+    for said in (
+        {"type": "content_block_start", "index": 0, "content_block": strange},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "strange_delta"}},
+        {"type": "content_block_start", "index": 1, "content_block": ours},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+    ):
+        composing.frame(b"data: " + json.dumps(said).encode() + b"\n\n")
+    assert composing.asks, "the model waits"
+    assert not composing.whole_calls, "and is asked without our functions"

@@ -73,7 +73,8 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
     request, mode = attempt.request, attempt.mode
     match mode:
         case Untie(refused):
-            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties)
+            offered = _offered(request, refused)
+            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties, offered=offered)
             return (yield from _with_ties(refused, found))
         case StepDown(refused, said):
             return (yield from _stepped_down(attempt, refused, said))
@@ -496,7 +497,14 @@ def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     if not conversation.history.holds_ties and (view is None or not request.ties):
         return decision
     prints = yield effects.ReadPrints(tied_places(conversation))
-    return (yield from _with_ties(decision, tie(conversation, view, prints, request.cost, thinks=request.ties)))
+    offered = _offered(request, decision)
+    found = tie(conversation, view, prints, request.cost, thinks=request.ties, offered=offered)
+    return (yield from _with_ties(decision, found))
+
+
+def _offered(request: Request, decision: Decision) -> str:
+    """Return the tools that are added to the client's, as a text; empty for none."""
+    return request.asks.text if decision.offered and request.asks else ""
 
 
 def _with_ties(decision: Decision, found: Tied) -> Deciding[Decision]:

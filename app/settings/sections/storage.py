@@ -20,8 +20,7 @@ class StorageSettings(Section):
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
     doctor` use `.run/` of the checkout. A SQLite file and its folder are readable by the user alone. The secret lies
-    beside it as `steno.secret`: back up both. A database that an earlier release left in the working directory stays in
-    use while nothing is set; a warning says how to move it.
+    beside it as `steno.secret`: back up both.
     """
     timeout_seconds: Seconds = 0.25
     """Seconds that a request waits for one database call before it goes on without stored summaries.

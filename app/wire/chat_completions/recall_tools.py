@@ -30,18 +30,45 @@ PARAGRAPH = "\n\n"
 
 
 @dataclass(slots=True)
+class _Call:
+    """A call of the round, as far as it has come."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    held: list[Json] = field(default_factory=list)
+    """Pieces of the call, until its name says whose it is."""
+
+    def takes(self, piece: Json) -> None:
+        function = _function(piece)
+        self.id = self.id or str(piece.get("id") or "")
+        name = str(function.get("name") or "")
+        if not self.name or (not self.arguments and name != self.name):
+            self.name += name
+        if arguments := function.get("arguments"):
+            self.arguments.append(str(arguments))
+
+    def sent(self) -> Json:
+        """The call as the provider takes it back."""
+        function = {"name": self.name, "arguments": "".join(self.arguments)}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+@dataclass(slots=True)
 class CompletionRounds(Rounds):
     _head: dict[str, bytes] = field(default_factory=dict)
     """Members that all chunks have, as JSON."""
     _text_before: bool = False
     """Whether an earlier round said anything to the client."""
-    _content: str = ""
-    _beside: dict[str, Any] = field(default_factory=dict)
-    """Further members of the assistant's message."""
-    _slots: dict[int, Json] = field(default_factory=dict)
-    """Calls of the round by index: id, name, arguments."""
+    _content: list[str] = field(default_factory=list)
+    _beside: dict[str, list[Any]] = field(default_factory=dict)
+    """Further members of the assistant's message, in pieces."""
+    _slots: list[_Call] = field(default_factory=list)
+    """Calls of the round in order."""
+    _places: dict[int, int] = field(default_factory=dict)
+    """Places of the latest calls in that order, by the provider's index."""
     _shown: dict[int, int] = field(default_factory=dict)
-    """Indexes of the client's calls, as they are shown."""
+    """Indexes of the client's calls, as they are shown, by their places."""
     _finish: str | None = None
     _failed: bool = False
     _body: bytes = b""
@@ -51,15 +78,23 @@ class CompletionRounds(Rounds):
 
     @property
     def _is_over(self) -> bool:
-        return self._finish is not None and not self._failed
+        return (self._finish is not None or bool(self._done)) and not self._failed
 
     @property
     def _others(self) -> Sequence[str]:
-        return [slot["id"] for index, slot in sorted(self._slots.items()) if index in self._shown]
+        return [slot.id for place, slot in enumerate(self._slots) if not self._is_ours(place)]
+
+    def _is_ours(self, place: int) -> bool:
+        return place not in self._shown and self._slots[place].name in self.names
+
+    @property
+    def calls(self) -> list[Called]:
+        ours = [slot for place, slot in enumerate(self._slots) if self._is_ours(place)]
+        return [Called(slot.id, slot.name, "".join(slot.arguments)) for slot in ours]
 
     def _reset(self) -> None:
         self._text_before = self._text_before or bool(self._content)
-        self._content, self._beside, self._slots, self._shown = "", {}, {}, {}
+        self._content, self._beside, self._slots, self._places, self._shown = [], {}, [], {}, {}
         self._finish, self._failed, self._body = None, False, b""
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
@@ -72,7 +107,7 @@ class CompletionRounds(Rounds):
         choices = said.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
             if said.get("usage"):
-                self._held.append(event(text))
+                self._held.append(text)
                 return None
             return self._headed(text, said)
         choice = choices[0]
@@ -80,9 +115,11 @@ class CompletionRounds(Rounds):
         delta = dict(delta) if isinstance(delta, dict) else {}
         left = self._left(delta)
         if choice.get("finish_reason"):
+            if unnamed := self._unnamed():
+                left["tool_calls"] = [*left.get("tool_calls", ()), *unnamed]
             self._finish = str(choice["finish_reason"])
             closing = {**said, "choices": [{**choice, "delta": {}}]}
-            self._held.append(event(msgspec.json.encode(closing)))
+            self._held.append(msgspec.json.encode(closing))
             if not left:
                 return None
             opened = {**said, "choices": [{**choice, "delta": left, "finish_reason": None}]}
@@ -98,7 +135,10 @@ class CompletionRounds(Rounds):
         """A chunk with the head of the first one."""
         if not self.number:
             return text
-        return spliced(text, {name: raw for name, raw in self._head.items() if name in said})
+        head = {name: raw for name, raw in self._head.items() if name in said}
+        if said.get("usage") and said.get("choices"):
+            head["usage"] = msgspec.json.encode(summed(self._spent, said["usage"]))
+        return spliced(text, head)
 
     def _left(self, delta: Json) -> Json:
         """Members of a delta that the client sees; the rest is noted."""
@@ -108,61 +148,87 @@ class CompletionRounds(Rounds):
         if isinstance(content := delta.get("content"), str) and content:
             if self._text_before and not self._content:
                 left["content"] = PARAGRAPH + content
-            self._content += content
+            self._content.append(content)
         for name in GROWN:
             if isinstance(grown := delta.get(name), str):
-                self._beside[name] = self._beside.get(name, "") + grown
+                self._beside.setdefault(name, []).append(grown)
         if isinstance(details := delta.get("reasoning_details"), list):
             self._beside.setdefault("reasoning_details", []).extend(details)
         if isinstance(calls := delta.get("tool_calls"), list):
-            shown = [left_ for call in calls if isinstance(call, dict) and (left_ := self._call(call)) is not None]
+            shown = [piece for call in calls if isinstance(call, dict) for piece in self._call(call)]
             if shown:
                 left["tool_calls"] = shown
             else:
                 del left["tool_calls"]
         return left
 
-    def _call(self, piece: Json) -> Json | None:
-        """A piece of a call as the client sees it; None for one of ours."""
-        index = piece.get("index")
-        index = index if isinstance(index, int) else max(self._slots, default=-1) + bool(piece.get("id"))
-        function = piece.get("function")
-        if not isinstance(function, dict):
-            function = {}
-        if (slot := self._slots.get(index)) is None:
-            slot = self._slots[index] = {"id": "", "name": "", "arguments": ""}
-            if function.get("name") not in self.names:
-                self._shown[index] = len(self._shown)
-        slot["id"] = piece.get("id") or slot["id"]
-        slot["name"] = slot["name"] or function.get("name") or ""
-        slot["arguments"] += function.get("arguments") or ""
-        if index in self._shown:
-            return piece if self._shown[index] == index else {**piece, "index": self._shown[index]}
-        self.calls = [
-            Called(held["id"], held["name"], held["arguments"])
-            for at, held in sorted(self._slots.items())
-            if at not in self._shown
-        ]
-        return None
+    def _call(self, piece: Json) -> list[Json]:
+        """Pieces that the client sees now; none of ours, nor of a call whose name is not known yet."""
+        place = self._place(piece)
+        call = self._slots[place]
+        call.takes(piece)
+        if place in self._shown:
+            return [self._shown_as(place, piece)]
+        if call.name in self.names and call.arguments:
+            call.held = []
+        else:
+            call.held.append(piece)
+        return [] if any(name.startswith(call.name) for name in self.names) else self._show(place)
 
-    def whole(self, body: bytes) -> None:
+    def _place(self, piece: Json) -> int:
+        """Place of the call that a piece belongs to. Some providers number none of them, or all alike, and some give
+        a call another id with each piece."""
+        index, call_id, named = piece.get("index"), piece.get("id"), bool(_function(piece).get("name"))
+        latest = self._places.get(index) if isinstance(index, int) else len(self._slots) - 1
+        if latest is not None and latest >= 0:
+            held = self._slots[latest]
+            is_other = bool(held.id and call_id and held.id != call_id)
+            if not isinstance(index, int) and not call_id:
+                is_other = named and bool(held.name)
+            if not (is_other and (named or not isinstance(index, int))):
+                return latest
+        self._slots.append(_Call())
+        if isinstance(index, int):
+            self._places[index] = len(self._slots) - 1
+        return len(self._slots) - 1
+
+    def _show(self, place: int) -> list[Json]:
+        """The pieces of a client's call that waited for its name."""
+        self._shown[place] = len(self._shown)
+        held, self._slots[place].held = self._slots[place].held, []
+        return [self._shown_as(place, piece) for piece in held]
+
+    def _shown_as(self, place: int, piece: Json) -> Json:
+        """A piece as the provider numbers it, unless there is a call of ours before it."""
+        shown = self._shown[place]
+        return piece if place == shown or piece.get("index") == shown else {**piece, "index": shown}
+
+    def _unnamed(self) -> list[Json]:
+        """Pieces of calls that got no name, or the beginning of one of ours: they are the client's."""
+        places = [place for place in range(len(self._slots)) if place not in self._shown and not self._is_ours(place)]
+        return [piece for place in places for piece in self._show(place)]
+
+    def whole(self, body: bytes) -> bool:
         said = object_in(body)
         self._body, self.usage_said = body, said.get("usage")
         choices = said.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-            return
+            return False
         message = choices[0].get("message")
-        message = message if isinstance(message, dict) else {}
+        if not isinstance(message, dict):
+            return False
         calls = message.get("tool_calls")
-        numbered = [{"index": number, **call} for number, call in enumerate(calls)] if isinstance(calls, list) else []
         self._left({**{name: message[name] for name in ("content", *GROWN, "reasoning_details") if name in message}})
-        for call in numbered:
-            self._call(call)
+        for number, call in enumerate(calls if isinstance(calls, list) else ()):
+            self._call({**call, "index": number} if isinstance(call, dict) else {"index": number})
+        self._unnamed()
         self._finish = str(choices[0].get("finish_reason") or "stop")
+        return True
 
     def said(self) -> list[bytes]:
-        calls = [_call(slot) for _, slot in sorted(self._slots.items())]
-        message = {"role": "assistant", "content": self._content or None, **self._beside, "tool_calls": calls}
+        beside = {name: "".join(pieces) if name in GROWN else pieces for name, pieces in self._beside.items()}
+        content = "".join(self._content) or None
+        message = {"role": "assistant", "content": content, **beside, "tool_calls": [c.sent() for c in self._slots]}
         return [msgspec.json.encode(message)]
 
     def results(self, answers: Sequence[str]) -> list[bytes]:
@@ -175,24 +241,21 @@ class CompletionRounds(Rounds):
             return None
         within = []
         before = 0
-        for index, slot in sorted(self._slots.items()):
-            if index in self._shown:
-                before += 1
+        for place, slot in enumerate(self._slots):
+            if self._is_ours(place):
+                within.append((before, msgspec.json.encode(slot.sent())))
             else:
-                within.append((before, msgspec.json.encode(_call(slot))))
+                before += 1
         return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)))
 
     def end(self) -> bytes:
-        return b"".join(map(self._ended, self._held))
+        return b"".join(map(self._ended, self._held)) + self._done
 
-    def _ended(self, frame: bytes) -> bytes:
+    def _ended(self, text: bytes) -> bytes:
         if not self.number and not self.calls:
-            return frame
-        text = frame.removeprefix(b"data: ").rstrip()
-        if text.startswith(b"[DONE]"):
-            return frame
+            return event(text)
         said = object_in(text)
-        if said.get("usage"):
+        if said.get("usage") and not said.get("choices"):
             said["usage"] = summed(self._spent, said["usage"])
         for choice in said.get("choices") or ():
             if isinstance(choice, dict) and choice.get("finish_reason") == "tool_calls" and not self._shown:
@@ -205,8 +268,9 @@ class CompletionRounds(Rounds):
         said = object_in(self._body)
         choice = said["choices"][0]
         message = choice["message"]
-        texts = [*self._texts, self._content]
-        message["content"] = PARAGRAPH.join(filter(None, texts)) or None
+        if not isinstance(message.get("content"), list):  # Parts stay as they are.
+            texts = [*self._texts, "".join(self._content)]
+            message["content"] = PARAGRAPH.join(filter(None, texts)) or None
         if isinstance(calls := message.get("tool_calls"), list):
             message["tool_calls"] = [call for number, call in enumerate(calls) if number in self._shown]
             if not message["tool_calls"]:
@@ -219,17 +283,13 @@ class CompletionRounds(Rounds):
 
     def _begin(self) -> list[bytes]:
         if self._body:
-            self._texts.append(self._content)
+            self._texts.append("".join(self._content))
         return super(CompletionRounds, self)._begin()
 
 
-def _call(slot: Json) -> Json:
-    """A call as the provider takes it back."""
-    return {
-        "id": slot["id"],
-        "type": "function",
-        "function": {"name": slot["name"], "arguments": slot["arguments"]},
-    }
+def _function(piece: Json) -> Json:
+    function = piece.get("function")
+    return function if isinstance(function, dict) else {}
 
 
 class ChatRecallTools(RecallTools):

@@ -30,8 +30,10 @@ CALL = "tool_use"
 class MessageRounds(Rounds):
     _blocks: dict[int, Json] = field(default_factory=dict)
     """Blocks of the round, by index."""
-    _inputs: dict[int, str] = field(default_factory=dict)
-    """Inputs of calls, as they came so far."""
+    _inputs: dict[int, list[str]] = field(default_factory=dict)
+    """Pieces of the inputs of calls, the provider's own among them."""
+    _texts: dict[tuple[int, str], list[str]] = field(default_factory=dict)
+    """Pieces of the texts of blocks, by index and member."""
     _shown: dict[int, int] = field(default_factory=dict)
     """Indexes of the blocks that the client sees, as it sees them."""
     _waiting: dict[int, list[bytes]] = field(default_factory=dict)
@@ -39,7 +41,7 @@ class MessageRounds(Rounds):
     _next: int = 0
     _reason: str | None = None
     _failed: bool = False
-    _body: Json = field(default_factory=dict)
+    _body: bytes = b""
     """The round, where it came in one piece."""
     _content: list[Json] = field(default_factory=list)
     """Blocks that the client sees of an answer in one piece."""
@@ -54,8 +56,8 @@ class MessageRounds(Rounds):
         return [str(block.get("id")) for at, block in blocks if at in self._shown and block.get("type") == CALL]
 
     def _reset(self) -> None:
-        self._blocks, self._inputs, self._shown, self._waiting = {}, {}, {}, {}
-        self._reason, self._failed, self._body = None, False, {}
+        self._blocks, self._inputs, self._texts, self._shown, self._waiting = {}, {}, {}, {}, {}
+        self._reason, self._failed, self._body = None, False, b""
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         match said.get("type"):
@@ -102,9 +104,8 @@ class MessageRounds(Rounds):
         elif block.get("type") != CALL or block.get("name") not in self.names:
             self._early += self._let_go()
             self._show(index)
-        if block.get("type") == CALL:
-            self._inputs[index] = ""
-        self._find_calls()
+        if str(block.get("type")).endswith(CALL):
+            self._inputs[index] = []
 
     def _show(self, index: int) -> None:
         self._shown[index] = self._next
@@ -124,30 +125,30 @@ class MessageRounds(Rounds):
     def _grown(self, said: Json) -> None:
         index, delta = said.get("index"), said.get("delta")
         block = self._blocks.get(index) if isinstance(index, int) else None
-        if block is None or not isinstance(delta, dict):
+        if block is None or not isinstance(index, int) or not isinstance(delta, dict):
             self.whole_calls = False
             return
         kind = delta.get("type")
         if kind in GROWS:
             member, name = GROWS[kind]
-            block[name] = f"{block.get(name) or ''}{delta.get(member) or ''}"
+            self._texts.setdefault((index, name), []).append(str(delta.get(member) or ""))
         elif kind == "input_json_delta" and index in self._inputs:
-            self._inputs[index] += delta.get("partial_json") or ""
-            self._find_calls()
+            self._inputs[index].append(str(delta.get("partial_json") or ""))
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
         else:
             self.whole_calls = False
 
-    def _find_calls(self) -> None:
+    @property
+    def calls(self) -> list[Called]:
         ours = [(at, block) for at, block in sorted(self._blocks.items()) if self._is_ours(at)]
-        self.calls = [Called(str(block.get("id")), str(block.get("name")), self._input(at)) for at, block in ours]
+        return [Called(str(block.get("id")), str(block.get("name")), self._input(at)) for at, block in ours]
 
     def _is_ours(self, index: int) -> bool:
         return index in self._inputs and index not in self._shown
 
     def _input(self, index: int) -> str:
-        return self._inputs[index] or msgspec.json.encode(self._blocks[index].get("input") or {}).decode()
+        return "".join(self._inputs[index]) or msgspec.json.encode(self._blocks[index].get("input") or {}).decode()
 
     def _placed(self, text: bytes, said: Json) -> bytes | None:
         """A block's frame with the index that the client knows; None for one of ours."""
@@ -161,24 +162,28 @@ class MessageRounds(Rounds):
         shown = self._shown[index]
         return text if shown == index else msgspec.json.encode({**said, "index": shown})
 
-    def whole(self, body: bytes) -> None:
-        self._body = said = object_in(body)
+    def whole(self, body: bytes) -> bool:
+        self._body, said = body, object_in(body)
         self.usage_said, content = said.get("usage"), said.get("content")
         if not isinstance(content, list):
-            return
+            return False
         for index, block in enumerate(content):
             if isinstance(block, dict):
                 self._take(index, block)
         if self._others or not self.calls:
             self._let_go()
         self._reason = str(said.get("stop_reason") or "end_turn")
+        return True
 
     def said(self) -> list[bytes]:
-        content = [self._block(at) for at, block in sorted(self._blocks.items()) if not _is_empty(block)]
+        content = [block for block in map(self._block, sorted(self._blocks)) if not _is_empty(block)]
         return [msgspec.json.encode({"role": "assistant", "content": content})]
 
     def _block(self, index: int) -> Json:
-        block = self._blocks[index]
+        block = dict(self._blocks[index])
+        for (at, name), pieces in self._texts.items():
+            if at == index:
+                block[name] = f"{block.get(name) or ''}{''.join(pieces)}"
         return {**block, "input": object_in(self._input(index).encode())} if index in self._inputs else block
 
     def results(self, answers: Sequence[str]) -> list[bytes]:
@@ -209,14 +214,14 @@ class MessageRounds(Rounds):
         return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), seen)
 
     def end(self) -> bytes:
-        return self._let_go() + b"".join(map(self._ended, self._held))
+        return self._let_go() + b"".join(map(self._ended, self._held)) + self._done
 
     def _ended(self, text: bytes) -> bytes:
         said = object_in(text)
         if said.get("type") == "message_delta" and (self.number or self.calls):
             if said.get("usage"):
                 said["usage"] = summed(self._spent, self.usage_said)
-            said["delta"] = self._reasoned(said["delta"])
+            said["delta"] = self._reasoned(said.get("delta") or {})
         return typed_event(str(said.pop("type")), **said)
 
     def _reasoned(self, held: Json) -> Json:
@@ -224,9 +229,11 @@ class MessageRounds(Rounds):
         return {**held, "stop_reason": "end_turn"} if held.get("stop_reason") == CALL and not self._others else held
 
     def ended_whole(self) -> bytes:
+        if not self.number and not self.calls:
+            return self._body
         self._let_go()
         content = [block for at, block in sorted(self._blocks.items()) if at in self._shown]
-        said = self._reasoned({**self._body, "content": [*self._content, *content]})
+        said = self._reasoned({**object_in(self._body), "content": [*self._content, *content]})
         if "usage" in said:
             said["usage"] = summed(self._spent, self.usage_said)
         return msgspec.json.encode(said)

@@ -45,8 +45,8 @@ class ResponseRounds(Rounds):
     """Number of the next frame."""
     _status: str | None = None
     _failed: bool = False
-    _body: Json = field(default_factory=dict)
-    """The round's response, as it ended."""
+    _body: bytes = b""
+    """The round, where it came in one piece."""
 
     @property
     def _is_over(self) -> bool:
@@ -57,13 +57,20 @@ class ResponseRounds(Rounds):
         return [str(item.get("call_id") or item.get("id")) for item in self._seen if _is_call(item)]
 
     @property
+    def calls(self) -> list[Called]:
+        ours = [item for at, item in sorted(self._items.items()) if at in self._own and item.get("type") == CALL]
+        return [
+            Called(str(item.get("call_id")), str(item.get("name")), str(item.get("arguments") or "{}")) for item in ours
+        ]
+
+    @property
     def _seen(self) -> list[Json]:
         """Items of the round that the client sees."""
         return [item for at, item in sorted(self._items.items()) if at not in self._own]
 
     def _reset(self) -> None:
         self._items, self._own, self._waiting, self._shown = {}, set(), {}, {}
-        self._status, self._failed, self._body = None, False, {}
+        self._status, self._failed, self._body = None, False, b""
 
     def _begin(self) -> list[bytes]:
         self._own.update(self._waiting)  # It led to nothing but our calls.
@@ -123,11 +130,6 @@ class ResponseRounds(Rounds):
         kind = item.get("type")
         if kind == CALL and item.get("name") in self.names:
             self._own.add(index)
-            self.calls = [
-                Called(str(held.get("call_id")), str(held.get("name")), str(held.get("arguments") or "{}"))
-                for at, held in sorted(self._items.items())
-                if at in self._own and held.get("type") == CALL
-            ]
             return []
         if kind == REASONING:
             if is_new:
@@ -163,17 +165,20 @@ class ResponseRounds(Rounds):
         return msgspec.json.encode({**said, "sequence_number": sent})
 
     def _end(self, response: Json) -> None:
-        self._body, self.usage_said = response, response.get("usage")
+        self.usage_said = response.get("usage")
         self._status = str(response.get("status") or "completed")
         for index, item in enumerate(output if isinstance(output := response.get("output"), list) else ()):
             if isinstance(item, dict) and index not in self._items:
                 self._take(index, item)
 
-    def whole(self, body: bytes) -> None:
-        response = object_in(body)
+    def whole(self, body: bytes) -> bool:
+        self._body, response = body, object_in(body)
+        if not isinstance(response.get("output"), list):
+            return False
         if not self.number:
             self._head = {name: response[name] for name in ("id", "created_at") if name in response}
         self._end(response)
+        return True
 
     def said(self) -> list[bytes]:
         return [msgspec.json.encode(_sent(item)) for _, item in sorted(self._items.items()) if not _is_nothing(item)]
@@ -207,7 +212,7 @@ class ResponseRounds(Rounds):
             said = object_in(text)
             said["response"] = self._composed(said.get("response") or {})
             frames.append(event(self._numbered(b"", said, changed=True), str(said["type"])))
-        return b"".join(frames)
+        return b"".join(frames) + self._done
 
     def _composed(self, response: Json) -> Json:
         if not self.number and not self.calls:
@@ -226,7 +231,8 @@ class ResponseRounds(Rounds):
         return {**response, "tools": clients}
 
     def ended_whole(self) -> bytes:
-        return msgspec.json.encode(self._composed(self._body))
+        response = object_in(self._body)
+        return msgspec.json.encode(self._composed(response)) if response else self._body
 
 
 def _is_call(item: Json) -> bool:
