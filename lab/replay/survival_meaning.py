@@ -34,7 +34,7 @@ LONGEST = 200_000
 
 @dataclass
 class Meaning:
-    """What a value was called, and what it was said to belong to, in all of a conversation up to some message."""
+    """Words for a value and what it was said to belong to, in all of a conversation up to some message."""
 
     labels: set[str] = field(default_factory=set)
     """Words, in lower case; by structure if there is one, else by clauses."""
