@@ -161,8 +161,8 @@ def read(name: str, answered: bytes, *, streamed: bool) -> tuple[list[Piece], Js
 
 def told(frames: Sequence[bytes]) -> list[Json]:
     """Data of frames that are JSON."""
-    datas = [frame[slice(*place)] for frame in frames if (place := data_of(frame))]
-    return [json.loads(data) for data in datas if data != b"[DONE]"]
+    pieces = [frame[slice(*place)] for frame in frames if (place := data_of(frame))]
+    return [json.loads(data) for data in pieces if data != b"[DONE]"]
 
 
 def _streamed_completion(events: Sequence[Json]) -> tuple[list[Piece], Json]:
@@ -449,8 +449,8 @@ def chunks(*deltas: Json, finish: str | None = "tool_calls") -> list[bytes]:
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     choices: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices += [{"index": 0, "delta": {}, "finish_reason": finish}] if finish else []
-    datas = [json.dumps({**head, "choices": [choice]}).encode() for choice in choices]
-    return [b"data: " + data + b"\n\n" for data in (*datas, b"[DONE]")]
+    pieces = [json.dumps({**head, "choices": [choice]}).encode() for choice in choices]
+    return [b"data: " + data + b"\n\n" for data in (*pieces, b"[DONE]")]
 
 
 def piece(index: int | None = None, call_id: str | None = None, name: str | None = None, text: str = "") -> Json:

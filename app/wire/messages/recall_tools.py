@@ -114,9 +114,9 @@ class MessageRounds(Rounds):
     def _let_go(self) -> bytes:
         """Frames of thinking that waited, as the client gets them."""
         frames = []
-        for index, datas in sorted(self._waiting.items()):
+        for index, pieces in sorted(self._waiting.items()):
             self._show(index)
-            for data in datas:
+            for data in pieces:
                 said = object_in(data)
                 frames.append(typed_event(str(said.pop("type")), **{**said, "index": self._shown[index]}))
         self._waiting = {}
