@@ -7,6 +7,7 @@ the answer to the same request without our functions.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,10 +29,11 @@ from app.proxy.early import StreamedAnswer
 from app.proxy.forwarding import Forwarding
 from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
+from app.proxy.options import keep_alive_seconds
 from app.proxy.report import context_members
 from app.wire.answers import AnswerEditor
 from app.wire.recall_tools import Rounds
-from app.wire.sse import FrameSplitter
+from app.wire.sse import KEEP_ALIVE, FrameSplitter
 from app.wire.streamed import LARGEST_WHOLE
 from app.wire.usage import usage_of
 
@@ -91,10 +93,27 @@ class AskedAnswer:
                     return
                 if not rounds.whole(bytes(body)) and rounds.number:
                     raise UpstreamUnreadable("The provider's answer to what the model asked for cannot be read.")
-            following = await self._following(streamed=streamed)
-            if following is None:
+            if not rounds.asks:
                 break
-            answering = following
+            following = asyncio.ensure_future(self._following(streamed=streamed))
+            try:
+                async for frame in self._meanwhile(following):
+                    yield frame if streamed else b""
+                answering = following.result()
+            finally:
+                following.cancel()
+        yield await self._end(streamed=streamed)
+
+    async def _meanwhile(self, following: asyncio.Future[UpstreamAnswer]) -> AsyncIterator[bytes]:
+        """Frames that keep the client's stream alive until the next round is answered."""
+        usual = self.forwarding.services.events.keep_alive_seconds
+        seconds = keep_alive_seconds(usual, self.forwarding.caller)
+        while not (await asyncio.wait({following}, timeout=seconds))[0]:
+            yield KEEP_ALIVE
+
+    async def _end(self, *, streamed: bool) -> bytes:
+        """End of the answer, and what is kept of it."""
+        rounds = self._rounds
         if rounds.is_mixed:
             await self._keep_aside()
         if (self.given or rounds.number) and self.observed.request.ties:
@@ -102,7 +121,7 @@ class AskedAnswer:
         if rounds.number:
             self.observed.ends_with(usage_of(rounds.usage_said))
         self._tell()
-        yield rounds.end() if streamed else rounds.ended_whole()
+        return rounds.end() if streamed else rounds.ended_whole()
 
     def _tell(self) -> None:
         """Put into the answer how often the model asked, and the provider's tokens of what it got."""
@@ -119,46 +138,33 @@ class AskedAnswer:
         if rest := splitter.flush():
             yield self._rounds.frame(rest)
 
-    async def _following(self, *, streamed: bool) -> UpstreamAnswer | None:
-        """The next round's answer; None where the one under way is the last."""
+    async def _following(self, *, streamed: bool) -> UpstreamAnswer:
+        """The next round's answer: with what the model asked for, or without our functions where that fails."""
         rounds, request, decision = self._rounds, self.observed.request, self.observed.decision
-        if not rounds.asks:
-            return None
+        beside = partial(request.beside, self.forwarding.services.work.do)
         self.observed.goes_on(usage_of(rounds.usage_said), first=not rounds.number)
         if rounds.number < self.policy.rounds and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
             answers = await self._answers(is_last=rounds.number + 1 == self.policy.rounds)
-            more = rounds.go_on(answers)
-            payload = partial(self.observed.payload, more)
-            body = await request.beside(self.forwarding.services.work.do, payload)
-            if (answering := await self._sent(body, decision, streamed=streamed)) is not None:
-                return answering
+            body = await beside(partial(self.observed.payload, rounds.go_on(answers)))
+            try:
+                return await self._sent(body, decision, streamed=streamed)
+            except StenoError as error:
+                log.warning("a round was not answered", request_id=request.request_id, error=error.message)
         rounds.start_anew()
         # Thoughts were tied to our functions, too: what was made behind them would be refused without.
         without = await self.compactor.decide(request, Untie(replace(decision, offered=0)))
-        payload = partial(request.payload, without, ask_usage=self.observed.asks_usage)
-        body = await request.beside(self.forwarding.services.work.do, payload)
-        return await self._sent(body, without, streamed=streamed, is_last=True)
+        body = await beside(partial(request.payload, without, ask_usage=self.observed.asks_usage))
+        return await self._sent(body, without, streamed=streamed)
 
-    async def _sent(
-        self, body: bytes, decision: Decision, *, streamed: bool, is_last: bool = False
-    ) -> UpstreamAnswer | None:
-        """The answer to a further round; None where it failed. Raises the upstream errors for the last one."""
+    async def _sent(self, body: bytes, decision: Decision, *, streamed: bool) -> UpstreamAnswer:
+        """The answer to a further round. Raises the upstream errors, also for a refusal."""
         request = self.observed.request
-        try:
-            sent = self.milestones.own(await self.forwarding.send_decided(body, request, decision, tells=False))
-        except StenoError as error:
-            if is_last:
-                raise
-            log.warning("a round was not answered", request_id=request.request_id, error=error.code)
-            return None
+        sent = self.milestones.own(await self.forwarding.send_decided(body, request, decision, tells=False))
         self.observed.answered(sent.status)
-        answering = plain_answer(sent)
-        if sent.status == 200:
-            return StreamedAnswer(answering, request.format, request.wire) if streamed else answering
-        log.warning("a round was refused", request_id=request.request_id, status=sent.status)
-        if is_last:
+        if sent.status != 200:
             raise UpstreamDisconnected(f"The provider refused to go on with its answer, with status {sent.status}.")
-        return None
+        answering = plain_answer(sent)
+        return StreamedAnswer(answering, request.format, request.wire) if streamed else answering
 
     async def _answers(self, *, is_last: bool) -> Sequence[str]:
         request = self.observed.request

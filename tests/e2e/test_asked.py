@@ -20,6 +20,7 @@ from lab.simulator.log import Record
 from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
+from tests.e2e.raw import post
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno, start
 from tests.e2e.thinkers import Thinker, script_calls, turn
 
@@ -254,6 +255,15 @@ def test_a_round_that_fails_is_followed_by_the_answer_without_it(
     said = format_.ask(running, LONG, stream=stream)
     assert said.text == "Without it."
     assert declared(simulator.chats[-1]) == {"get_order"}
+
+
+def test_a_stream_is_kept_alive_while_the_next_round_is_waited_for(simulator: Simulator, steno: StartSteno) -> None:
+    running = steno(events={"keep_alive_seconds": 1}, compaction=NOTHING_RECALLED)
+    script(simulator, Fault(tool_calls=[SEARCH]), Fault(text="There.", delay=1.5))
+    tool = {"type": "function", "function": {"name": TOOL[0], "parameters": PARAMETERS}}
+    answered = post(running.url, {"model": "gpt-x", "messages": LONG, "tools": [tool], "stream": True})
+    assert b": keep-alive\n\n" in answered.body
+    assert b"There." in answered.body
 
 
 @by_format
