@@ -15,15 +15,13 @@ from functools import partial
 import structlog
 from msgspec.structs import replace
 
-from app.compaction.compactor import Compactor
 from app.core.deciding.attempt import Untie
-from app.core.recall.asked import NO_MORE, Asked, AskPolicy
+from app.core.recall.asked import NO_MORE, ROUNDS, Asked, AskPolicy, room_in
 from app.core.stages.ladder import Decision
 from app.core.view.view import View
 from app.edge.relayed import EVENT_STREAM, media_type
 from app.edge.upstream import Headers, UpstreamAnswer, read_into
 from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreadable
-from app.proxy.asides import Asides
 from app.proxy.decoding import plain_answer
 from app.proxy.early import StreamedAnswer
 from app.proxy.forwarding import Forwarding
@@ -50,8 +48,6 @@ class AskedAnswer:
     """A provider's answer with status 200 to a request that offers our functions, as one answer."""
 
     forwarding: Forwarding
-    compactor: Compactor
-    asides: Asides
     milestones: Milestones
     observed: Observation
     first: UpstreamAnswer
@@ -117,7 +113,7 @@ class AskedAnswer:
         if rounds.is_mixed:
             await self._keep_aside()
         if (self.given or rounds.number) and self.observed.request.ties:
-            await self.compactor.ties_nothing(self.observed.request)
+            await self.forwarding.services.compactor.ties_nothing(self.observed.request)
         if rounds.number:
             self.observed.ends_with(usage_of(rounds.usage_said))
         self._tell()
@@ -143,8 +139,8 @@ class AskedAnswer:
         rounds, request, decision = self._rounds, self.observed.request, self.observed.decision
         beside = partial(request.beside, self.forwarding.services.work.do)
         self.observed.goes_on(usage_of(rounds.usage_said), first=not rounds.number)
-        if rounds.number < self.policy.rounds and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
-            answers = await self._answers(is_last=rounds.number + 1 == self.policy.rounds)
+        if rounds.number < ROUNDS and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
+            answers = await self._answers(is_last=rounds.number + 1 == ROUNDS)
             body = await beside(partial(self.observed.payload, rounds.go_on(answers)))
             try:
                 return await self._sent(body, decision, streamed=streamed)
@@ -152,7 +148,7 @@ class AskedAnswer:
                 log.warning("a round was not answered", request_id=request.request_id, error=error.message)
         rounds.start_anew()
         # Thoughts were tied to our functions, too: what was made behind them would be refused without.
-        without = await self.compactor.decide(request, Untie(replace(decision, offered=0)))
+        without = await self.forwarding.services.compactor.decide(request, Untie(replace(decision, offered=0)))
         body = await beside(partial(request.payload, without, ask_usage=self.observed.asks_usage))
         return await self._sent(body, without, streamed=streamed)
 
@@ -167,14 +163,14 @@ class AskedAnswer:
         return StreamedAnswer(answering, request.format, request.wire) if streamed else answering
 
     async def _answers(self, *, is_last: bool) -> Sequence[str]:
-        request = self.observed.request
-        most = self.policy.room(request.budget.limit)
+        request, compactor = self.observed.request, self.forwarding.services.compactor
+        most = room_in(request.budget.limit)
         texts = []
         for call in self._rounds.calls:
             free = request.budget.limit - self.observed.sent - self.tokens
             room = max(0, min(most - self.tokens, free))
             asked = Asked(call.name, call.arguments)
-            found = await self.compactor.answer(request, self.view, self.policy, asked, room, self.given)
+            found = await compactor.answer(request, self.view, self.policy, asked, room, self.given)
             self.given.append(found.text)
             self.tokens += found.tokens
             self.forwarding.record.metrics.asked(found.tokens)
@@ -194,22 +190,21 @@ class AskedAnswer:
             return
         answers = await self._answers(is_last=False)
         if (aside := self._rounds.aside(answers)) is not None:
-            self.asides.keep(self.observed.request, aside)
+            self.forwarding.services.asides.keep(self.observed.request, aside)
 
 
 def in_rounds(
     forwarding: Forwarding, milestones: Milestones, observed: Observation, answering: UpstreamAnswer
 ) -> UpstreamAnswer:
     """The answer in which the model may ask, if its request offers that; else the answer as it is."""
-    request, decision, services = observed.request, observed.decision, forwarding.services
+    request, decision = observed.request, observed.decision
     if not decision.offered or answering.status != 200:
         return answering
     tools, policy, view = request.format.recall_tools, request.asks, decision.view
     if tools is None or policy is None or view is None:
         return answering
     rounds = tools.rounds(policy.names)
-    asides, compactor = services.asides, services.compactor
-    return AskedAnswer(forwarding, compactor, asides, milestones, observed, answering, view, policy, rounds)
+    return AskedAnswer(forwarding, milestones, observed, answering, view, policy, rounds)
 
 
 def tell_asked(answering: UpstreamAnswer, editor: AnswerEditor) -> None:

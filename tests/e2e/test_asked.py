@@ -407,3 +407,51 @@ def test_more_calls_than_anybody_needs_are_followed_by_the_answer_without_them(
     script(simulator, Fault(tool_calls=[SEARCH] * 200), Fault(text="Without."))
     assert format_.ask(running, LONG, stream=stream).text == "Without."
     assert declared(simulator.chats[-1]) == {"get_order"}
+
+
+# What belongs together
+
+
+@by_format
+def test_a_summariser_that_reads_the_prefix_is_shown_the_tools_that_the_conversation_has(
+    simulator: Simulator, steno: StartSteno, format_: Format
+) -> None:
+    """They stand before the messages: with others nothing of the prompt would be in the provider's cache."""
+    names = [each.name for each in FORMATS]
+    compaction = {"background": {"enabled": False}, **NOTHING_RECALLED}
+    running = steno(upstream={"formats": names}, compaction=compaction, summary={"style": "prefix"})
+    format_.ask(running, LONG, stream=False)
+    simulator.clear_log()
+    format_.ask(running, [*LONG, {"role": "assistant", "content": "Well."}, *turns(15, first=40)], stream=False)
+    assert declared(simulator.chats[0]) == {"get_order", *NAMES}
+    tools = simulator.chats[0].payload["tools"]
+    shown = [record.payload["tools"] for record in simulator.summaries if "tools" in record.payload]
+    assert shown, "a fold reads summaries, the other calls the conversation"
+    assert shown == [tools] * len(shown)
+
+
+@by_format
+@pytest.mark.parametrize("other", ["another tenant", "another history"])
+def test_our_calls_go_back_to_no_other_conversation_whose_call_has_the_same_id(
+    simulator: Simulator, running: Steno, format_: Format, other: str
+) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH, LOOKUP]))
+    called = format_.called(format_.ask(running, LONG, stream=False))
+    script(simulator, Fault(text="Done."), Fault(text="Done."))
+    history = [*LONG, *called] if other == "another tenant" else [*turns(15, words=201), *called]
+    headers = {"authorization": "Bearer sk-other", "x-api-key": "sk-other"} if other == "another tenant" else {}
+    format_.ask(running, history, stream=False, extra_headers=headers)
+    assert b'"name":"recall_search","arguments' not in (sent := simulator.chats[-1].body.replace(b" ", b""))
+    assert b"[Foundinearlier" not in sent
+    format_.ask(running, [*LONG, *called], stream=False)
+    assert b"[Foundinearlier" in simulator.chats[-1].body.replace(b" ", b""), "to its own it does"
+
+
+def test_the_same_search_again_finds_what_the_model_does_not_have_yet(simulator: Simulator, running: Steno) -> None:
+    again = ScriptedCall(name="recall_search", arguments='{"query": "Question order", "limit": 2}')
+    script(simulator, Fault(tool_calls=[again]), Fault(tool_calls=[again]), Fault(text="There."))
+    chat(running, LONG, stream=False)
+    given = [message["content"] for message in simulator.chats[-1].messages or () if message["role"] == "tool"]
+    first, second = ([line for line in text.splitlines() if line[:1].isdigit()] for text in given)
+    assert len(first) == len(second) == 2
+    assert not {*first} & {*second}

@@ -22,6 +22,7 @@ from app.core.recall.asked import (
     answer,
     ask_policy,
     leaves_out,
+    room_in,
     with_line,
 )
 from app.core.recall.recall import Recollection, hidden_in
@@ -151,7 +152,7 @@ def test_a_clients_tools_keep_their_names() -> None:
 
 
 def test_a_small_window_has_room_for_more_than_one_search() -> None:
-    assert (POLICY.room(8_000), POLICY.room(100_000)) == (2_048, 10_000)
+    assert (room_in(8_000), room_in(100_000)) == (2_048, 10_000)
 
 
 def test_a_line_behind_the_summaries_says_how_to_ask() -> None:

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message, own_message
 from app.core.lazy import lazy
-from app.core.quoting import fence_of, indented, marked, word
+from app.core.quoting import fence_of, indented, marked
 from app.core.recall.index import Index
-from app.core.recall.passages import called_by, passages_in, text_of
+from app.core.recall.passages import heading_of, passages_in, text_of
 from app.core.recall.recall import behind_summaries
 from app.core.tokens.declarations import Tool
 from app.core.tokens.estimate import Cost
@@ -48,6 +48,8 @@ LONGEST_QUERY = 2_000
 """Characters of a query that are read."""
 ROUNDS = 3
 """Times in one answer that the model may ask."""
+MAX_RATIO = 0.10
+"""Share of the limit that the answers to one request may take together, or `LEAST_ROOM` where that is more."""
 LEAST_ROOM = 2_048
 """Tokens that the answers may take in any window that has so much room: three searches of twenty remarks. A tenth of a
 small one is not enough for a second search."""
@@ -59,15 +61,12 @@ CUT = "[... cut here for lack of room ...]"
 
 
 class AskPolicy(Struct, frozen=True, dict=True):
-    """Functions by which the model may ask, and how much it gets."""
+    """Functions by which the model may ask."""
 
     search: Tool
     read: Tool
     always: bool = False
     """Whether they are offered to a model that has no other tools."""
-    rounds: int = ROUNDS
-    max_ratio: float = 0.10
-    """Share of the limit that the answers to one request may take together, or `LEAST_ROOM` where that is more."""
 
     @property
     def tools(self) -> tuple[Tool, Tool]:
@@ -82,16 +81,12 @@ class AskPolicy(Struct, frozen=True, dict=True):
         """Text that the functions cost about as many tokens as."""
         return json.dumps([[tool.name, tool.description, tool.parameters] for tool in self.tools])
 
-    def room(self, limit: int) -> int:
-        """Tokens that the answers to one request may take together."""
-        return max(LEAST_ROOM, int(self.max_ratio * limit))
-
     def beside(self, taken: Collection[str]) -> AskPolicy:
         """The policy with names that no other tool has: a client's tool keeps its own."""
         if self.names.isdisjoint(taken):
             return self
         search, read = (Tool(_free(tool.name, taken), tool.description, tool.parameters) for tool in self.tools)
-        return AskPolicy(search, read, self.always, self.rounds, self.max_ratio)
+        return AskPolicy(search, read, self.always)
 
 
 def _free(name: str, taken: Collection[str]) -> str:
@@ -127,6 +122,11 @@ def with_line(conversation: Conversation, view: View, policy: AskPolicy, cost: C
     text = f"[What is left out above can be seen again: call {policy.search.name} or {policy.read.name}.]"
     note = Note("asking", text, cost(own_message(text)))
     return replace(view, parts=behind_summaries(conversation, view, (note,)), tokens=view.tokens + note.tokens)
+
+
+def room_in(limit: int) -> int:
+    """Tokens that the answers to one request may take together."""
+    return max(LEAST_ROOM, int(MAX_RATIO * limit))
 
 
 class Asked(Struct, frozen=True):
@@ -207,8 +207,7 @@ def _found(
     quotations = []
     for number in sorted(chosen):
         passage = index.passage(number)
-        heading = _heading(conversation, passage.message, called_by(messages[passage.message], passage.source))
-        quotations.append((passage.message, f"{heading}: {quoted(number)}"))
+        quotations.append((passage.message, f"{heading_of(conversation.transcript, passage)}: {quoted(number)}"))
     return quotations
 
 
@@ -219,24 +218,13 @@ def _whole(places: range, conversation: Conversation) -> Iterator[_Quotation]:
         message, source = messages[place], -1
         for passage in passages_in(message, place) if _is_quotable(message) else ():
             text = indented(text_of(message, passage))
-            called = called_by(message, passage.source)
-            yield place, f"\t{text}" if passage.source == source else f"{_heading(conversation, place, called)}: {text}"
+            goes_on = passage.source == source
+            yield place, f"\t{text}" if goes_on else f"{heading_of(conversation.transcript, passage)}: {text}"
             source = passage.source
 
 
 def _is_quotable(message: Message) -> bool:
     return message.kind is not Kind.INSTRUCTIONS and not message.sealed
-
-
-def _heading(conversation: Conversation, place: int, called: str) -> str:
-    message = conversation.transcript.messages[place]
-    if called:
-        speaker = f"{word(message.role)} calls {word(called)}"
-    elif message.kind is Kind.RESULT:
-        speaker = f"tool {word(conversation.transcript.tool_name(place))}".strip()
-    else:
-        speaker = f"{word(message.role)} {word(message.name)}".strip()
-    return f"{place + 1} {speaker}"
 
 
 def _quoted(quotations: Sequence[_Quotation], conversation: Conversation, cost: Cost, room: int) -> Answered:

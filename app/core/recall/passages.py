@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from app.core.history.messages import Message
+from app.core.history.messages import Kind, Message, Transcript
+from app.core.quoting import word
 
 LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
@@ -50,6 +51,18 @@ def called_by(message: Message, source: int) -> str:
     """The tool whose call has these arguments; empty for a text."""
     calls = (*message.calls, *message.settled)
     return calls[source - len(message.texts)].name if source >= len(message.texts) else ""
+
+
+def heading_of(transcript: Transcript, passage: Passage) -> str:
+    """Number of a passage's message, from 1, and who says or calls it, as it stands before the quotation."""
+    message = transcript.messages[passage.message]
+    if tool := called_by(message, passage.source):
+        speaker = f"{word(message.role)} calls {word(tool)}"
+    elif message.kind is Kind.RESULT:
+        speaker = f"tool {word(transcript.tool_name(passage.message))}".strip()
+    else:
+        speaker = f"{word(message.role)} {word(message.name)}".strip()
+    return f"{passage.message + 1} {speaker}"
 
 
 def text_of(message: Message, passage: Passage) -> str:

@@ -28,9 +28,9 @@ from msgspec.structs import replace
 from app.core.history.exact_values import values_in
 from app.core.history.messages import Kind, Message, own_message
 from app.core.limits.budget import Budget
-from app.core.quoting import fence_of, indented, marked, word
+from app.core.quoting import fence_of, indented, marked
 from app.core.recall.index import Index
-from app.core.recall.passages import Passage, called_by, sources, text_of
+from app.core.recall.passages import Passage, heading_of, sources, text_of
 from app.core.recall.policy import RecallPolicy
 from app.core.recall.question import Found, Speakers, found_for, speakers_in
 from app.core.recall.state import OPENING as STATE_OPENING
@@ -445,14 +445,8 @@ class _Recaller:
 
     def _heading(self, passage: Passage) -> str:
         message = self._messages[passage.message]
-        if tool := called_by(message, passage.source):
-            speaker = f"{word(message.role)} calls {word(tool)}"
-        elif message.kind is Kind.RESULT:
-            speaker = f"tool {word(self._transcript.tool_name(passage.message))}".strip()
-        else:
-            speaker = f"{word(message.role)} {word(message.name)}".strip()
         part = passage.stop - passage.start < len(sources(message)[passage.source])
-        return f"{passage.message + 1} {speaker}{', in part' if part else ''}"
+        return f"{heading_of(self._transcript, passage)}{', in part' if part else ''}"
 
 
 def _order(passage: Passage) -> tuple[int, int, int]:
