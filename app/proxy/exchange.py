@@ -79,7 +79,7 @@ class Admission:
     endpoint: ChatEndpoint
     caller: Caller
     place: Mapping[str, object]
-    """What the gate found in the head, by scope key."""
+    """Findings of the gate in the head, by scope key."""
     first: RequestRecord
     shared: Headers
     """Headers that let a page read the answers."""

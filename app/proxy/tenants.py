@@ -22,7 +22,7 @@ By = Literal["key", "session", "nothing"]
 
 
 class Known(Struct, frozen=True):
-    """Who a caller is, and how that is known."""
+    """Identity of a caller, and how it is known."""
 
     tenant: str
     by: By
