@@ -13,6 +13,7 @@
       BadTarget               400  invalid_target
       MethodNotAllowed        405  method_not_allowed
       MissingCredentials      401  missing_credentials
+      InvalidCredentials      401  invalid_credentials
       UnknownPath             404  unknown_path
       UnknownUpstream         404  unknown_upstream
       FormatNotSpoken         404  format_not_spoken
@@ -25,6 +26,7 @@
       NothingToCompact        400  nothing_to_compact
       TooManyCompactions      429  too_many_compactions
       StorageUnavailable      503  storage_unavailable
+      IdentityUnavailable     503  identity_unavailable
       CompactionFailed        503  compaction_unavailable
       LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
@@ -143,6 +145,12 @@ class MissingCredentials(_RequestError):
     status, type, code = 401, "authentication_error", "missing_credentials"
 
 
+class InvalidCredentials(_RequestError):
+    """What says who calls is not valid, or not to be believed from there."""
+
+    status, type, code = 401, "authentication_error", "invalid_credentials"
+
+
 class UnknownPath(_RequestError):
     status, code = 404, "unknown_path"
 
@@ -201,6 +209,12 @@ class TooManyConnections(StenoError):
 
 class StorageUnavailable(StenoError):
     status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
+
+
+class IdentityUnavailable(StenoError):
+    """It cannot be found out now who calls."""
+
+    status, type, code, repeatable = 503, "server_error", "identity_unavailable", True
 
 
 class CompactionFailed(StenoError):

@@ -125,6 +125,12 @@ def read_address(named: str) -> Address | None:
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
+def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
+    """Whether the peer is one of these proxies."""
+    address = read_address(peer)
+    return address is not None and _is_in(address, trusted)
+
+
 def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:
     """The addresses that a request came by, as each of the two headers has them."""
     listed, ways = list(headers), []

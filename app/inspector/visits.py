@@ -158,7 +158,7 @@ class Visit(Struct, frozen=True):
     @property
     def known(self) -> Known:
         """The caller of what the visitor asks of the REST interface."""
-        return Known(self.tenant, "session")
+        return self.services.tenants.signed_in(self.tenant)
 
     @property
     def sees_server(self) -> bool:

@@ -63,6 +63,12 @@ class Conversations:
             self._remember(owner or self._owner(tenant, found.conversation_id), heads)
         return found
 
+    async def knows(self, tenant: str, conversation: Conversation) -> bool:
+        """Whether an earlier request of the tenant had the beginning of this history, with the same root."""
+        if self._remembered(conversation) is not None:
+            return True
+        return bool(await self._stored(tenant, tuple(possible_heads(conversation.transcript, conversation.chain))))
+
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """Forget one conversation after a deletion, or all: the next request with its history starts anew."""
         self._heads.drop(

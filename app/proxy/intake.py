@@ -122,6 +122,8 @@ async def take_in(
     terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
     measured = terms.measure
     conversation, prompt = await digest(services, wire, caller, measured)
+    if caller.known.roots:
+        conversation = await _at_its_root(services, caller, conversation, prompt)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):
         await count(services, caller.tenant, conversation, prompt)
     heads = heads_of(conversation.transcript, conversation.chain)
@@ -177,6 +179,17 @@ async def digest(
     if is_short:
         return _converse(services, wire, caller, measured)
     return await services.work.do(caller.tenant, partial(_converse, services, wire, caller, measured))
+
+
+async def _at_its_root(services: Services, caller: Caller, conversation: Conversation, prompt: Prompt) -> Conversation:
+    """Conversation with the root that its history is known by: summaries fit no other. Several tenants became one."""
+    if await services.conversations.knows(caller.tenant, conversation):
+        return conversation
+    for root in caller.known.roots:
+        other = Conversation(conversation.history, services.identity, root, prompt.costs, prompt.bound)
+        if await services.conversations.knows(caller.tenant, other):
+            return other
+    return Conversation(conversation.history, services.identity, caller.tenant, prompt.costs, prompt.bound)
 
 
 def _converse(services: Services, wire: WireRequest, caller: Caller, measured: Measure) -> tuple[Conversation, Prompt]:

@@ -18,7 +18,9 @@ from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, St
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases
 from app.store.lease_calls import LeaseCalls
+from app.store.link_calls import LinkCalls
 from app.store.remains import empty_log, merge_indexes
+from app.store.tenant_links import forget_aliases
 from app.store.tidying import Tidying
 from app.store.write_behind import REMEDY as UNWRITABLE
 
@@ -80,15 +82,16 @@ class Store(Calls):
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
         super().__init__(database, timeout, took=took, caches=caches)
         self.leases = LeaseCalls(self, lease_ttl, listen=statement_cache)
-        self.tidying = Tidying(self, retention_days)
+        self.links = LinkCalls(self)
+        self.tidying = Tidying(self, retention_days, self.links)
         self._tasks: list[asyncio.Task[None]] = []
-        """Tidying, and watching the file."""
+        """Tidying, and watching links and the file."""
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self.readiness.start()
         self.writes.start(self.readiness.ready)
-        self._tasks = [asyncio.ensure_future(self.tidying.run())]
+        self._tasks = [asyncio.ensure_future(self.tidying.run()), asyncio.ensure_future(self.links.watch())]
         if self.database.address.kind == "file":
             self._tasks.append(asyncio.ensure_future(self._watch_file()))
 
@@ -187,18 +190,22 @@ class Store(Calls):
 
     async def erase_tenant(self, tenant: str) -> bool:
         """Erase all of a tenant; False if there was nothing. No compaction that is under way can commit any more."""
+        await self.links.move(tenant)
         await self.change_at_once(revoke_leases, tenant)
         erased = False
         while await self.change_at_once(tenant_rows.erase_some, tenant, ERASED_ROWS):
             erased = True
         rest = self.change(tenant_rows.erase_rest, tenant)
         erased = await self.bounded(lambda: self.writes.erase(tenant, None, rest), REST_SECONDS) or erased
+        await self.change_at_once(forget_aliases, tenant)
+        await self.links.look()
         await merge_indexes(self)
         await empty_log(self)
         return erased
 
     async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """All rows of the tenant, each with the name of its table; a few are read at a time."""
+        await self.links.move(tenant)
         for table in tenant_rows.EXPORTED:
             after: list[Any] | None = None
             while True:

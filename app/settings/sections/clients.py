@@ -1,12 +1,15 @@
-"""Clients: how their conversations are recognised, and what they are sent."""
+"""Clients: who they are, how their conversations are recognised, and what they are sent."""
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from ipaddress import ip_address
+from typing import Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from app.edge.credentials import CREDENTIALS
 from app.settings.types import Section
 from app.wire.early import EventShape
 
@@ -21,6 +24,81 @@ SESSION_HEADERS = (
     "session-id",
     "session_id",
 )
+
+
+_NO_NAMES = CREDENTIALS | {b"host", b"cookie", b"forwarded", b"x-forwarded-for", b"content-type", b"content-length"}
+_HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}")
+
+
+class JwtSettings(Section):
+    """An issuer of tokens that are verified."""
+
+    issuer: str = Field(min_length=1)
+    audience: str = Field(min_length=1)
+    jwks: str = Field(min_length=1)
+    claim: str = Field("sub", min_length=1)
+
+    @field_validator("jwks")
+    @classmethod
+    def _cannot_be_replaced_on_the_way(cls, value: str) -> str:
+        if "://" not in value:
+            return value
+        address = urlsplit(value)
+        if address.scheme == "https" or (address.scheme == "http" and _is_loopback(address.hostname or "")):
+            return value
+        raise ValueError("jwks must be a file, or an https URL: whoever can change the keys on the way is anybody")
+
+
+class ClientSettings(Section):
+    """Who a caller is: [four ways to know](security.md#who-a-caller-is), tried in this order, else the key he sends.
+
+    With one of them conversations, references and archive belong to a person, not to a key.
+    """
+
+    jwt: tuple[JwtSettings, ...] = ()
+    """Issuers of JWTs that say who calls: `issuer`, `audience`, `jwks` and `claim` (`sub` if left out).
+
+    `jwks` is a file or an https URL with the issuer's public keys. A token of such an issuer that does not verify is
+    refused with 401; tokens of others are keys as before. For example:
+
+        - {issuer: "https://id.example.com", audience: "steno", jwks: "https://id.example.com/jwks.json"}
+    """
+    header: str | None = None
+    """Header in which a proxy in `server.trusted_proxies` says who calls, such as `x-forwarded-user`.
+
+    From any other address a request with it is refused with 401. The proxy must remove what callers send under this
+    name. It is not passed on to providers.
+    """
+    oauth: bool = False
+    """Know a caller by what stays the same in a provider's OAuth token (JWT): issuer, subject, and OpenAI's account.
+
+    Steno cannot verify it, so the provider is asked first: it must answer a list of models to this very token, and
+    refuse the same one with another signature. Until then, the token is a key like any other.
+    """
+    tenant: str | None = Field(None, min_length=1, max_length=200)
+    """Name of the one tenant that all callers are, whatever key they send: each can read what the others stored."""
+
+    @field_validator("header")
+    @classmethod
+    def _is_a_name(cls, name: str | None) -> str | None:
+        if name is None:
+            return None
+        if not _HEADER.fullmatch(name := name.lower()) or name.encode() in _NO_NAMES:
+            raise ValueError(f"{name!r:.100} cannot be a header that says who calls, such as x-forwarded-user")
+        return name
+
+    @model_validator(mode="after")
+    def _issuers_differ(self) -> Self:
+        if len({each.issuer for each in self.jwt}) < len(self.jwt):
+            raise ValueError("jwt has two entries with one issuer: the second would never count")
+        return self
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class IdentitySettings(Section):
