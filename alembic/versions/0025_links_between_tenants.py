@@ -15,12 +15,12 @@ def upgrade() -> None:
         Column("tenant", Text, nullable=False),
         Column("alias", Text, nullable=False),
         Column("leads", Boolean, nullable=False),
-        Column("rows", Text, nullable=False),
+        Column("state", Text, nullable=False),
         Column("created_at", COUNT, nullable=False),
         Column("expires_at", COUNT),
         PrimaryKeyConstraint("tenant", "alias", name="pk_tenant_links"),
     )
-    leads, is_due = text("leads"), text("rows = 'due'")
+    leads, is_due = text("leads"), text("state = 'due'")
     op.create_index(
         "ix_tenant_links_alias", "tenant_links", ["alias"], unique=True, postgresql_where=leads, sqlite_where=leads
     )

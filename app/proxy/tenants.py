@@ -189,7 +189,7 @@ class Tenants:
 
     def of(self, tenant: str, by: By, until: float = inf) -> Known:
         """Caller whom the door knows as this tenant, or as an alias of another one."""
-        return self.signed_in(self.links.resolved(tenant), by, until)
+        return self.signed_in(self.links.resolved(tenant, persons=self.rules is not None), by, until)
 
     def signed_in(self, tenant: str, by: By = "session", until: float = inf) -> Known:
         """Caller who is this tenant."""

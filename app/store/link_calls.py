@@ -26,14 +26,16 @@ class LinkCalls:
         self._calls = calls
         self._mark = Mark(0, 0)
         self._leads: Mapping[str, str] = {}
+        self._merged: Mapping[str, str] = {}
+        """The same without the keys that persons have claimed."""
         self._roots: Mapping[str, tuple[str, ...]] = {}
         self.revision = 0
         """Number that rises whenever somebody may be another tenant than before."""
 
-    def resolved(self, tenant: str) -> str:
-        """Tenant as which a caller is served who is known as this one. To be asked once: of a key that a person has
-        claimed, the tenant is the person's, and what the key leads to is another one."""
-        return self._leads.get(tenant, tenant)
+    def resolved(self, tenant: str, *, persons: bool) -> str:
+        """Tenant as which a caller is served who is known as this one. `persons`: whether a key that a person has
+        claimed leads elsewhere. To be asked once: the tenant of a claimed key is the person's from then on."""
+        return (self._leads if persons else self._merged).get(tenant, tenant)
 
     def roots(self, tenant: str) -> tuple[str, ...]:
         """Other tenants at whose digests its histories may begin."""
@@ -58,9 +60,10 @@ class LinkCalls:
         links = await self._calls.task(tenant_links.read_links)
         roots: dict[str, tuple[str, ...]] = {}
         for link in links:
-            if link.rows != "none":
+            if link.state in ("due", "moved"):
                 roots[link.tenant] = (*roots.get(link.tenant, ()), link.alias)
         self._leads = {link.alias: link.tenant for link in links if link.leads}
+        self._merged = {link.alias: link.tenant for link in links if link.leads and link.state != "apart"}
         self._roots, self._mark = roots, mark
         self.revision += 1
 

@@ -403,7 +403,7 @@ usage_days_due = Table(
 )
 
 # Whose requests are served as another tenant's, and whose rows became another's: see `tenant_links`.
-_LEADS, _IS_DUE = text("leads"), text("rows = 'due'")
+_LEADS, _IS_DUE = text("leads"), text("state = 'due'")
 
 tenant_links = Table(
     "tenant_links",
@@ -411,7 +411,7 @@ tenant_links = Table(
     _required("tenant", CleanText),
     _required("alias", CleanText),
     _required("leads", Boolean),
-    _required("rows", CleanText),  # Of the alias: none, due (to be moved), moved.
+    _required("state", CleanText),  # See `Link.state`.
     _required("created_at", Milliseconds),
     Column("expires_at", Milliseconds),  # Of a token that was proven; null for what lasts.
     PrimaryKeyConstraint("tenant", "alias"),

@@ -47,13 +47,17 @@ _MOVED = (
 _links = tenant_links.c
 
 
+State = Literal["plain", "apart", "due", "moved"]
+"""State of a link: whether the alias has rows that are to be moved, or had some that were; `apart` if it is the tenant
+of a key that a person has claimed."""
+
+
 class Link(Struct, frozen=True):
     alias: str
     tenant: str
     leads: bool
     """True if requests of the alias are served as the tenant."""
-    rows: Literal["none", "due", "moved"]
-    """State of the alias's own rows: `none` where there were none to move."""
+    state: State
 
 
 class Mark(Struct, frozen=True):
@@ -74,7 +78,7 @@ async def read_mark(connection: AsyncConnection) -> Mark:
 
 async def read_links(connection: AsyncConnection) -> list[Link]:
     """Links of all tenants, the oldest first, but for those that expire."""
-    rows = select(_links.alias, _links.tenant, _links.leads, _links.rows).where(_links.expires_at.is_(None))
+    rows = select(_links.alias, _links.tenant, _links.leads, _links.state).where(_links.expires_at.is_(None))
     found = await connection.execute(rows.order_by(_links.created_at, _links.alias, _links.tenant))
     return [Link(*row) for row in found]
 
@@ -95,7 +99,7 @@ async def keep_proven(connection: AsyncConnection, alias: str, tenant: str, seco
     """Link a token's own tenant to a person's for so many seconds. Needs a transaction."""
     await connection.execute(delete(tenant_links).where(_links.expires_at < now_ms()))
     until = now_ms() + round(1_000 * seconds)
-    values = {"alias": alias, "tenant": tenant, "leads": False, "rows": "none", "created_at": now_ms()}
+    values = {"alias": alias, "tenant": tenant, "leads": False, "state": "plain", "created_at": now_ms()}
     proof = insert_into(connection, tenant_links).values(**values, expires_at=until)
     await connection.execute(
         proof.on_conflict_do_update(
@@ -115,7 +119,7 @@ async def claim(connection: AsyncConnection, person: str, key: str, apart: str) 
 
     Needs a transaction.
     """
-    if not await has_rows(connection, key) or not await _insert(connection, key, apart):
+    if not await has_rows(connection, key) or not await _insert(connection, key, apart, state="apart"):
         return False
     leads = select(_links.tenant).where(_links.alias == person, _links.leads)
     tenant = await connection.scalar(leads) or person
@@ -123,17 +127,17 @@ async def claim(connection: AsyncConnection, person: str, key: str, apart: str) 
         return True
     # In between another replica may have linked the person with another key.
     tenant = await connection.scalar(leads) or person
-    await _insert(connection, key, tenant, leads=False, rows="due")
+    await _insert(connection, key, tenant, leads=False, state="due")
     return True
 
 
 async def merge(connection: AsyncConnection, old: str, new: str) -> None:
     """Serve requests of the tenant `new` as those of `old`, with the rows of both. Needs a transaction."""
     await connection.execute(update(tenant_links).where(_links.tenant == new).values(tenant=old, created_at=now_ms()))
-    rows: Literal["none", "due"] = "due" if await has_rows(connection, new) else "none"
-    if not await _insert(connection, new, old, rows=rows):
+    # Also where it has no rows yet: a replica that does not know of it may store some.
+    if not await _insert(connection, new, old, state="due"):
         # A key that somebody claimed: requests with it alone stay apart.
-        await _insert(connection, new, old, leads=False, rows=rows)
+        await _insert(connection, new, old, leads=False, state="due")
 
 
 async def _insert(
@@ -142,9 +146,9 @@ async def _insert(
     tenant: str,
     *,
     leads: bool = True,
-    rows: Literal["none", "due"] = "none",
+    state: State = "plain",
 ) -> bool:
-    values = {"alias": alias, "tenant": tenant, "leads": leads, "rows": rows, "created_at": now_ms()}
+    values = {"alias": alias, "tenant": tenant, "leads": leads, "state": state, "created_at": now_ms()}
     added = await connection.execute(insert_into(connection, tenant_links).values(**values).on_conflict_do_nothing())
     return bool(added.rowcount)
 
@@ -157,7 +161,7 @@ async def forget_aliases(connection: AsyncConnection, tenant: str) -> None:
 
 async def read_due(connection: AsyncConnection) -> list[Link]:
     """Links whose alias may still have rows, the oldest first."""
-    rows = select(_links.alias, _links.tenant, _links.leads, _links.rows).where(_links.rows == "due")
+    rows = select(_links.alias, _links.tenant, _links.leads, _links.state).where(_links.state == "due")
     return [Link(*row) for row in await connection.execute(rows.order_by(_links.created_at, _links.alias))]
 
 
@@ -178,10 +182,10 @@ async def move_some(connection: AsyncConnection, alias: str, tenant: str, most: 
     await connection.execute(
         update(tenant_links)
         .where(
-            and_(_links.alias == alias, _links.tenant == tenant, _links.rows == "due"),
+            and_(_links.alias == alias, _links.tenant == tenant, _links.state == "due"),
             _links.created_at < now_ms() - SETTLED_MS,
         )
-        .values(rows="moved")
+        .values(state="moved")
     )
     return 0
 
