@@ -24,6 +24,9 @@ from app.store import StoreUnavailable
 from app.store.link_calls import LinkCalls
 
 ANONYMOUS = "anonymous"
+LOOK_AGAIN_SECONDS = 60.0
+"""Time after which it is looked again whether something is stored for a person's key: a replica that does not know
+persons yet may have stored it."""
 LONGEST_NAME = 500
 """Characters of what a proxy says about who calls."""
 
@@ -124,8 +127,10 @@ class Tenants:
     links: LinkCalls
     rules: Rules | None = None
     """None where the key is all that says who calls."""
-    _seen: BoundedMap[tuple[str, str], bool] = field(default_factory=lambda: BoundedMap(MOST_REMEMBERED))
-    """Persons with the keys that they were seen with: what was stored for these is theirs by now."""
+    _seen: BoundedMap[tuple[str, str], bool] = field(
+        default_factory=lambda: BoundedMap(MOST_REMEMBERED, seconds=LOOK_AGAIN_SECONDS)
+    )
+    """Persons with the keys that they were seen with lately: what was stored for these is theirs by now."""
 
     def is_local(self, headers: Iterable[tuple[bytes, bytes]], peer: str) -> bool:
         """True if the request, which `peer` sent, comes from this machine."""

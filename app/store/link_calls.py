@@ -17,6 +17,8 @@ log = structlog.get_logger("steno.store")
 LOOK_SECONDS = 5.0
 """Time after which links that another process made are known here."""
 MOVED_ROWS = 200
+MOVE_SECONDS = 2.0
+"""Longest wait of a request for rows that become its caller's."""
 
 
 class LinkCalls:
@@ -29,6 +31,7 @@ class LinkCalls:
         self._merged: Mapping[str, str] = {}
         """The same without the keys that persons have claimed."""
         self._roots: Mapping[str, tuple[str, ...]] = {}
+        self._moving: asyncio.Task[None] | None = None
         self.revision = 0
         """Number that rises whenever somebody may be another tenant than before."""
 
@@ -73,12 +76,23 @@ class LinkCalls:
             return False
         claimed = await self._calls.change_at_once(tenant_links.claim, person, key, apart)
         await self.look()
+        if claimed:
+            log.info("stored data became a person's", tenant=key, person=self.resolved(person, persons=True))
+            # Most have few rows, which are then there for the request that waits; else it goes on without the rest.
+            self._moving = asyncio.ensure_future(self._move_on())
+            await asyncio.wait({self._moving}, timeout=MOVE_SECONDS)
         return claimed
 
     async def merge(self, old: str, new: str) -> None:
         """See `tenant_links.merge`. Both are tenants that somebody is served as."""
         await self._calls.change_at_once(tenant_links.merge, old, new)
         await self.look()
+
+    async def _move_on(self) -> None:
+        try:
+            await self.move()
+        except StoreUnavailable as error:
+            log.warning("tidying put off", task="move_linked_rows", reason=error.reason)
 
     async def move(self, tenant: str | None = None) -> int:
         """Move all rows that are due, or those that become one tenant's; how many there were."""
