@@ -122,6 +122,8 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
+                if services.allowances is not None:
+                    services.allowances.admit(caller.tenant)
                 at_most = limits.body_of(caller.format.name)
                 body = body_here(connection, at_most, count)
                 if body is None:

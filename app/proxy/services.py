@@ -13,6 +13,7 @@ from app.core.history.identity import Identity
 from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
+from app.proxy.allowances import Allowances
 from app.proxy.asides import Asides
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
@@ -51,6 +52,8 @@ class Services:
     tenants: Tenants
     repeats: Repeats
     quotas: Quotas
+    allowances: Allowances | None
+    """Limits of tenants; None if there are none."""
     in_flight: BytesInFlight
     work: Work
     bounds: BodyBounds

@@ -19,6 +19,7 @@ from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases
 from app.store.lease_calls import LeaseCalls
 from app.store.remains import empty_log, merge_indexes
+from app.store.tallies import Tallies
 from app.store.tidying import Tidying
 from app.store.write_behind import REMEDY as UNWRITABLE
 
@@ -81,14 +82,15 @@ class Store(Calls):
         super().__init__(database, timeout, took=took, caches=caches)
         self.leases = LeaseCalls(self, lease_ttl, listen=statement_cache)
         self.tidying = Tidying(self, retention_days)
+        self.tallies = Tallies()
         self._tasks: list[asyncio.Task[None]] = []
-        """Tidying, and watching the file."""
+        """Tidying, sharing tallies, and watching the file."""
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self.readiness.start()
         self.writes.start(self.readiness.ready)
-        self._tasks = [asyncio.ensure_future(self.tidying.run())]
+        self._tasks = [asyncio.ensure_future(self.tidying.run()), asyncio.ensure_future(self.tallies.run(self))]
         if self.database.address.kind == "file":
             self._tasks.append(asyncio.ensure_future(self._watch_file()))
 
@@ -100,7 +102,7 @@ class Store(Calls):
         await self.readiness.stop()
         await self.writes.stop()
         await self.leases.waiters.stop()
-        if self.writes.waiting:
+        if self.writes.waiting or self.tallies.waiting:
             await self._flush_last()
         await self.guard.close()
         await self.guard.abandoned_calls(CLOSE_SECONDS)
@@ -229,5 +231,6 @@ class Store(Calls):
     async def _flush_last(self) -> None:
         try:
             await self.flush()
+            await self.tallies.share(self)
         except StoreUnavailable as error:
             log.warning("closed before everything was stored", reason=error.reason)

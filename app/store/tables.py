@@ -411,3 +411,14 @@ revocations = Table(
     _required("expires_at", Milliseconds),  # When what was revoked would have ended by itself.
     PrimaryKeyConstraint("id"),
 )
+
+# What tenants used of their limits, see `tallies`: one row for each limit, which begins anew with each of its windows.
+tallies = Table(
+    "tallies",
+    metadata,
+    _required("tenant", CleanText),
+    _required("id", CleanText),
+    _required("ends_at", Milliseconds),
+    _required("amount", Double),
+    PrimaryKeyConstraint("tenant", "id"),
+)
