@@ -27,8 +27,8 @@ class Limit(Struct, frozen=True):
     most: float
     name: str
     """Name of the setting."""
-    what: str
-    """What is counted, and for how long."""
+    unit: str
+    """Unit, such as `tokens a day`."""
 
 
 class Allowances:
@@ -37,8 +37,8 @@ class Allowances:
         self._tallies = tallies
         self._price_of = price_of
         self._limits = tuple(
-            Limit(window, most, f"limits.{name}", what)
-            for window, most, name, what in (
+            Limit(window, most, f"limits.{name}", unit)
+            for window, most, name, unit in (
                 (REQUESTS, limits.requests_per_minute, "requests_per_minute", "requests a minute"),
                 (TOKENS, limits.tokens_per_day, "tokens_per_day", "tokens a day"),
                 (MONEY, limits.money_per_day, "money_per_day", "of money a day"),
@@ -58,7 +58,7 @@ class Allowances:
             self._tallies.add(tenant, REQUESTS, 1)
 
     def spent(self, record: UsageRecord) -> None:
-        """Count an answered call. Where the provider told no usage, its prompt counts as it was estimated."""
+        """Count an answered call. If no usage was reported, the estimated prompt counts."""
         if record.status != 200:
             return
         prompt, completion, cost = record.tokens.prompt, record.tokens.completion or 0, record.cost
@@ -74,7 +74,7 @@ class Allowances:
         seconds = self._tallies.seconds_left(limit.window)
         ends = datetime.fromtimestamp(ceil(time() + seconds), UTC)
         text = (
-            f"The limit of {limit.most:,g} {limit.what} for each tenant ({limit.name}) is reached."
+            f"The limit of {limit.most:,g} {limit.unit} for each tenant ({limit.name}) is reached."
             f" It begins anew at {ends:%Y-%m-%dT%H:%M:%SZ}, in {ceil(seconds)} s."
         )
         return (MoneySpent if limit.window is MONEY else LimitReached)(text, seconds)
