@@ -17,7 +17,7 @@ from msgspec import Struct
 from sqlalchemy import ClauseElement, case, delete, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.runtime.bounded import BoundedMap
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.repeats import Repeats
 from app.store.batches import has_key, written
 from app.store.calls import Calls
@@ -29,8 +29,6 @@ from app.store.tables import tallies
 log = structlog.get_logger("steno.store")
 
 EVERY_SECONDS = 1.0
-MOST_TALLIES = 20_000
-"""Tallies that a process remembers. The database knows those that are pushed out."""
 
 Key = tuple[str, str]
 """Tenant, and the name of its window."""
@@ -48,19 +46,17 @@ class Window(Struct, frozen=True):
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 
 
-class _Tally(Struct):
+class _Tally(Struct, eq=False):
     ends_at: int
     """End of its window in milliseconds since 1970, by the database's clock."""
+    is_asked: bool = False
+    """True if it was counted or looked at since it was shared."""
     told: float = 0.0
     """Amount of all processes, as the database told it last."""
     sent: float = 0.0
     """Amount of this process that is on its way to the database."""
     waiting: float = 0.0
     """Amount of this process that is not sent yet."""
-
-    @property
-    def amount(self) -> float:
-        return self.told + self.sent + self.waiting
 
 
 class Tallies:
@@ -69,9 +65,9 @@ class Tallies:
         self._clock = clock
         self._ahead = 0.0
         """Seconds that the database's clock is ahead of ours."""
-        self._held: BoundedMap[Key, _Tally] = BoundedMap(MOST_TALLIES)
+        self._held: BoundedMap[str, dict[str, _Tally]] = BoundedMap(MOST_REMEMBERED)
+        """Tallies by tenant and window. The database knows those that are pushed out."""
         self._asked: dict[Key, _Tally] = {}
-        """Tallies that were counted or looked at since they were shared."""
         self._any = asyncio.Event()
         self._repeats = Repeats()
 
@@ -80,7 +76,8 @@ class Tallies:
 
     def used(self, tenant: str, window: Window) -> float:
         """Amount that was used in the present window, as far as this process knows."""
-        return self._tally(tenant, window).amount
+        tally = self._tally(tenant, window)
+        return tally.told + tally.sent + tally.waiting
 
     def seconds_left(self, window: Window) -> float:
         """Time until the window ends."""
@@ -114,7 +111,7 @@ class Tallies:
         asked, self._asked = self._asked, {}
         self._any.clear()
         for tally in asked.values():
-            tally.sent, tally.waiting = tally.waiting, 0.0
+            tally.sent, tally.waiting, tally.is_asked = tally.waiting, 0.0, False
         if not asked:
             return
         try:
@@ -123,8 +120,8 @@ class Tallies:
         except StoreUnavailable:
             for key, tally in asked.items():
                 tally.waiting, tally.sent = tally.waiting + tally.sent, 0.0
-                self._asked.setdefault(key, tally)
-            self._any.set()
+                if not tally.is_asked and key not in self._asked:
+                    self._ask(key, tally)
             raise
         self._ahead = now / 1_000 - self._clock()
         for key, tally in asked.items():
@@ -132,15 +129,20 @@ class Tallies:
             tally.ends_at, tally.told = told[key]
 
     def _tally(self, tenant: str, window: Window) -> _Tally:
-        key, now = (tenant, window.name), self._clock() + self._ahead
-        tally = self._held.get(key)
+        own, now = self._held.get(tenant), self._clock() + self._ahead
+        tally = None if own is None else own.get(window.name)
         if tally is None or tally.ends_at <= now * 1_000:
-            ends_at = round((now // window.seconds + 1) * window.seconds) * 1_000
-            tally = _Tally(ends_at)
-            self._held.keep(key, tally)
+            tally = _Tally(round((now // window.seconds + 1) * window.seconds) * 1_000)
+            self._held.keep(tenant, {**(own or {}), window.name: tally})
+        if not tally.is_asked:
+            self._ask((tenant, window.name), tally)
+        return tally
+
+    def _ask(self, key: Key, tally: _Tally) -> None:
+        """Have the tally shared the next time."""
+        tally.is_asked = True
         self._asked[key] = tally
         self._any.set()
-        return tally
 
 
 def _added(connection: AsyncConnection, statement: Insert) -> ClauseElement:
