@@ -76,12 +76,12 @@ class Store(Calls):
         seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it. `took`
         is called with the seconds of each request's call; what is remembered is among `caches`.
 
-        `statement_cache=False` is for PgBouncer in transaction mode, behind which nothing is heard either.
+        `statement_cache=False` is for PgBouncer in transaction mode.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches)
-        self.leases = LeaseCalls(self, lease_ttl, listen=statement_cache)
+        self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
         self._tasks: list[asyncio.Task[None]] = []
         """Tidying, and watching the file."""
