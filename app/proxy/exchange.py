@@ -130,7 +130,7 @@ class ChatEndpoint:
             try:
                 if services.allowances is not None:
                     services.allowances.admit(caller.tenant)
-                at_most = limits.body_of(caller.format.name)
+                at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
                     body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count)
