@@ -24,8 +24,8 @@ NO_MESSAGES = (
     ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
 )
 NOT_KEPT = (
-    "The archive does not have all messages of the conversation's latest request, or they are more than"
-    " limits.messages or limits.body_bytes allow. Send them."
+    "The archive does not have all messages of the conversation's latest request, their secrets were removed, or they"
+    " are more than limits.messages or limits.body_bytes allow. Send them."
 )
 _THROUGH = ("through", "through_turn")
 

@@ -20,6 +20,7 @@ from app.proxy.intake import read
 from app.proxy.naming import name_in_path
 from app.proxy.native import restored
 from app.proxy.services import Services
+from app.proxy.tenants import Known
 from app.store import Page, Paging, StoredConversation
 from app.store.conversation_rows import find_conversation
 from app.wire.format import WireFormat
@@ -95,9 +96,16 @@ def _services(request: Request) -> Services:
 TheServices = Annotated[Services, Depends(_services)]
 
 
-def _tenant(request: Request, services: TheServices) -> str:
+async def _known(request: Request, services: TheServices) -> Known:
     scope = request.scope
-    return services.tenants.tenant(scope["headers"], peer_of(scope), scope["query_string"])
+    return await services.tenants.known(scope["headers"], peer_of(scope), scope["query_string"])
+
+
+TheKnown = Annotated[Known, Depends(_known)]
+
+
+async def _tenant(known: TheKnown) -> str:
+    return known.tenant
 
 
 Tenant = Annotated[str, Depends(_tenant)]

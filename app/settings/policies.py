@@ -89,7 +89,7 @@ class Policies:
         given = PRESETS[name]
         held = {key: getattr(compaction, key) for key in OPERATIONAL}
         # What a preset never does stays undone; where it may be done, the operator says how.
-        held["background"] = {**compaction.background.model_dump(), **given.compaction.get("background", {})}
+        held["background"] = given.compaction.get("background", compaction.background.model_dump())
         if not compaction.enabled or name == "off":
             held["enabled"] = False
         reached = {key: getattr(summary, key) for key in (*REACHED_BY, *KEPT_FROM)}

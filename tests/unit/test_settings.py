@@ -667,12 +667,6 @@ def test_the_presets_of_other_systems_make_nothing_in_the_background(
     assert {name for name, each in rules.items() if each.compaction.background.enabled} == expected
 
 
-def test_a_preset_that_a_request_chooses_keeps_the_operators_background() -> None:
-    settings = load(compaction={"background": {"tokens_per_hour": 800}, "preset": "default"})
-    chosen = Policies(settings).of(settings.upstream, "m", preset="rolling").compaction.background
-    assert (chosen.enabled, chosen.tokens_per_hour) == (False, 800)
-
-
 @pytest.mark.parametrize("empty", [{}, {"of": "window"}, {"overflow": False}])
 def test_an_alternative_without_a_condition_is_refused_with_what_would_be_one(empty: dict[str, Any]) -> None:
     message = refusal(compaction={"trigger": {"any": [{"overflow": True}, empty]}})

@@ -149,12 +149,8 @@ class LimitSettings(Section):
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, in each process; null for any number.
 
-    Beyond it a request goes on without a new summary, with the reason `too_many_compactions`.
-    """
-    background_compactions: int = Field(16, ge=0)
-    """Compactions under way in the background at once, in each process; 0 for none.
-
-    One tenant may have half of the usual 16; they count for `limits.compactions_per_tenant`, too.
+    Beyond it a request goes on without a new summary, with the reason `too_many_compactions`. Those in the
+    background count, too; a process has 16 of them under way at once, a tenant half of these.
     """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """Requests of one tenant to `POST .../compact` in a minute, in each process; null for any number.
