@@ -34,7 +34,7 @@ class Taken(NamedTuple):
 
     callers: list[socket.socket]
     operator: list[socket.socket]
-    """Those of `server.admin`; empty where callers and the operator come to the same."""
+    """Sockets of `server.admin`; empty where callers and the operator come to the same."""
 
 
 def url_of(host: str, port: int) -> str:

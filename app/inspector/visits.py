@@ -27,13 +27,8 @@ from app.proxy.gate import LISTENER
 from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
-<<<<<<< HEAD
-from app.proxy.tenants import ANONYMOUS
-from app.rest.dependencies import base_of, is_https
-=======
 from app.proxy.tenants import ANONYMOUS, Known
-from app.rest.dependencies import is_https
->>>>>>> main
+from app.rest.dependencies import base_of, is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
 from app.store.audit import hashed, record_act
@@ -299,7 +294,7 @@ async def _recorded_form(request: Request, visit: TheVisit, form: UnrecordedForm
 
 
 TheForm = Annotated[Mapping[str, str], Depends(_recorded_form)]
-"""The same. What an operator asks for with it is recorded, under the name of the route's function."""
+"""Form whose sending is recorded where an operator does it, under the name of the route's function."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
