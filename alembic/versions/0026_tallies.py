@@ -3,8 +3,8 @@
 from alembic import op
 from sqlalchemy import BigInteger, Column, Double, Integer, PrimaryKeyConstraint, Text
 
-revision = "0025"
-down_revision = "0024"
+revision = "0026"
+down_revision = "0025"
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 
