@@ -11,6 +11,7 @@ from app.core.history.identity import Identity
 from app.core.history.recognition import Head, Heads, Recognition, goes_on, possible_heads, recognise
 from app.core.view.view import Conversation
 from app.runtime.caches import Cache, Caches
+from app.runtime.erased import Erased
 from app.store import Store, StoreUnavailable
 
 HEAD_BYTES = 250
@@ -63,11 +64,9 @@ class Conversations:
             self._remember(owner or self._owner(tenant, found.conversation_id), heads)
         return found
 
-    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """Forget one conversation after a deletion, or all: the next request with its history starts anew."""
-        self._heads.drop(
-            lambda _, held: held[0].tenant == tenant and conversation_id in (None, held[0].conversation_id)
-        )
+    def forget(self, erased: Erased) -> None:
+        """Forget what was erased: the next request with its history starts anew."""
+        self._heads.drop(lambda _, held: erased.covers(held[0].tenant, held[0].conversation_id))
 
     def _remembered(self, conversation: Conversation) -> _Held | None:
         """Return the deepest head this process knows of."""
