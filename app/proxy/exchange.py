@@ -128,7 +128,7 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                at_most = limits.body_of(caller.format.name)
+                at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
                     body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count)

@@ -119,7 +119,7 @@ ConversationId = Annotated[str, Depends(_conversation_id)]
 async def _body(request: Request, services: TheServices, tenant: Tenant) -> AsyncIterator[bytes]:
     limits, headers = services.limits, request.scope["headers"]
     with services.in_flight.counted() as count:
-        at_most = limits.body_of()
+        at_most = limits.largest_body
         body = await read_body(request.receive, headers, at_most, limits.receive_seconds, count)
         plain = await plain_body(body, headers, at_most, count, services.work, tenant)
         if plain is None:
