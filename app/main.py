@@ -43,7 +43,7 @@ from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
-from app.proxy.gate import Gate
+from app.proxy.gate import Gate, Listener
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.passthrough import PassthroughEndpoint
@@ -92,6 +92,8 @@ class Application(FastAPI):
     """Steno's own routes, with the gate before them: every request passes it first."""
 
     gate: Gate
+    operators_gate: Gate
+    """Gate of what comes by the listener in `server.admin`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -127,7 +129,9 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
     ways = asking, counting, at_path, PassthroughEndpoint(services)
-    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, *ways)
+    through = partial(gate_of, settings, instance, metrics, super(Application, app).__call__, *ways)
+    app.gate = through(listener="callers" if settings.server.admin else None)
+    app.operators_gate = through(listener="operator")
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
@@ -142,8 +146,10 @@ def gate_of(
     counting: ASGIApp,
     compacting: ASGIApp,
     passthrough: ASGIApp,
+    *,
+    listener: Listener | None = None,
 ) -> Gate:
-    """Make the gate before these applications."""
+    """Make the gate before these applications, for what comes by one listener."""
     server = settings.server
     return Gate(
         app,
@@ -156,6 +162,7 @@ def gate_of(
         door=Door(server.host, server.allowed_hosts, server.allowed_origins),
         metrics=metrics,
         verbose=settings.log.level == "debug",
+        listener=listener,
     )
 
 
@@ -163,7 +170,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
     """Add the inspector's pages, and the state that they work with."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     sessions = Sessions(server_secret(settings))
-    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table)
+    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table, settings.server.port)
     for router in INSPECTOR_ROUTERS:
         app.include_router(router)
 

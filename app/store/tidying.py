@@ -58,6 +58,7 @@ class Tidying:
     async def remove_unused(self) -> None:
         """Remove what nobody used for as long as things are kept."""
         await self._repeat(retention.date_chunks, ROWS)
+        await self._repeat(retention.remove_acts, ROWS)
         if self.kept_ms is None:
             return
         for remove in retention.REMOVALS:

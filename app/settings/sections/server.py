@@ -12,6 +12,7 @@ from app.settings.types import Seconds, Section, switch
 
 _HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
+_LISTENER = re.compile(r"unix:/.+|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
 LARGEST_BODY = 100_000_000
 
@@ -26,6 +27,12 @@ class ServerSettings(Section):
     """
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose, and the start-up line says which."""
+    admin: str | None = None
+    """Second address, for the operator alone: `host:port` or `unix:/path`; null leaves all at the one above.
+
+    The operator's inspector, `/metrics`, `/docs`, `/openapi.json` and what `/readyz` says in detail are then there and
+    nowhere else. Callers keep their own `/ui` and a bare `/readyz`. A socket file is for Steno's user and group.
+    """
     workers: int = Field(1, ge=1, le=64)
     """Processes that serve at the same address, about one for each core; from 1 to 64.
 
@@ -63,6 +70,15 @@ class ServerSettings(Section):
 
     Give the process ten more before it is killed (`stop_grace_period` in Compose).
     """
+
+    @field_validator("admin")
+    @classmethod
+    def _is_a_listener(cls, admin: str | None) -> str | None:
+        if admin is None:
+            return None
+        if not _LISTENER.fullmatch(admin) or (not admin.startswith("unix:") and int(admin.rpartition(":")[2]) > 65_535):
+            raise ValueError(f"{admin!r:.100} is no address; allowed are host:port (127.0.0.1:9090) and unix:/path")
+        return admin
 
     @field_validator("allowed_hosts")
     @classmethod
