@@ -31,6 +31,7 @@ from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
+from app.runtime.erased import Erased
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
 from app.store.lease import TooMany, is_revoked
@@ -120,7 +121,7 @@ class LeasedCompaction:
             await self._release(lease)
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
-            self.performer.memory.forget(*request.place)
+            self.performer.memory.forget(Erased.of(*request.place))
         self.performer.ended(request, plan, request.undertaking(plan), compaction, began)
         return compaction
 

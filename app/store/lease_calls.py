@@ -10,13 +10,14 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.view.chunks import ChunkRange, SummaryChunk
+from app.runtime.erased import conversation_word
 from app.store import chunks, lease
 from app.store.calls import Calls
 from app.store.database import PATIENT_LOCK_SECONDS
 from app.store.errors import Contended, StatementRefused, StoreUnavailable
 from app.store.lease import Busy, Lease, TooMany
 from app.store.waiters import Waiters
-from app.store.wakeups import CHANNEL, wake_word
+from app.store.wakeups import CHANNEL
 
 log = structlog.get_logger("steno.store")
 
@@ -101,7 +102,7 @@ class LeaseCalls:
 
         async def work(connection: AsyncConnection) -> None:
             if await lease.release_lease(connection, held) and self._calls.database.notifies:
-                await lease.tell_waiters(connection, CHANNEL, wake_word(*place))
+                await lease.tell_waiters(connection, CHANNEL, conversation_word(*place))
 
         await self._calls.task_change(work)
         self.waiters.ended(*place)
