@@ -84,6 +84,12 @@ def is_told_by_proxies(name: bytes) -> bool:
     return name in TOLD_BY_PROXIES or name.startswith(FAMILIES)
 
 
+def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
+    """Whether the word of a peer counts. One without an address came by a socket file, which is for few."""
+    address = read_address(peer)
+    return address is None or _is_in(address, trusted)
+
+
 def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> bool:
     """Whether whoever asks is on this machine; a doubt counts against it.
 
@@ -123,12 +129,6 @@ def read_address(named: str) -> Address | None:
     except ValueError:
         return None
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
-
-
-def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
-    """Whether the peer is one of these proxies."""
-    address = read_address(peer)
-    return address is not None and _is_in(address, trusted)
 
 
 def _ways(headers: Iterable[tuple[bytes, bytes]]) -> list[list[str]]:

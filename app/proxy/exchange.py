@@ -128,7 +128,9 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                at_most = limits.body_of(caller.format.name)
+                if services.allowances is not None:
+                    services.allowances.admit(caller.tenant)
+                at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
                     body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count)

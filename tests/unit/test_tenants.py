@@ -261,7 +261,7 @@ def test_where_nobody_says_so_all_are_the_one_tenant_or_their_key(peer: str) -> 
     assert claim_of(Rules(header=USER), [b"k"], [(b"x-other", b"alice")], peer, PROXIES) is None
 
 
-@pytest.mark.parametrize("peer", ["192.0.2.1", "127.0.0.1", "::1", "", "10.0.0.1.example"])
+@pytest.mark.parametrize("peer", ["192.0.2.1", "127.0.0.1", "::1"])
 def test_anybody_else_who_says_so_is_refused(peer: str) -> None:
     with pytest.raises(InvalidCredentials, match="trusted_proxies"):
         claim_of(RULES, [b"k"], [(USER, b"alice")], peer, PROXIES)

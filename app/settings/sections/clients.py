@@ -34,9 +34,13 @@ class JwtSettings(Section):
     """An issuer of tokens that are verified."""
 
     issuer: str = Field(min_length=1)
+    """Issuer, as the claim `iss` of its tokens has it."""
     audience: str = Field(min_length=1)
+    """Audience that the tokens are for: their claim `aud`, or a part of it."""
     jwks: str = Field(min_length=1)
+    """File or https URL with the issuer's public keys."""
     claim: str = Field("sub", min_length=1)
+    """Claim that stays the same for a person."""
 
     @field_validator("jwks")
     @classmethod
@@ -67,7 +71,7 @@ class ClientSettings(Section):
     """Header in which a proxy in `server.trusted_proxies` says who calls, such as `x-forwarded-user`.
 
     From any other address a request with it is refused with 401. The proxy must remove what callers send under this
-    name. It is not passed on to providers.
+    name. It is not passed on to providers. A proxy at a socket file is trusted, too.
     """
     oauth: bool = False
     """Know a caller by what stays the same in a provider's OAuth token (JWT): issuer, subject, and OpenAI's account.

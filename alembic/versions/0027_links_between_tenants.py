@@ -3,8 +3,8 @@
 from alembic import op
 from sqlalchemy import BigInteger, Boolean, Column, Integer, PrimaryKeyConstraint, Text, text
 
-revision = "0025"
-down_revision = "0024"
+revision = "0027"
+down_revision = "0026"
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 
