@@ -151,7 +151,7 @@ class MissingCredentials(_RequestError):
 
 
 class InvalidCredentials(_RequestError):
-    """What says who calls is not valid, or not to be believed from there."""
+    """Refusal of a token or header that says who calls: not valid, or not to be believed from there."""
 
     status, type, code = 401, "authentication_error", "invalid_credentials"
 
@@ -231,7 +231,7 @@ class StorageUnavailable(StenoError):
 
 
 class IdentityUnavailable(StenoError):
-    """It cannot be found out now who calls."""
+    """Failure to find out who calls: the issuer's keys are away."""
 
     status, type, code, repeatable = 503, "server_error", "identity_unavailable", True
 

@@ -7,10 +7,12 @@ import os
 import re
 from collections.abc import Callable
 
+from app.commands.audit import user
 from app.core.history.identity import Identity
 from app.settings import ClientSettings, Settings
 from app.settings.secret import server_secret
 from app.store import Store
+from app.store.audit import record_act
 from app.store.link_calls import LOOK_SECONDS
 
 KEY = "key"
@@ -41,6 +43,7 @@ async def merge(store: Store, old: str, new: str) -> int:
     """Let whoever is served as `new` be served as `old`, and move what is stored; how many rows. Raises `NoTenant`."""
     if old == new:
         raise NoTenant("Both are one tenant already.")
+    await store.change_at_once(record_act, user(), "merged", old, new)
     await store.links.merge(old, new)
     moved = await store.links.move(old)
     # Meanwhile a Steno that runs may not have known, and have stored something.

@@ -27,7 +27,7 @@ ALGORITHMS = (
 """Signatures with a key pair. With a shared secret (HS256) whoever knows the public key could sign."""
 LONGEST_TOKEN = 16_384
 LEEWAY_SECONDS = 30
-"""Seconds by which clocks may differ."""
+"""Difference of clocks that is allowed, in seconds."""
 FRESH_SECONDS = 600.0
 """Age in seconds from which keys are fetched anew: one that was withdrawn is used no longer than that."""
 USABLE_SECONDS = 24 * 3600.0

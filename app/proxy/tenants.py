@@ -69,7 +69,7 @@ class Rules(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """Something in a request that says who sent it, before anything is verified."""
+    """Name that a request gives its sender, before anything is verified."""
 
     by: Literal["jwt", "header", "oauth", "single"]
     names: tuple[str, ...]

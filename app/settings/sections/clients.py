@@ -54,7 +54,7 @@ class JwtSettings(Section):
 
 
 class ClientSettings(Section):
-    """Who a caller is: [four ways to know](security.md#who-a-caller-is), tried in this order, else the key he sends.
+    """[Ways to know who a caller is](security.md#who-a-caller-is), tried in this order; without any it is the key.
 
     With one of them conversations, references and archive belong to a person, not to a key.
     """
