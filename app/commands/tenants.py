@@ -43,7 +43,7 @@ async def merge(store: Store, old: str, new: str) -> int:
     """Let whoever is served as `new` be served as `old`, and move what is stored; how many rows. Raises `NoTenant`."""
     if old == new:
         raise NoTenant("Both are one tenant already.")
-    await store.change_at_once(record_act, user(), "merged", old, new)
+    await store.change_at_once(record_act, user(), "merge_tenants", old, new)
     await store.links.merge(old, new)
     moved = await store.links.move(old)
     # Meanwhile a Steno that runs may not have known, and have stored something.

@@ -26,7 +26,8 @@ class Act(Struct, frozen=True):
     did: str
     tenant: str
     subject: str
-    """Conversation, by its digest (`hashed`), link or second tenant, by its id; empty where it was all of the tenant's."""
+    """Conversation, by its digest (`hashed`), link or second tenant, by its id; empty where it was all of the
+    tenant's."""
 
 
 def hashed(tenant: str, conversation_id: str) -> str:

@@ -53,7 +53,7 @@ class LinkCalls:
             except StoreUnavailable:
                 pass  # The rest of Steno says so.
             except Exception:
-                log.exception("links between tenants not read")
+                log.exception("tidying put off", task="watch")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:

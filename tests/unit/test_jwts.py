@@ -107,7 +107,7 @@ def forged(algorithm: str) -> bytes:
         pytest.param(forged("HS256"), id="the public key as a secret"),
         pytest.param(token(headers={"kid": "two"}), id="a key that is not published"),
         pytest.param(token(exp=int(time()) - 100), id="expired"),
-        pytest.param(token(nbf=int(time()) + 100), id="not valid yet"),
+        pytest.param(token(nbf=int(time()) + 100_000), id="not valid yet"),
         pytest.param(token(aud="another"), id="for somebody else"),
         pytest.param(token(iss="https://id.example.org"), id="of another issuer"),
         pytest.param(token(left_out="exp"), id="for ever"),
