@@ -17,6 +17,7 @@ from app.inspector.visits import (
     TheForm,
     TheInspector,
     TheVisit,
+    UnrecordedForm,
     client_of,
     forget,
     read_form,
@@ -50,13 +51,13 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
         if not key:
             raise MissingCredentials("Paste a key first.")
         header = (b"authorization", b"Bearer " + key.encode())
-        tenant = inspector.services.tenants.tenant([header], peer_of(request.scope))
+        known = await inspector.services.tenants.known([header], peer_of(request.scope))
     except MissingCredentials as error:
         return inspector.pages.page("sign_in.html", {"problem": error.message}, 400)
-    if not await inspector.services.store.rest(is_tenant, tenant):
+    if not await inspector.services.store.rest(is_tenant, known.tenant):
         guesses.count(address, "key")
     answer = redirected("/ui")
-    remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(tenant)))
+    remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(known.tenant)))
     return answer
 
 
@@ -91,12 +92,13 @@ async def list_tenants(visit: TheVisit) -> Response:
 
 
 @router.post("/ui/tenants")
-async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Response:
+async def choose_tenant(request: Request, visit: TheVisit, form: UnrecordedForm) -> Response:
     if not visit.session.operator:
         raise NoSuchPage
     chosen = form.get("tenant", "")
     if chosen not in {each.id for each in await visit.services.store.rest_of_all(read_tenants)}:
         raise NoSuchPage
+    await visit.record("view_tenant", chosen)
     answer = redirected("/ui")
     sessions = visit.inspector.sessions
     remember(request, answer, sessions.seal(sessions.at(visit.session, chosen)))

@@ -35,6 +35,7 @@ OLD_KEYS: Mapping[str, str] = {
     "compaction.background.ratio": _FIXED,
     "compaction.background.wait_ratio": _FIXED,
     "compaction.background.requests": _FIXED,
+    "compaction.background.tokens_per_hour": "It is 10,000; compaction.background.enabled: false turns it off.",
     "compaction.background.shorten": "compaction.background.enabled: false makes each request wait for its summary.",
     "compaction.recall.history_tokens": _FIXED,
     "calibration.ask_usage": _FIXED,
@@ -46,6 +47,7 @@ OLD_KEYS: Mapping[str, str] = {
     "limits.header_count": _FIXED,
     "limits.header_bytes": _FIXED,
     "limits.write_stall_seconds": "Set limits.receive_seconds, which holds for it, too.",
+    "limits.background_compactions": "It is 16; compaction.background.enabled: false turns them off.",
     "limits.background_compactions_per_tenant": _FIXED,
     "limits.background_bytes": _FIXED,
 }

@@ -89,7 +89,7 @@ class Policies:
         given = PRESETS[name]
         held = {key: getattr(compaction, key) for key in OPERATIONAL}
         # What a preset never does stays undone; where it may be done, the operator says how.
-        held["background"] = {**compaction.background.model_dump(), **given.compaction.get("background", {})}
+        held["background"] = given.compaction.get("background", compaction.background.model_dump())
         if not compaction.enabled or name == "off":
             held["enabled"] = False
         reached = {key: getattr(summary, key) for key in (*REACHED_BY, *KEPT_FROM)}
@@ -157,7 +157,7 @@ def _ask_policy(compaction: CompactionSettings) -> AskPolicy | None:
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
     """Trigger, target and tail, by the settings and the reserve of their preset."""
     return Shares(
-        trigger=tuple(Rule(**_members(entry, "any")) for entry in compaction.trigger.alternatives),
+        trigger=tuple(Rule(**_members(entry, "any", "body_bytes")) for entry in compaction.trigger.alternatives),
         floor_tokens=compaction.floor_tokens,
         target=compaction.target_ratio,
         tail_turns=compaction.tail.turns,

@@ -133,11 +133,6 @@ class BackgroundSettings(Section):
     the background](summaries.md#in-the-background)). Off, the request that fires the trigger waits. This also holds for
     a preset that a request, a model or an upstream chooses, unless the preset switches it off.
     """
-    tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
-    """Prompt tokens an hour, at the pace of its latest requests, that make a conversation worth preparing for.
-
-    Only conversations count of which this process saw three answered requests within a day.
-    """
 
 
 class RecallSettings(Section):
