@@ -152,8 +152,8 @@ class Masks:
 
     @lazy
     def furthest(self) -> int:
-        """Furthest place for a boundary: behind it are the uses that stay. The latest always does: the model may not have
-        seen it."""
+        """Furthest place for a boundary: behind it are the uses that stay. The latest always does, as the model may be
+        about to see it."""
         messages, clearing = self._transcript.messages, self._settings.clearing
         behind, position = 0, len(messages)
         while clearing is not None and position and behind < max(1, clearing.keep):
