@@ -63,7 +63,7 @@ class AnswerEditor:
     edits: bytes = field(default=b"", init=False)
     """Value of the member that tells of edits that were made here; empty for none."""
     tells_edits: bool = field(default=False, init=False)
-    """Whether the provider's own answer told of edits."""
+    """Whether the provider says which edits it made."""
     provider: dict[str, bytes] = field(default_factory=dict, init=False)
     """Members of the provider's own frames that were replaced by ours."""
 
