@@ -40,6 +40,7 @@ class Ability(Enum):
     COMPACTION = "compaction"
     EDITS = "edits"
 
+
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Bytes of a request that hosts of others' models take, by how their names end, where that is less than the vendors
 do."""
