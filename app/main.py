@@ -38,6 +38,7 @@ from app.providers.ledger import Ledger
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
+from app.proxy.allowances import Allowances
 from app.proxy.asides import Asides
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
@@ -58,7 +59,7 @@ from app.runtime.caches import Caches
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
-from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
+from app.settings import ConfigurationError, LimitSettings, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.secret import server_secret
@@ -189,7 +190,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
-    quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
+    forced, summary_tokens = limits.forced_compactions_per_minute, limits.summary_tokens_per_hour
+    quotas = Quotas(store.tallies, limits.compactions_per_tenant, forced, summary_tokens)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
     room = BackgroundRoom(BackgroundLimits())
@@ -214,6 +216,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
         repeats=Repeats(),
         quotas=quotas,
+        allowances=_allowances(limits, store, ledger),
         in_flight=in_flight,
         work=work,
         bounds=BodyBounds(limits.values, limits.messages),
@@ -230,6 +233,16 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )
+
+
+def _allowances(limits: LimitSettings, store: Store, ledger: Ledger) -> Allowances | None:
+    """Make the limits of tenants, if any is set."""
+    if (limits.requests_per_minute, limits.tokens_per_day, limits.money_per_day) == (None, None, None):
+        return None
+    allowances = Allowances(store.tallies, limits, ledger.price_of)
+    if allowances.counts_usage:
+        ledger.heard.append(allowances.spent)
+    return allowances
 
 
 def _gauges(store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches) -> Gauges:
@@ -362,6 +375,7 @@ def _lifespan(
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
+        services.store.hear_of_erasures(services.forget)
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers.all if reports else ()))
         sampling = asyncio.ensure_future(services.sampler.run())

@@ -195,7 +195,7 @@ def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Itera
     taken = listener.getsockname()[1]
     settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken, "admin": None})})
     app = create_app(settings)
-    app.state.services.ledger.heard = spent.add
+    app.state.services.ledger.heard.append(spent.add)
     try:
         server = serve(
             app,

@@ -414,6 +414,17 @@ revocations = Table(
     PrimaryKeyConstraint("id"),
 )
 
+# What tenants used of their limits, see `tallies`: one row for each limit, which begins anew with each of its windows.
+tallies = Table(
+    "tallies",
+    metadata,
+    _required("tenant", CleanText),
+    _required("id", CleanText),
+    _required("ends_at", Milliseconds),
+    _required("amount", Double),
+    PrimaryKeyConstraint("tenant", "id"),
+)
+
 # What operators did: see `audit`. Not the tenant's own, so it is neither exported nor erased with what is.
 operator_acts = Table(
     "operator_acts",
