@@ -127,7 +127,7 @@ def _tells_failure(said: str) -> bool:
 
 
 def _end_of(said: str, call: str) -> str:
-    """What is left of a failed command's result, whatever it looks like."""
+    """Shorten a failed command's result to how it ended, whatever it looks like."""
     if len(said) <= LONGEST_SEEN:
         return said
     found = ended(lines_of(said), call)
