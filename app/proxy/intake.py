@@ -28,7 +28,7 @@ from app.proxy.allowances import check_use
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
-from app.proxy.options import event_shape, wait_seconds
+from app.proxy.options import event_shape, wait_seconds, wants_compaction
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
@@ -83,7 +83,7 @@ async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, rem
         series=_series(rules.policy.strategy, wire.wishes.focus),
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
-        compaction=rules.compaction.enabled and caller.allows_compaction and options.get("compaction") is not False,
+        compaction=rules.compaction.enabled and wants_compaction(wire, caller),
         recalls=caller.allows_recall and options.get("recall") is not False,
     )
     if wire.alike is not None:
@@ -151,6 +151,8 @@ async def take_in(
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
+    if (edits := services.measuring.edits(wire, caller)) is not None and caller.format.edits is not None:
+        wire = replace(caller.format.edits.unasked(wire), edits=edits, alike=None)
     terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
     measured = terms.measure
     conversation, prompt = await digest(services, wire, caller, measured)

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
 
 from app.inspector.session import COOKIE, OPERATORS_COOKIE
 from app.runtime.server import RunningServer
@@ -25,6 +26,7 @@ from tests.e2e.test_serve import MODELS, refused
 
 KEY = "sk-somebody"
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
+JSON = {"content-type": "application/json"}
 OPERATORS = ("/metrics", "/docs", "/openapi.json")
 
 Serve = Callable[..., Serving]
@@ -127,6 +129,7 @@ def test_callers_see_their_own_pages_and_nothing_of_the_operators(
     with browser(serving.url) as callers:
         assert callers.post("/ui/sign-in", data={"key": KEY}).status_code == 303
         assert "order-4711" in callers.get("/ui/conversations").text
+        commands.until(lambda: "<code>" in callers.get("/ui").text.partition("Calibration")[2].partition("</table>")[0])
         for path in ("/", "/ui"):
             shown = callers.get(path).text
             assert provider.url not in shown
@@ -179,6 +182,33 @@ def test_an_address_that_is_taken_is_told_as_what_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["9090", "127.0.0.1", "unix:relative", "127.0.0.1:70000", "http://a:1"])
 def test_an_address_that_is_none_ends_the_start(tmp_path: Path, wrong: str) -> None:
     assert "is no address; allowed are host:port" in refused(tmp_path, STENO_SERVER__ADMIN=wrong)
+
+
+def test_the_gateways_manifest_starts_what_its_probes_and_prometheus_find(
+    serve: Serve, tmp_path: Path, postgres_server: Any
+) -> None:
+    """As its pod does: migrated first, with the settings of its ConfigMap; but for the numbers of the ports."""
+    manifest = (commands.ROOT / "config" / "kubernetes" / "gateway.yaml").read_text()
+    found = {document["kind"]: document for document in yaml.safe_load_all(manifest)}
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    [migrate], [steno] = pod["initContainers"], pod["containers"]
+    settings = tmp_path / "steno.yaml"
+    settings.write_text(found["ConfigMap"]["data"]["steno.yaml"])
+    with database_on(postgres_server) as database:
+        variables = {"STENO_CONFIG": str(settings), "DATABASE_URL": database, "STENO_SECRET": SECRET}
+        assert {each["name"] for each in steno["env"]} == set(variables)
+        assert commands.run(migrate["args"], tmp_path, **variables).returncode == 0
+        serving = serve("--host", "0.0.0.0", admin="0.0.0.0:0", **variables)  # noqa: S104 - as the image has it
+        at = {"http": serving.url, "admin": admin_of(serving)}
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            asked = steno[probe]["httpGet"]
+            assert httpx2.get(at[asked["port"]] + asked["path"]).status_code == 200, probe
+        assert "steno_requests_total" in httpx2.get(f"{at['admin']}/metrics").text
+        assert httpx2.get(f"{at['http']}/metrics").status_code == 404
+        asked = httpx2.post(f"{at['http']}/v1/chat/completions", content=b"{}", headers=ELSEWHERE | JSON)
+        assert asked.status_code == 401, "nobody without a key is served"
+        serving.terminate()
+        assert serving.wait() == 0
 
 
 # Links

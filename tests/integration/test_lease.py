@@ -15,6 +15,8 @@ from app.store.lease import TooMany
 from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, span, take
 
+pytestmark = pytest.mark.sampled(0.6)
+
 
 async def expire(store: Store) -> None:
     """Let every lease run out, as fifteen silent seconds would."""

@@ -15,6 +15,8 @@ from app.store.tables import leases
 from tests.faults.pgbouncer import pgbouncer
 from tests.integration.examples import TENANT, OpenStore, chain, span, take
 
+pytestmark = pytest.mark.sampled(0.6)
+
 LONG = 30.0
 """Longer than any of these tests should take: who goes on before was woken."""
 
