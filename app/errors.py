@@ -152,7 +152,7 @@ class MissingCredentials(_RequestError):
 
 
 class InvalidCredentials(_RequestError):
-    """What says who calls is not valid, or not to be believed from there."""
+    """Refusal of what says who calls: it is not valid, or not to be believed from there."""
 
     status, type, code = 401, "authentication_error", "invalid_credentials"
 
@@ -241,7 +241,7 @@ class StorageUnavailable(StenoError):
 
 
 class IdentityUnavailable(StenoError):
-    """It cannot be found out now who calls."""
+    """Failure to find out who calls, for now."""
 
     status, type, code, repeatable = 503, "server_error", "identity_unavailable", True
 

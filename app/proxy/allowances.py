@@ -121,7 +121,7 @@ def check_use(known: Known, upstream: str, model: str | None = None, *, is_measu
     if not is_measured and limits.needs_measuring:
         raise NotAllowed("This key has limits, and what is asked for cannot be measured by them.")
     if model is not None and limits.models and not any(fits(model, glob) for glob in limits.models):
-        raise NotAllowed(f"This key may be used for the models {', '.join(limits.models)} only.", "model")
+        raise NotAllowed(f"This key may be used for the models {', '.join(limits.models)} only.")
 
 
 @lru_cache(1_000)

@@ -25,7 +25,7 @@ SESSION_HEADERS = (
 
 
 class ClientSettings(Section):
-    """Who may come in."""
+    """Callers that are let in."""
 
     keys: str | None = Field(None, min_length=1)
     """Place of the keys that Steno gives out (`steno keys add`): a file, or "database"; null: it gives out none.
