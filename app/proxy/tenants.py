@@ -12,15 +12,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.identity import Identity
-from app.edge.credentials import keys_in
+from app.edge.credentials import OWN_KEY, keys_in
 from app.edge.jwts import Issuer, claims_in
 from app.edge.proxies import Network, client_of, is_from_this_machine, is_trusted
 from app.edge.relayed import Headers
 from app.errors import InvalidCredentials, MissingCredentials
 from app.providers.proofs import Proofs, Token, lasting
 from app.providers.providers import Provider
+from app.proxy.keyring import LOOK_SECONDS, Keyring
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.store import StoreUnavailable
+from app.store.client_keys import KeyLimits
 from app.store.link_calls import LinkCalls
 
 ANONYMOUS = "anonymous"
@@ -30,8 +32,8 @@ persons yet may have stored it."""
 LONGEST_NAME = 500
 """Characters of what a proxy says about who calls."""
 
-By = Literal["jwt", "header", "oauth", "single", "key", "session", "nothing"]
-"""Ways in which a caller is known; `session` is one of the inspector's."""
+By = Literal["jwt", "header", "owner", "oauth", "single", "key", "session", "nothing"]
+"""Ways in which a caller is known: `owner` by a key that Steno gave out; `session` is one of the inspector's."""
 
 
 class Known(Struct, frozen=True):
@@ -45,6 +47,8 @@ class Known(Struct, frozen=True):
     """Revision of the links between tenants that it was found with."""
     roots: tuple[str, ...] = ()
     """Further tenants at whose digests its histories may begin."""
+    limits: KeyLimits | None = None
+    """Limits of the key that Steno gave out; None where it is no such key."""
 
     @property
     def tenants(self) -> tuple[str, ...]:
@@ -66,6 +70,8 @@ class Rules(Struct, frozen=True):
     """Proofs of OAuth tokens; None where these are keys like others."""
     tenant: str | None = None
     """Name of the one tenant for all."""
+    spends: bool = False
+    """True if an upstream has the operator's key: then callers have to be known by a token, a header or Steno's key."""
 
 
 class Claim(Struct, frozen=True):
@@ -127,6 +133,8 @@ class Tenants:
     links: LinkCalls
     rules: Rules | None = None
     """None where the key is all that says who calls."""
+    keyring: Keyring | None = None
+    """Keys that Steno gave out; None where it gives out none."""
     _seen: BoundedMap[tuple[str, str], bool] = field(
         default_factory=lambda: BoundedMap(MOST_REMEMBERED, seconds=LOOK_AGAIN_SECONDS)
     )
@@ -161,9 +169,22 @@ class Tenants:
         """
         headers = list(headers)
         keys = keys_in(headers, query)
-        if (rules := self.rules) is None:
+        rules = self.rules
+        claim = None if rules is None else claim_of(rules, keys, headers, peer, self.trusted_proxies)
+        if claim is not None and claim.by == "jwt" and rules is not None:
+            return await self._verified(rules.issuers[claim.names[0]], claim, keys, peer)
+        if claim is not None and claim.by == "header":
+            person = self.identity.person("header", *claim.names)
+            await self._keep(person, *([self._own_of(keys)] if keys else []))
+            return self.of(person, "header")
+        if own := [key for key in keys if key.startswith(OWN_KEY)]:
+            return self._owner_of(own, in_query=len(keys_in(headers)) < len(keys))
+        if self.keyring is not None:
+            raise MissingCredentials("No key of this Steno was sent. Ask its operator for one (`steno keys add`).")
+        if rules is None:
             return self.of(self._own(keys, headers, peer), "key" if keys else "nothing")
-        claim = claim_of(rules, keys, headers, peer, self.trusted_proxies)
+        if rules.spends and (rules.issuers or rules.header is not None):
+            raise MissingCredentials("Nothing says who calls, and the operator pays here. Sign in with a token.")
         if claim is not None and claim.by == "oauth" and rules.proofs is not None:
             token = Token(self._own_of(keys), claim.token, claim.claims, headers)
             if (proven := await rules.proofs.of(token, provider)) is not None:
@@ -172,12 +193,7 @@ class Tenants:
             claim = claim_of(replace(rules, proofs=None), keys, headers, peer, self.trusted_proxies)
         if claim is None:
             return self.of(self._own(keys, headers, peer), "key" if keys else "nothing")
-        if claim.by == "jwt":
-            return await self._verified(rules.issuers[claim.names[0]], claim, keys, peer)
         person = self.identity.person(claim.by, *claim.names)
-        if claim.by == "header":
-            await self._keep(person, *([self._own_of(keys)] if keys else []))
-            return self.of(person, "header")
         await self._keep(person, self._own(keys, headers, peer))
         return self.of(person, "single" if keys else "nothing")
 
@@ -192,13 +208,14 @@ class Tenants:
             await self._keep(person, self._own_of(others))
         return self.of(person, "jwt", monotonic() + verified.expires - time())
 
-    def of(self, tenant: str, by: By, until: float = inf) -> Known:
+    def of(self, tenant: str, by: By, until: float = inf, limits: KeyLimits | None = None) -> Known:
         """Caller whom the door knows as this tenant, or as an alias of another one."""
-        return self.signed_in(self.links.resolved(tenant, persons=self.rules is not None), by, until)
+        tenant = self.links.resolved(tenant, persons=self.rules is not None)
+        return Known(tenant, by, until, self.links.revision, self.links.roots(tenant), limits)
 
-    def signed_in(self, tenant: str, by: By = "session", until: float = inf) -> Known:
-        """Caller who is this tenant."""
-        return Known(tenant, by, until, self.links.revision, self.links.roots(tenant))
+    def signed_in(self, tenant: str) -> Known:
+        """Caller who is this tenant, by a session of the inspector."""
+        return Known(tenant, "session", revision=self.links.revision, roots=self.links.roots(tenant))
 
     async def _keep(self, person: str, *keys: str) -> None:
         """Give a person what was stored for his keys, the first time that both are seen."""
@@ -231,3 +248,15 @@ class Tenants:
     def _own_of(self, keys: Sequence[bytes]) -> str:
         # No header can hold a NUL; what a query has of them is not the sender's own key.
         return self.identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
+
+    def _owner_of(self, keys: Sequence[bytes], *, in_query: bool) -> Known:
+        """Caller with a key that Steno gave out."""
+        if in_query:
+            raise InvalidCredentials("A key of Steno belongs into a header: a query stands in logs.")
+        found = None if self.keyring is None or len(keys) > 1 else self.keyring.find(keys[0])
+        if found is None:
+            raise InvalidCredentials("This key is not known here, was revoked or has expired. Ask for another one.")
+        lasts = LOOK_SECONDS if found.expires_at is None else min(LOOK_SECONDS, found.expires_at - time())
+        # No key that a caller makes up can hold a NUL.
+        tenant = self.identity.tenant(b"owner\0" + found.owner.encode())
+        return self.of(tenant, "owner", monotonic() + lasts, found.limits)

@@ -459,3 +459,15 @@ def test_a_token_that_is_pasted_shows_the_persons_pages(steno: StartSteno, jwks:
         browser.post("/ui/sign-in", data={"key": token(number=2)})
         assert "of-alice" in browser.get("/ui/conversations").text
         assert browser.post("/ui/sign-in", data={"key": token(key=FORGING)}).status_code == 401
+
+
+def test_where_the_operator_pays_nobody_is_served_whom_nobody_knows(
+    steno: StartSteno, simulator: Simulator, jwks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER_API_KEY", "sk-operators")
+    started = steno(clients=jwks, upstream={"api_key_env": "PROVIDER_API_KEY"})
+    for sent in ("sk-anything", codex(1, key=FORGING).replace("eyJ", "ey", 1), token(iss="https://id.example.org")):
+        answer = post_as(started.url, sent, chat())
+        assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
+    assert simulator.log == ()
+    assert post_as(started.url, token(), chat()).status_code == 200

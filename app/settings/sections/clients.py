@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
@@ -81,6 +82,13 @@ class ClientSettings(Section):
     """
     tenant: str | None = Field(None, min_length=1, max_length=200)
     """Name of the one tenant that all callers are, whatever key they send: each can read what the others stored."""
+    keys: str | None = Field(None, min_length=1)
+    """Place of the keys that Steno gives out (`steno keys add`): a file, or "database"; null: it gives out none.
+
+    Then nobody else is served, but for a token or header as above. Such a key leads to its owner's conversations,
+    however often it is replaced, and goes to no provider. Needed where an upstream has `api_key_env` and others can
+    reach Steno ([who may come in](security.md#who-may-come-in)).
+    """
 
     @field_validator("header")
     @classmethod
@@ -96,6 +104,11 @@ class ClientSettings(Section):
         if len({each.issuer for each in self.jwt}) < len(self.jwt):
             raise ValueError("jwt has two entries with one issuer: the second would never count")
         return self
+
+    @property
+    def keys_file(self) -> Path | None:
+        """File of the keys; None for the database, or for no keys."""
+        return None if self.keys in (None, "database") else Path(str(self.keys)).expanduser()
 
 
 def _is_loopback(host: str) -> bool:

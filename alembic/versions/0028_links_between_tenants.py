@@ -3,8 +3,8 @@
 from alembic import op
 from sqlalchemy import BigInteger, Boolean, Column, Integer, PrimaryKeyConstraint, Text, text
 
-revision = "0027"
-down_revision = "0026"
+revision = "0028"
+down_revision = "0027"
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 
