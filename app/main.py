@@ -290,6 +290,7 @@ def open_store(
         retention_days=storage.retention_days,
         took=took,
         caches=caches,
+        read_url=None if storage.read_url is None else storage.read_url.get_secret_value(),
     )
 
 

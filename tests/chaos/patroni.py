@@ -115,7 +115,10 @@ class Node:
             "etcd3": {"hosts": f"127.0.0.1:{way_out}", "use_proxies": True},
             "bootstrap": {
                 "dcs": {
-                    **{"ttl": TTL_SECONDS, "loop_wait": 2, "retry_timeout": 5, "synchronous_mode": True},
+                    "ttl": TTL_SECONDS,
+                    "loop_wait": 2,
+                    "retry_timeout": 5,
+                    "synchronous_mode": True,
                     "postgresql": {"use_pg_rewind": True, "parameters": {"max_connections": 100}},
                 },
                 "initdb": ["data-checksums", {"encoding": "UTF8"}, {"auth": "trust"}],
