@@ -69,6 +69,10 @@ def server_seconds(postmaster: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def begin(*command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - our own command
+
+
 async def asked(store: Store, query: str) -> Any:
     async with store.database.reading() as connection:
         return (await connection.exec_driver_sql(query)).scalar_one()
@@ -83,7 +87,7 @@ async def measure(seconds: float) -> None:
         for writers in WRITERS:
             before, log = server_seconds(postmaster), await asked(store, "SELECT pg_current_wal_insert_lsn()::text")
             command = [sys.executable, "-m", "lab.benchmarks.carried", "--seconds", str(seconds), "--url", url]
-            began = [subprocess.Popen([*command, "--writer", str(n)], stdout=subprocess.PIPE) for n in range(writers)]
+            began = [begin(*command, "--writer", str(number)) for number in range(writers)]
             said = [(await asyncio.to_thread(one.communicate))[0] for one in began]
             stored = sum(int(each.split()[-1]) for each in said)
             took = server_seconds(postmaster) - before
