@@ -23,7 +23,9 @@
       InvalidRequest          400  invalid_request
       InvalidReference        400  invalid_encrypted_content
       NothingToCompact        400  nothing_to_compact
-      TooManyCompactions      429  too_many_compactions
+      LimitReached            429  limit_reached
+        TooManyCompactions    429  too_many_compactions
+        MoneySpent            402  money_spent
       StorageUnavailable      503  storage_unavailable
       CompactionFailed        503  compaction_unavailable
       LoopDetected            508  loop_detected
@@ -42,6 +44,9 @@ from math import ceil
 from typing import Any, ClassVar
 
 import msgspec
+
+LONGEST_RETRY_SECONDS = 60
+"""Longest `retry-after` that the SDKs of OpenAI and Anthropic wait for."""
 
 
 class StenoError(Exception):
@@ -177,10 +182,10 @@ class MessagesNotKept(_RequestError):
     status, code = 404, "messages_not_kept"
 
 
-class TooManyCompactions(_RequestError):
-    """One tenant demanded too many compactions in a minute."""
+class LimitReached(StenoError):
+    """A tenant used all it may have for a while."""
 
-    status, type, code, repeatable = 429, "rate_limit_error", "too_many_compactions", True
+    status, type, code, repeatable = 429, "rate_limit_error", "limit_reached", True
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)
@@ -188,7 +193,21 @@ class TooManyCompactions(_RequestError):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        return [(b"content-type", b"application/json"), (b"retry-after", b"%d" % max(1, ceil(self._seconds)))]
+        seconds = max(1, ceil(self._seconds))
+        advice = [(b"retry-after", b"%d" % seconds)]
+        if seconds > LONGEST_RETRY_SECONDS:  # SDKs would take the time for nonsense, and ask again at once.
+            advice.append((b"x-should-retry", b"false"))
+        return [(b"content-type", b"application/json"), *advice]
+
+
+class TooManyCompactions(LimitReached):
+    """One tenant demanded too many compactions in a minute."""
+
+    code = "too_many_compactions"
+
+
+class MoneySpent(LimitReached):
+    status, type, code = 402, "billing_error", "money_spent"
 
 
 class TooManyBytesInFlight(StenoError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
@@ -11,6 +12,7 @@ from app.core.history.identity import Identity
 from app.core.history.recognition import Head, Heads, Recognition, goes_on, possible_heads, recognise
 from app.core.view.view import Conversation
 from app.runtime.caches import Cache, Caches
+from app.runtime.erased import Erased
 from app.store import Store, StoreUnavailable
 
 HEAD_BYTES = 250
@@ -63,11 +65,13 @@ class Conversations:
             self._remember(owner or self._owner(tenant, found.conversation_id), heads)
         return found
 
-    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """Forget one conversation after a deletion, or all: the next request with its history starts anew."""
-        self._heads.drop(
-            lambda _, held: held[0].tenant == tenant and conversation_id in (None, held[0].conversation_id)
-        )
+    async def knows(self, tenant: str, digests: Sequence[bytes]) -> bool:
+        """Return whether an earlier request of the tenant ended at one of these places."""
+        return any(self._heads.get(digest) for digest in digests) or bool(await self._stored(tenant, digests))
+
+    def forget(self, erased: Erased) -> None:
+        """Forget what was erased: the next request with its history starts anew."""
+        self._heads.drop(lambda _, held: erased.covers(held[0].tenant, held[0].conversation_id))
 
     def _remembered(self, conversation: Conversation) -> _Held | None:
         """Return the deepest head this process knows of."""
@@ -87,7 +91,7 @@ class Conversations:
             known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
         return recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8))
 
-    async def _stored(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+    async def _stored(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
         try:
             return await self._store.heads(tenant, digests)
         except StoreUnavailable:

@@ -128,7 +128,9 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                at_most = limits.body_of(caller.format.name)
+                if services.allowances is not None:
+                    services.allowances.admit(caller.tenant)
+                at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
                     body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count)
@@ -281,10 +283,10 @@ class Exchange:
                 observed = self._decided(request, decision, None, milestones)
                 asking = self._ask(observed, milestones)
                 answering = await (self._kept_alive(request, asking) if self.has_begun else asking)
-                if (smaller := observed.recovery()) is None:
+                if (again := self._again(observed, answering, milestones)) is None:
                     await self._answer(observed, answering)
                     return
-                obtaining = self._recovered(observed, answering, smaller, milestones)
+                obtaining = again
             if request.events == "off":
                 await self._answer(*await obtaining)
             else:
@@ -349,11 +351,19 @@ class Exchange:
         decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
+        again = self._again(observed, answering, milestones)
+        return (observed, answering) if again is None else await again
+
+    def _again(
+        self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones
+    ) -> Coroutine[Any, Any, Obtained] | None:
+        """Obtain the answer to what is sent in place of what was refused; None if the refusal is the answer."""
+        if observed.lacks_edits and not milestones.resent:
+            return self._edited(observed, answering, milestones)
         if observed.misshapen is not None and not milestones.resent:
-            return await self._stepped_down(observed, answering, observed.misshapen, milestones)
-        if (smaller := observed.recovery()) is None:
-            return observed, answering
-        return await self._recovered(observed, answering, smaller, milestones)
+            return self._stepped_down(observed, answering, observed.misshapen, milestones)
+        smaller = observed.recovery()
+        return None if smaller is None else self._recovered(observed, answering, smaller, milestones)
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """Send what was decided. Text too short to be counted before is counted while the provider works."""
@@ -395,6 +405,17 @@ class Exchange:
         self.record.decided(request, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, request, decision, waited))
+
+    async def _edited(self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones) -> Obtained:
+        """Return the answer to the request with the edits that its provider does not know made here."""
+        milestones.reopen()
+        began, request = monotonic(), await self._take_in(observed.request.wire)
+        decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
+        edited = self._decided(request, decision, began, milestones)
+        again = await self._sent_again(observed, edited, answering, milestones)
+        return (
+            (observed, answering) if again is None else (edited, in_rounds(self._forwarding, milestones, edited, again))
+        )
 
     async def _recovered(
         self, observed: Observation, answering: UpstreamAnswer, smaller: ChatRequest, milestones: Milestones
@@ -464,7 +485,7 @@ class Exchange:
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         reports = self.services.events.body
-        readable = answering.status == 200 and (reports or extended)
+        readable = answering.status == 200 and (reports or extended or request.wire.edits is not None)
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)

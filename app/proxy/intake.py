@@ -8,8 +8,10 @@ messages, say where it goes and how large it may be there; `digest` makes a conv
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
+from itertools import dropwhile
 from time import monotonic
 
 from msgspec import Struct
@@ -17,16 +19,20 @@ from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest, Measure
 from app.core.deciding.request import MANY_MESSAGES
+from app.core.history.identity import Identity
+from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
-from app.proxy.options import event_shape, wait_seconds
+from app.proxy.options import event_shape, wait_seconds, wants_compaction
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
+from app.wire.reader import MessageReader
+from app.wire.requests import check_number
 from app.wire.types import WireRequest
 
 INLINE_BYTES = 32_768
@@ -75,7 +81,7 @@ async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, rem
         series=_series(rules.policy.strategy, wire.wishes.focus),
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
-        compaction=rules.compaction.enabled and caller.allows_compaction and options.get("compaction") is not False,
+        compaction=rules.compaction.enabled and wants_compaction(wire, caller),
         recalls=caller.allows_recall and options.get("recall") is not False,
     )
     if wire.alike is not None:
@@ -94,9 +100,33 @@ async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
     """Read a request. Raises `Unreadable` and `InvalidRequest`."""
     format_, bounds = caller.format, services.bounds
     beginnings = services.readers[format_.name].beginnings
+    reading = partial(format_.read, body, replace(bounds, messages=bounds.values), beginnings)
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
-        return await services.work.do(caller.tenant, partial(format_.read, body, bounds, beginnings))
-    return format_.read(body, bounds, beginnings)
+        wire = await services.work.do(caller.tenant, reading)
+    else:
+        wire = reading()
+    if len(wire.raw_messages) > bounds.messages and not await _is_known(services, caller, wire.raw_messages):
+        check_number(len(wire.raw_messages), bounds)
+    return wire
+
+
+async def _is_known(services: Services, caller: Caller, raw_messages: Sequence[bytes]) -> bool:
+    """Return whether a request with more messages than `limits.messages` goes on from one that was served and had half
+    of them. Raises `Unreadable`."""
+    reader, most = services.readers[caller.format.name], services.bounds.messages
+    placing = partial(_latest_places, services.identity, reader, caller.tenant, raw_messages, most)
+    return await services.conversations.knows(caller.tenant, await services.work.do(caller.tenant, placing))
+
+
+def _latest_places(
+    identity: Identity, reader: MessageReader, tenant: str, raw_messages: Sequence[bytes], most: int
+) -> list[bytes]:
+    """Return the places of a history where an earlier request may have ended that had half of it, with at most so
+    many messages behind them. Each message is read and let go: so many are not held for somebody unknown."""
+    said = [*dropwhile(lambda each: each[0] is Kind.INSTRUCTIONS, reader.digests(raw_messages))]
+    chain = identity.chain(tenant, (digest for _, digest in said))
+    latest = range(max(1, len(said) // 2, len(said) - most) - 1, len(said))
+    return [chain[place + 1] for place in latest if said[place][0] is not Kind.ASSISTANT]
 
 
 async def model_of(services: Services, caller: Caller, body: bytes) -> str:
@@ -119,6 +149,8 @@ async def take_in(
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
+    if (edits := services.measuring.edits(wire, caller)) is not None and caller.format.edits is not None:
+        wire = replace(caller.format.edits.unasked(wire), edits=edits, alike=None)
     terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
     measured = terms.measure
     conversation, prompt = await digest(services, wire, caller, measured)

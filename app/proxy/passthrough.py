@@ -44,6 +44,8 @@ class PassthroughEndpoint:
             # An open relay would lend the provider to everybody who can reach it.
             known = await self._services.tenants.known(headers, peer_of(scope), scope["query_string"])
             tenant = known.tenant
+            if self._services.allowances is not None:
+                self._services.allowances.admit(tenant)
             if entry is not None:
                 reason = passing(entry, self._services.formats)
                 log_bypass(self._services.repeats, entry.name, reason)

@@ -124,5 +124,7 @@ class Relay(Struct, frozen=True):
 
 def _learn(editor: AnswerEditor, observed: Observation, *, whole: bool, streamed: bool) -> None:
     observed.usage(editor.usage, whole=whole, streamed=streamed)
+    if whole and editor.ended:
+        observed.told_of_edits(knows=editor.tells_edits)
     if editor.window_full:
         observed.window_full(editor.usage, editor.text_bytes)

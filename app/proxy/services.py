@@ -10,14 +10,17 @@ from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
 from app.compaction.references import References
 from app.core.history.identity import Identity
+from app.core.history.secrets import Scrub
 from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
+from app.proxy.allowances import Allowances
 from app.proxy.asides import Asides
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.tenants import Tenants
+from app.runtime.erased import Erased
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
@@ -51,6 +54,8 @@ class Services:
     tenants: Tenants
     repeats: Repeats
     quotas: Quotas
+    allowances: Allowances | None
+    """Limits of tenants; None if there are none."""
     in_flight: BytesInFlight
     work: Work
     bounds: BodyBounds
@@ -65,9 +70,25 @@ class Services:
     references: References
     asides: Asides
     keeps_messages: bool
+    scrub: Scrub
+    """Function from a text to what is stored of it."""
     sampler: Sampler
     tracer: Tracer | None
     """Tracer; None if no traces are wanted."""
+
+    def forget(self, erased: Erased | None) -> None:
+        """Forget what another process erased. None: it may have erased something that nobody heard of."""
+        if erased is None:
+            self.compactor.forget_stored()
+            return
+        self.conversations.forget(erased)
+        self.compactor.forget(erased)
+        self.tasks.start(self._forget_unwritten(erased), f"forgetting {erased.tenant}")
+
+    async def _forget_unwritten(self, erased: Erased) -> None:
+        await self.store.writes.forget(erased)
+        if not erased.word:
+            await self.providers.forget(erased.tenant)
 
     @property
     def format(self) -> WireFormat:

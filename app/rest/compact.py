@@ -177,14 +177,16 @@ def _target(request: Request, format_: WireFormat) -> bytes:
 
 
 def _count(services: Services, tenant: str) -> None:
-    """Raises `TooManyCompactions`."""
+    """Raises `LimitReached`."""
     if seconds := services.quotas.force(tenant):
         most = services.limits.forced_compactions_per_minute
         raise TooManyCompactions(
-            f"{most} compactions were asked for in the last minute, which is all that one key may have"
+            f"{most} compactions were asked for in this minute, which is all that one tenant may have"
             f" (limits.forced_compactions_per_minute). Ask again in {ceil(seconds)} s.",
             seconds,
         )
+    if services.allowances is not None:
+        services.allowances.admit(tenant)
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:

@@ -21,9 +21,11 @@ from app.errors import (
     HostNotAllowed,
     InvalidReference,
     InvalidRequest,
+    LimitReached,
     LoopDetected,
     MessagesNotKept,
     MissingCredentials,
+    MoneySpent,
     NothingToCompact,
     OriginNotAllowed,
     RequestTimedOut,
@@ -66,7 +68,7 @@ OF_A_CHAT: Errors = (
     NothingToCompact,
     CompactionFailed,
 )
-OF_A_COMPACTION: Errors = (TooManyCompactions,)
+OF_A_COMPACTION: Errors = (TooManyCompactions, LimitReached, MoneySpent)
 
 _ERROR_CONTENT: Schema = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 

@@ -157,7 +157,7 @@ def _ask_policy(compaction: CompactionSettings) -> AskPolicy | None:
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
     """Trigger, target and tail, by the settings and the reserve of their preset."""
     return Shares(
-        trigger=tuple(Rule(**_members(entry, "any")) for entry in compaction.trigger.alternatives),
+        trigger=tuple(Rule(**_members(entry, "any", "body_bytes")) for entry in compaction.trigger.alternatives),
         floor_tokens=compaction.floor_tokens,
         target=compaction.target_ratio,
         tail_turns=compaction.tail.turns,

@@ -20,7 +20,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Message
+from app.core.history.secrets import Scrub
 from app.runtime.caches import Cache, Caches
+from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
 from app.store.message_rows import MessageRow, message_id
 from app.store.words import term_size, words_in
@@ -89,7 +91,8 @@ Write = Callable[[Sequence[MessageRow]], Awaitable[Sequence[MessageRow]]]
 class Archive:
     """A bounded queue of messages that are not stored yet."""
 
-    def __init__(self, caches: Caches | None = None) -> None:
+    def __init__(self, scrub: Scrub, caches: Caches | None = None) -> None:
+        self._scrub = scrub
         self._parts: deque[Part] = deque()
         self._bytes = 0
         self._known: Cache[tuple[str, bytes], str] = (caches or Caches()).cache("archive", lambda *_: PLACE_BYTES)
@@ -130,7 +133,7 @@ class Archive:
             if not strands:
                 return
             batch = self._next_batch(strands)
-            rows = await asyncio.to_thread(_rows_of, batch)
+            rows = await asyncio.to_thread(_rows_of, batch, self._scrub)
             left = await write(rows)
             for part, number in batch:
                 part.next = number + 1
@@ -143,16 +146,11 @@ class Archive:
             elif not self._parts and (ended := self._repeats.over("dropped")) is not None:
                 log.info("messages archived again", times=ended[0], seconds=ended[1])
 
-    def erase(self, tenant: str, conversation_id: str | None) -> None:
-        """Drop what waits of the conversation, or of all the tenant's for None, and what is known of it. Not in a
-        flush."""
-        kept = [
-            part
-            for part in self._parts
-            if part.strand.tenant != tenant or conversation_id not in (None, part.strand.conversation_id)
-        ]
+    def erase(self, erased: Erased) -> None:
+        """Drop what waits of what was erased, and what is known of it. Not in a flush."""
+        kept = [part for part in self._parts if not erased.covers(part.strand.tenant, part.strand.conversation_id)]
         self._parts, self._bytes = deque(kept), sum(part.size for part in kept)
-        self._known.drop(lambda known, owner: owner == tenant and conversation_id in (None, known[0]))
+        self._known.drop(lambda known, owner: erased.covers(owner, known[0]))
 
     def _known_to(self, strand: Strand) -> int:
         """Number of the strand's messages that were recorded before."""
@@ -193,12 +191,12 @@ def _from(strand: Strand, start: int) -> Strand:
     )
 
 
-def _rows_of(batch: Sequence[tuple[Part, int]]) -> list[MessageRow]:
+def _rows_of(batch: Sequence[tuple[Part, int]], scrub: Scrub) -> list[MessageRow]:
     """Rows of a batch. Runs in a worker thread: cutting texts into words takes its time."""
-    return [_row(part.strand, number) for part, number in batch]
+    return [_row(part.strand, number, scrub) for part, number in batch]
 
 
-def _row(strand: Strand, number: int) -> MessageRow:
+def _row(strand: Strand, number: int, scrub: Scrub) -> MessageRow:
     message, name = strand.messages[number], strand.conversation_id
     before, place = strand.places[number : number + 2]
     return MessageRow(
@@ -210,18 +208,18 @@ def _row(strand: Strand, number: int) -> MessageRow:
         kind=message.kind.name.lower(),
         role=message.role,
         format=strand.format,
-        sent=strand.alone(message.raw).decode("utf-8", "replace"),
+        sent=scrub(strand.alone(message.raw).decode("utf-8", "replace")),
         tokens=round(strand.ratio * strand.tokens[number]),
         request_id=strand.request_id,
-        words=_words(message),
+        words=_words(message, scrub),
     )
 
 
-def _words(message: Message) -> list[str]:
+def _words(message: Message, scrub: Scrub) -> list[str]:
     """Words by which a message is found: those of its texts, and of its calls with their arguments."""
     said = "\n".join((*message.texts, *(f"{call.name} {call.arguments}" for call in message.calls)))
     words, room = [], INDEXED_BYTES
-    for word in words_in(said[:INDEXED_CHARACTERS]):
+    for word in words_in(scrub(said)[:INDEXED_CHARACTERS]):
         room -= term_size(word)
         if room < 0:
             break

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.history.secrets import Scrub
 from app.runtime.caches import Caches
 from app.store import revisions
 from app.store.database import MIGRATION_SECONDS, Database
@@ -56,6 +57,7 @@ class Calls:
         database: Database,
         timeout: float,
         *,
+        scrub: Scrub,
         took: Callable[[float], object],
         caches: Caches | None,
         standby: Database | None = None,
@@ -68,7 +70,7 @@ class Calls:
         self.standby = None if standby is None else Standby(standby, self.guard)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
-        self.writes = WriteBehind(database, self.guard, caches)
+        self.writes = WriteBehind(database, self.guard, scrub, caches)
         """The queues of what is recorded and not stored yet, and how much was dropped."""
         self._request_slots = Slots(REQUEST_SLOTS)
         self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)

@@ -7,7 +7,7 @@ import random
 
 import structlog
 
-from app.store import lease, remains, retention, summary_index, usage_days
+from app.store import lease, remains, retention, summary_index, tallies, usage_days
 from app.store.calls import Calls, P, Query
 from app.store.database import MIGRATION_SECONDS
 from app.store.errors import StoreUnavailable
@@ -55,9 +55,14 @@ class Tidying:
         """Remove leases that ended a day ago."""
         await self._repeat(lease.remove_old_leases, ROWS)
 
+    async def remove_old_tallies(self) -> None:
+        """Remove what was used of limits in windows that are over."""
+        await self._repeat(tallies.remove_old_tallies, ROWS)
+
     async def remove_unused(self) -> None:
         """Remove what nobody used for as long as things are kept."""
         await self._repeat(retention.date_chunks, ROWS)
+        await self._repeat(retention.remove_acts, ROWS)
         if self.kept_ms is None:
             return
         for remove in retention.REMOVALS:
@@ -85,8 +90,8 @@ class Tidying:
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
             tasks = (
-                *(self.remove_old_leases, self.remove_unused, self.add_days_up, self.index_summaries),
-                self.clear_remains,
+                *(self.remove_old_leases, self.remove_old_tallies, self.remove_unused, self.add_days_up),
+                *(self.index_summaries, self.clear_remains),
             )
             for tidy in tasks:
                 try:

@@ -46,6 +46,7 @@ MAY_SCALE = {
     "compaction/writing.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
+    "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
     "core/summary/maker.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent

@@ -87,8 +87,8 @@ def test_each_way_to_prune_has_the_numbers_of_its_model(
     assert (policy.session_pruning, policy.position_pruning) == (session, position)
 
 
-def test_there_are_at_most_121_settings() -> None:
-    assert count() <= 121
+def test_there_are_at_most_125_settings() -> None:
+    assert count() <= 125
 
 
 def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:

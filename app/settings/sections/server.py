@@ -9,10 +9,12 @@ from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
 
 from app.runtime.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
-from app.wire.paths import LARGEST_BODIES
 
 _HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
+_LISTENER = re.compile(r"unix:/.+|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+
+LARGEST_BODY = 100_000_000
 
 
 class ServerSettings(Section):
@@ -25,6 +27,12 @@ class ServerSettings(Section):
     """
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose, and the start-up line says which."""
+    admin: str | None = None
+    """Second address, for the operator alone: `host:port` or `unix:/path`; null leaves all at the one above.
+
+    The operator's inspector, `/metrics`, `/docs`, `/openapi.json` and what `/readyz` says in detail are then there and
+    nowhere else. Callers keep their own `/ui` and a bare `/readyz`. A socket file is for Steno's user and group.
+    """
     workers: int = Field(1, ge=1, le=64)
     """Processes that serve at the same address, about one for each core; from 1 to 64.
 
@@ -63,6 +71,15 @@ class ServerSettings(Section):
     Give the process ten more before it is killed (`stop_grace_period` in Compose).
     """
 
+    @field_validator("admin")
+    @classmethod
+    def _is_a_listener(cls, admin: str | None) -> str | None:
+        if admin is None:
+            return None
+        if not _LISTENER.fullmatch(admin) or (not admin.startswith("unix:") and int(admin.rpartition(":")[2]) > 65_535):
+            raise ValueError(f"{admin!r:.100} is no address; allowed are host:port (127.0.0.1:9090) and unix:/path")
+        return admin
+
     @field_validator("allowed_hosts")
     @classmethod
     def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -90,9 +107,10 @@ class LimitSettings(Section):
     """Bounds for one request, one tenant and one process."""
 
     body_bytes: int | None = Field(None, ge=1_000)
-    """Largest chat request body; null means the API vendor's own bound: 32 MiB for Messages, else 50 MiB.
+    """Largest chat request body; null means 100 MB.
 
-    A larger one gets 413. A compressed body counts by its decompressed size.
+    A larger one gets 413. A compressed body counts by its decompressed size. It is more than providers take: see
+    [`compaction.trigger.body_bytes`](#compactiontriggerbody_bytes).
     """
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`.
@@ -120,9 +138,10 @@ class LimitSettings(Section):
     Reading a value takes up to 300 bytes and a few microseconds. Steno's own routes answer 400.
     """
     messages: int = Field(10_000, ge=100)
-    """Most messages of a chat request that is read; one with more is forwarded as it is (`too_many_messages`).
+    """Most messages of a chat request that is read, beyond those that an earlier one had.
 
-    Steno's own routes answer 400.
+    One with more is forwarded as it is (`too_many_messages`), and one of which less than half is known. Steno's own
+    routes answer 400.
     """
     receive_seconds: Seconds = 60.0
     """Seconds for a client to send headers, a chat request's body, or the next piece of another body, or to take a
@@ -130,34 +149,51 @@ class LimitSettings(Section):
 
     A chat request whose body is late gets 408; any other connection is closed.
     """
+    requests_per_minute: int | None = Field(None, ge=1)
+    """Requests of one tenant to `/v1` in a minute; null for any number.
+
+    This limit and those below are counted by all processes together, each tenant for itself, and begin anew with each
+    minute, hour or day in UTC ([what a tenant may use](limits.md#what-a-tenant-may-use)). Beyond it requests get 429
+    with `retry-after`.
+    """
+    tokens_per_day: int | None = Field(None, ge=1)
+    """Tokens that one tenant may use in a day, as providers report them; null for any number.
+
+    Prompts, answers and summary calls count. Beyond it requests get 429 with `retry-after`.
+    """
+    money_per_day: float | None = Field(None, gt=0)
+    """Cost of one tenant's calls in a day, in the currency of `prices`, or US dollars; null for any cost.
+
+    It is the [ledger's](usage.md#cost) cost: a model without a price costs nothing. Beyond it requests get 402 with
+    `retry-after`.
+    """
     compactions_per_tenant: int | None = Field(16, ge=1)
-    """Conversations of one tenant that are compacted at once, in each process; null for any number.
+    """Conversations of one tenant that are compacted at once, by all processes together; null for any number.
 
     Beyond it a request goes on without a new summary, with the reason `too_many_compactions`. Those in the
     background count, too; a process has 16 of them under way at once, a tenant half of these.
     """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
-    """Requests of one tenant to `POST .../compact` in a minute, in each process; null for any number.
+    """Requests of one tenant to `POST .../compact` in a minute; null for any number.
 
     More get 429 with `retry-after`. A gateway with one key for all its users needs a higher number.
     """
     summary_tokens_per_hour: int | None = Field(None, ge=1)
-    """Tokens that the summary calls of one tenant may take in an hour, in each process; null for any number.
+    """Tokens that the summary calls of one tenant may take in an hour; null for any number.
 
     Prompts and answers count. Beyond it requests go on without new summaries, with the reason `summary_tokens_spent`.
     """
 
-    def body_of(self, format_: str | None = None) -> int:
-        """Bytes that a chat request's body in a format may have; without one, in the format that may have most."""
-        if self.body_bytes is not None:
-            return self.body_bytes
-        return max(LARGEST_BODIES.values()) if format_ is None else LARGEST_BODIES[format_]
+    @property
+    def largest_body(self) -> int:
+        """Bytes that a chat request's body may have."""
+        return self.body_bytes or LARGEST_BODY
 
     def of_each(self, workers: int) -> Self:
         """Limits of each of so many processes: together they keep to what is set, as memory is the machine's."""
         return self.model_copy(
             update={
-                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.body_of())),
+                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.largest_body)),
                 "cache_bytes": self.cache_bytes // workers,
                 "connections": max(self.connections // workers, 1),
             }

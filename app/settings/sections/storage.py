@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, SecretStr
 
+from app.core.history.secrets import Scrub, without_secrets
 from app.settings.places import default_database, sqlite_url
 from app.settings.types import Seconds, Section
 
@@ -52,6 +55,17 @@ class StorageSettings(Section):
     They are plain text in the database, pictures and files too, and are deleted with their conversation. What was kept
     stays when this is switched off again, until it is deleted or too old.
     """
+    secrets: Literal["remove", "keep"] = "remove"
+    """Whether keys, tokens, passwords and private keys stay in summaries and archived messages.
+
+    `[secret removed]` stands in their place, in transcripts for the summariser, too. What is sent to the model is
+    whole, and so is the conversation that a summariser reads itself (`summary.style`).
+    """
+
+    @property
+    def scrub(self) -> Scrub:
+        """Function from a text to what is stored of it."""
+        return without_secrets if self.secrets == "remove" else str
 
     @property
     def address(self) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from app.wire.format import WireFormat
 from app.wire.messages.answers import MessagesAnswers
+from app.wire.messages.edits import MessagesEdits
 from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
@@ -32,11 +33,12 @@ class Messages(WireFormat):
     path = PATH
     other_paths = (b"/v1/complete",)
     counting_path = PATH + b"/count_tokens"
-    largest_body = 32 << 20
+    largest_body = 32_000_000
     answers = MessagesAnswers()
     recall_tools = MessagesRecallTools()
     summaries = MessagesSummaries()
     native = MessagesCompaction()
+    edits = MessagesEdits()
     request = MessagesRequest
     beside = staticmethod(system_of)
     requested = staticmethod(messages_request)
