@@ -44,7 +44,17 @@ def standby_server(postgres_server: str, tmp_path_factory: pytest.TempPathFactor
     shutil.chown(folder / "data", owner)
     copy = (binaries / "pg_basebackup", "-h", socket, "-U", "postgres", "-D", folder / "data", "-R", "-c", "fast")
     subprocess.run(copy, check=True, cwd=folder, **user)  # noqa: S603 - PostgreSQL's own command
-    serve = (binaries / "postgres", "-D", folder / "data", "-h", "", "-k", folder)
+    serve = (
+        binaries / "postgres",
+        "-D",
+        folder / "data",
+        "-h",
+        "",
+        "-k",
+        folder,
+        "-c",
+        "max_standby_streaming_delay=0",
+    )
     server = subprocess.Popen(serve, cwd=folder, stderr=subprocess.DEVNULL, **user)  # noqa: S603
     try:
         yield str(folder)
@@ -57,7 +67,7 @@ def standby_server(postgres_server: str, tmp_path_factory: pytest.TempPathFactor
 async def standby_url(standby_server: str, postgres_url: str) -> str:
     """The same database at the standby, once it is there."""
     url = urlunsplit(urlsplit(postgres_url)._replace(query=f"host={standby_server}"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             try:
                 connection = await asyncpg.connect(url, timeout=5)
