@@ -98,6 +98,8 @@ class Store(Calls):
         self._tasks = [asyncio.ensure_future(self.tidying.run()), asyncio.ensure_future(self.tallies.run(self))]
         if self.database.address.kind == "file":
             self._tasks.append(asyncio.ensure_future(self._watch_file()))
+        if self.database.address.kind == "postgresql":
+            self._tasks.append(asyncio.ensure_future(self.tidying.run_clearing()))
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
@@ -191,6 +193,7 @@ class Store(Calls):
         erased = await self.bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
         if erased:
             await empty_log(self)  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
+            self.tidying.clear_soon()
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
@@ -203,6 +206,7 @@ class Store(Calls):
         erased = await self.bounded(lambda: self.writes.erase(Erased.of(tenant), rest), REST_SECONDS) or erased
         await merge_indexes(self)
         await empty_log(self)
+        self.tidying.clear_soon()
         return erased
 
     async def _erase(
