@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.integration.examples import TENANT, seen
 
 
 @pytest.fixture(scope="module")
-def standby_server(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def standby_server(postgres_server: str) -> Iterator[str]:
     """A copy of the tests' own server that follows it."""
     socket = Path(parse_qs(urlsplit(postgres_server).query).get("host", [""])[0])
     if not socket.is_absolute():
@@ -34,9 +35,8 @@ def standby_server(postgres_server: str, tmp_path_factory: pytest.TempPathFactor
     assert wheel is not None, "what started the server"
     assert wheel.origin is not None, "a module of a file"
     binaries = max(Path(wheel.origin).parent.glob("pginstall*/bin"))
-    folder = tmp_path_factory.mktemp("standby")
-    for each in (folder, *folder.parents[:3]):
-        each.chmod(0o755)
+    # Not in pytest's own, which it closes to others.
+    folder = Path(tempfile.mkdtemp(prefix="steno-standby-"))
     owner = socket.owner()
     user: dict[str, Any] = {"user": owner} if os.getuid() == 0 else {}
     shutil.chown(folder, owner)
@@ -61,6 +61,7 @@ def standby_server(postgres_server: str, tmp_path_factory: pytest.TempPathFactor
     finally:
         server.send_signal(signal.SIGINT)
         server.wait()
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
