@@ -314,6 +314,7 @@ def open_store(
         scrub=storage.scrub,
         took=took,
         caches=caches,
+        read_url=None if storage.read_url is None else storage.read_url.get_secret_value(),
     )
 
 
