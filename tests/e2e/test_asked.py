@@ -201,6 +201,19 @@ def test_nothing_is_offered_where_nothing_is_left_out(simulator: Simulator, runn
     assert declared(simulator.chats[0]) == {"get_order"}
 
 
+def test_nothing_is_offered_where_the_provider_keeps_the_rounds_and_the_plan_says_so(
+    simulator: Simulator, running: Steno
+) -> None:
+    responses(running, LONG, stream=False, store=True)
+    assert declared(simulator.chats[0]) == {"get_order"}
+    name, description, parameters = TOOL
+    tool = {"type": "function", "name": name, "description": description, "parameters": parameters}
+    body = {"format": "responses", "model": "gpt-y", "input": LONG, "tools": [tool]}
+    for store, asks in ((True, (False, "ask_stored")), (False, (True, None))):
+        planned = post(running.url, {**body, "store": store}, target="/context/plan").json
+        assert (planned["asks"]["offered"], planned["asks"]["reason"]) == asks
+
+
 @by_format
 @streamed
 def test_a_model_may_ask_several_times_and_not_for_ever(
