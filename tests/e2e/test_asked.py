@@ -262,6 +262,19 @@ def test_what_was_asked_before_a_call_of_the_clients_goes_back_to_its_place(
     assert statuses(simulator) == {200}
 
 
+def test_what_was_asked_before_goes_back_only_where_there_is_room_for_it(simulator: Simulator, running: Steno) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH]), Fault(tool_calls=[LOOKUP]))
+    said = messages(running, LONG, stream=False)
+    called = FORMATS[1].called(said)
+    for words in range(0, 8_000, 400):
+        called[-1]["content"][0]["content"] = "It was sent. " + "word " * words
+        script(simulator, Fault(text="Done."))
+        assert messages(running, [*LONG, *called], stream=False).text == "Done."
+    assert statuses(simulator) == {200}
+    went = [f'"name": "{SEARCH.name}"' in json.dumps(record.payload["messages"]) for record in simulator.chats[2:]]
+    assert set(went) == {True, False}
+
+
 @by_format
 @streamed
 def test_a_round_that_fails_is_followed_by_the_answer_without_it(
