@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
 
 from app.inspector.session import COOKIE, OPERATORS_COOKIE
 from app.runtime.server import RunningServer
@@ -22,9 +25,11 @@ from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving
 from tests.e2e.histories import chat, turns
 from tests.e2e.test_serve import MODELS, refused
+from tests.e2e.test_workers import workers_of
 
 KEY = "sk-somebody"
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
+JSON = {"content-type": "application/json"}
 OPERATORS = ("/metrics", "/docs", "/openapi.json")
 
 Serve = Callable[..., Serving]
@@ -93,9 +98,11 @@ def form_token(client: httpx2.Client) -> str:
 # What is where
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_what_is_the_operators_is_at_his_listener_and_nowhere_else(serve: Serve, workers: str) -> None:
-    serving = serve("--workers", workers)
+@pytest.mark.parametrize(
+    ("workers", "module"), [("1", "app.commands.cli"), ("2", "app.commands.cli"), ("2", "tests.e2e.spawned")]
+)
+def test_what_is_the_operators_is_at_his_listener_and_nowhere_else(serve: Serve, workers: str, module: str) -> None:
+    serving = serve("--workers", workers, module=module)
     say(serving.url, "order-4711")
     for _ in range(8):  # Connections meet all workers.
         with browser(serving.url) as callers, browser(admin_of(serving)) as admin:
@@ -127,6 +134,7 @@ def test_callers_see_their_own_pages_and_nothing_of_the_operators(
     with browser(serving.url) as callers:
         assert callers.post("/ui/sign-in", data={"key": KEY}).status_code == 303
         assert "order-4711" in callers.get("/ui/conversations").text
+        commands.until(lambda: "<code>" in callers.get("/ui").text.partition("Calibration")[2].partition("</table>")[0])
         for path in ("/", "/ui"):
             shown = callers.get(path).text
             assert provider.url not in shown
@@ -161,6 +169,11 @@ def test_it_can_be_a_socket_file_for_few(serve: Serve, tmp_path: Path, workers: 
         assert admin.get(link).status_code == 303
         assert admin.get("/ui/tenants").status_code == 200
     assert "Steno cannot listen on unix:" in refused(tmp_path, STENO_SERVER__ADMIN=f"unix:{path}", STENO_SECRET=SECRET)
+    for worker in workers_of(serving)[:1]:  # One that ends leaves the file to the others.
+        os.kill(worker, signal.SIGTERM)
+        commands.until(lambda: worker not in workers_of(serving))  # noqa: B023
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://localhost") as admin:
+        assert admin.get("/livez").status_code == 200
     serving.terminate()
     assert serving.wait() == 0
     assert not path.exists()
@@ -179,6 +192,33 @@ def test_an_address_that_is_taken_is_told_as_what_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["9090", "127.0.0.1", "unix:relative", "127.0.0.1:70000", "http://a:1"])
 def test_an_address_that_is_none_ends_the_start(tmp_path: Path, wrong: str) -> None:
     assert "is no address; allowed are host:port" in refused(tmp_path, STENO_SERVER__ADMIN=wrong)
+
+
+def test_the_gateways_manifest_starts_what_its_probes_and_prometheus_find(
+    serve: Serve, tmp_path: Path, postgres_server: Any
+) -> None:
+    """As its pod does: migrated first, with the settings of its ConfigMap; but for the numbers of the ports."""
+    manifest = (commands.ROOT / "config" / "kubernetes" / "gateway.yaml").read_text()
+    found = {document["kind"]: document for document in yaml.safe_load_all(manifest)}
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    [migrate], [steno] = pod["initContainers"], pod["containers"]
+    settings = tmp_path / "steno.yaml"
+    settings.write_text(found["ConfigMap"]["data"]["steno.yaml"])
+    with database_on(postgres_server) as database:
+        variables = {"STENO_CONFIG": str(settings), "DATABASE_URL": database, "STENO_SECRET": SECRET}
+        assert {each["name"] for each in steno["env"]} == set(variables)
+        assert commands.run(migrate["args"], tmp_path, **variables).returncode == 0
+        serving = serve("--host", "0.0.0.0", admin="0.0.0.0:0", **variables)  # noqa: S104 - as the image has it
+        at = {"http": serving.url, "admin": admin_of(serving)}
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            asked = steno[probe]["httpGet"]
+            assert httpx2.get(at[asked["port"]] + asked["path"]).status_code == 200, probe
+        assert "steno_requests_total" in httpx2.get(f"{at['admin']}/metrics").text
+        assert httpx2.get(f"{at['http']}/metrics").status_code == 404
+        asked = httpx2.post(f"{at['http']}/v1/chat/completions", content=b"{}", headers=ELSEWHERE | JSON)
+        assert asked.status_code == 401, "nobody without a key is served"
+        serving.terminate()
+        assert serving.wait() == 0
 
 
 # Links
