@@ -38,6 +38,7 @@ Presets = Annotated[str | None, typer.Option(help="Compare presets in one table:
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 LEAST_WINDOW = 1_000
+LEAST_MONEY = 1e-6
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
@@ -470,13 +471,15 @@ cli.add_typer(keys, name="keys")
 def _with_keys(work: Awaitable[T]) -> T:
     """Run work on the keys and return its result; exit if it cannot be done."""
     _keep_quiet()
+    from msgspec import MsgspecError
+
     from app.commands.keys import NoSuchKey
     from app.store import StoreError
 
     async def run() -> T:
         return await work
 
-    with _failing_on(StoreError, NoSuchKey, OSError):
+    with _failing_on(StoreError, NoSuchKey, OSError, MsgspecError):
         return asyncio.run(run())
 
 
@@ -487,8 +490,12 @@ def add_key(
     model: Annotated[list[str] | None, typer.Option(help="Only this model, or glob; may be repeated.")] = None,
     upstream: Annotated[list[str] | None, typer.Option(help="Only this upstream; may be repeated.")] = None,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens that its owner may use in a day.")] = None,
-    money_per_day: Annotated[float | None, typer.Option(min=0, help="Cost of its owner's calls in a day.")] = None,
-    money_per_conversation: Annotated[float | None, typer.Option(min=0, help="Cost of one conversation.")] = None,
+    money_per_day: Annotated[
+        float | None, typer.Option(min=LEAST_MONEY, help="Cost of its owner's calls in a day.")
+    ] = None,
+    money_per_conversation: Annotated[
+        float | None, typer.Option(min=LEAST_MONEY, help="Cost of one conversation.")
+    ] = None,
     config: Config = None,
     database_url: DatabaseURL = None,
 ) -> None:

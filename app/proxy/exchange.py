@@ -53,7 +53,7 @@ from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
-from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
+from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, shown, unless_told, unread
 from app.proxy.rounds import in_rounds, tell_asked
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
@@ -542,7 +542,9 @@ def _note(services: Services, request: ChatRequest, milestones: Milestones) -> N
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
-        services.store.writes.record(seen(request, decision))
+        words = services.scrub if services.keeps_messages else None
+        asked = [shown(request, ask, words) for observation in milestones.observed for ask in observation.asked]
+        services.store.writes.record(seen(request, decision, asked))
         if services.keeps_messages:
             archive(services, request)
 
