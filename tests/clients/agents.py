@@ -66,7 +66,7 @@ class Agent:
     """A request that declares fewer is not one of the session, but about it: a title, a test of the line."""
 
 
-CLAUDE = Agent("claude", "CLAUDE.md", 100_000, identifiers=5)
+CLAUDE = Agent("claude", "CLAUDE.md", 100_000)
 CODEX = Agent("codex", "AGENTS.md", 40_000, identifiers=25)
 
 
