@@ -64,6 +64,7 @@ from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store
+from app.store.sealing import Sealing
 from app.telemetry.families import (
     CACHE_BYTES,
     CACHES,
@@ -310,6 +311,7 @@ def open_store(
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
         scrub=storage.scrub,
+        sealing=Sealing(storage.keys, server_secret(settings)) if storage.encryption else None,
         took=took,
         caches=caches,
     )

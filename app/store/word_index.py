@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
+from app.store.sealing import sealing_of
 from app.store.words import may_go_on, terms
 
 Indexed = tuple[str, str, Sequence[str]]
@@ -51,7 +52,8 @@ class WordIndex(Struct, frozen=True):
             of.tenant == bindparam("of_tenant"), of.id == bindparam("of_id")
         )
         statement = insert_into(connection, self.words).from_select(["tenant", "id", "created_at", "words"], rows)
-        held = sorted((tenant, id_, terms(tenant, words)) for tenant, id_, words in found_by)
+        hidden = sealing_of(connection).hidden
+        held = sorted((tenant, id_, hidden(terms(tenant, words))) for tenant, id_, words in found_by)
         await connection.execute(
             statement.on_conflict_do_nothing(),
             [
@@ -89,6 +91,13 @@ class WordIndex(Struct, frozen=True):
         return literal_column(self.search).bool_op("MATCH")(bindparam(None, query))
 
 
+def wanted_terms(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> list[tuple[str, bool]]:
+    """The terms of words that are looked for, each with whether it may be the beginning of a longer one."""
+    sealing = sealing_of(connection)
+    goes_on = [sealing.first is None and may_go_on(word) for word in words]
+    return list(zip(sealing.hidden(terms(tenant, words)), goes_on, strict=True))
+
+
 async def find_words(
     connection: AsyncConnection,
     indexes: Sequence[WordIndex],
@@ -97,7 +106,7 @@ async def find_words(
     paging: Paging,
 ) -> Page[str]:
     """The ids of the tenant's rows that hold every word, or one that begins with it. Of several tables together."""
-    wanted = list(zip(terms(tenant, words), map(may_go_on, words), strict=True))
+    wanted = wanted_terms(connection, tenant, words)
     # Not planned together: PostgreSQL would go through all that the tenant has.
     found = [index.holding(connection, wanted) for index in indexes]
     held = (union_all(*found) if len(found) > 1 else found[0]).cte("held")
