@@ -52,8 +52,8 @@ PLAIN = {
     "words": "keyed digests, where texts are encrypted",
 }
 """Columns that hold nobody's text, with what they hold."""
-OF_OPERATORS = {"operator_acts", "tallies"}
-"""Tables about limits and what operators did, in which no text of a conversation stands."""
+OF_OPERATORS = {"client_keys", "operator_acts", "tallies"}
+"""Tables about keys, limits and what operators did, in which no text of a conversation stands."""
 
 
 def test_every_text_of_a_conversation_is_encrypted_or_said_why_not() -> None:
