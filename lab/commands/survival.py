@@ -13,7 +13,7 @@ from lab.commands import playing
 from lab.commands.playing import Options, Variant
 from lab.replay.presets import chosen
 from lab.replay.survival import Survival, Used, without_values
-from lab.replay.tables import compared, values_lasting, values_used
+from lab.replay.tables import compared, values_lasting, values_needed, values_used
 from lab.replay.tally import Tally
 
 SHOWN_ABSENT = 20
@@ -45,9 +45,11 @@ def measure(
 
 def _print(found: Sequence[tuple[Variant, Survival, Tally]], files: str, options: Options) -> None:
     used = [(variant.name, survival.used) for variant, survival, _ in found]
+    needed = [(variant.name, survival.needed) for variant, survival, _ in found]
     lasting = [(variant.name, survival.lasting) for variant, survival, _ in found]
     tallies = [(variant.name, tally) for variant, _, tally in found]
     playing.print_grid(values_used(used, options.windows, files), options.format)
+    playing.print_grid(values_needed(needed, options.windows, files), options.format)
     playing.print_grid(values_lasting(lasting, options.windows, files), options.format)
     playing.print_grid(compared(tallies, options.windows, files), options.format)
     for name, values in used:
@@ -74,6 +76,7 @@ def _as_json(variant: Variant, survival: Survival, tally: Tally) -> dict[str, An
         "used": len(survival.used),
         "in_the_payload": sum(each.stands for each in survival.used),
         "absent": [each.as_json() for each in survival.used if not each.stands],
+        "needed": [each.as_json() for each in survival.needed],
         "lasting": [each.as_json() for each in survival.lasting],
         "replay": tally.as_json(),
     }

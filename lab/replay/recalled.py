@@ -11,6 +11,7 @@ from lab.formats.sent import SentMessage
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
 _WORD = re.compile(r"\w+")
+_VALUE = re.compile(r"[\w-]+")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
 _CONTINUED = re.compile("(\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])\t")
 
@@ -50,7 +51,8 @@ def listed_in(message: SentMessage) -> Sequence[str]:
     return listed[2].split("\n") if listed else ()
 
 
-def is_said(value: str, messages: Iterable[SentMessage]) -> bool:
-    """Whether one of the messages has all of its words: a call is written in another way than it was made."""
-    wanted = _WORD.findall(value)
-    return any(all(word in piece for word in wanted) for message in messages for piece in ("\n".join(message.pieces),))
+def is_said(line: str, messages: Iterable[SentMessage]) -> bool:
+    """Whether all values of a line were said: a record brings together what several messages say of a thing."""
+    said = [piece for message in messages for piece in message.pieces]
+    values = (value for value in _VALUE.findall(line) if any(map(str.isdigit, value)))
+    return all(any(value in piece for piece in said) for value in values)

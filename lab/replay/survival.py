@@ -17,6 +17,7 @@ from lab.formats.sent import INSTRUCTION_ROLES, SentMessage
 from lab.replay.evidence import SentMessages
 from lab.replay.player import Aside, Played
 from lab.replay.recordings import Recording
+from lab.replay.survival_meaning import Meanings
 
 FAR = 12
 """A value is far where so many messages, or fewer, say it for the last time before it is used again."""
@@ -30,6 +31,9 @@ WORDS_BEFORE, WORDS_AFTER = 6, 3
 Kind = Literal["files", "ids", "amounts", "dates", "decisions"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _KINDS: Mapping[str, Kind] = {kind: kind for kind in KINDS}
+IDENTIFIERS: Sequence[Kind] = ("files", "ids", "dates")
+"""Kinds of values that mean something by what they are called and what they belong to."""
+OWNERS: Sequence[Kind] = ("files", "ids")
 
 _SUFFIXES = (
     "py|pyi|js|jsx|ts|tsx|go|rs|java|rb|php|c|h|cc|cpp|sh|sql|md|txt|csv|json|ya?ml|toml|html|css|pdf|log|xml|ini|cfg"
@@ -106,6 +110,25 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
+class Needed:
+    """An identifier that an answer uses, and that no message has that stands whole in the payload."""
+
+    conversation: str
+    request: int
+    value: Value
+    stands: bool
+    """The payload has it."""
+    labelled: bool | None
+    """True on a line that says what it is; None where the conversation never said it."""
+    owned: bool | None
+    """True on a line with something that it belongs to; None where it was said to belong to nothing."""
+
+    def as_json(self) -> Mapping[str, Any]:
+        at = {"conversation": self.conversation, "request": self.request, "value": self.value.text}
+        return {**at, "in_the_payload": self.stands, "labelled": self.labelled, "owned": self.owned}
+
+
+@dataclass(frozen=True, slots=True)
 class Lasting:
     """A value that the first compaction took, looked for after another one."""
 
@@ -142,6 +165,7 @@ class _Conversation:
     looked_after: int = 0
     """The last compaction after which it was looked for the facts."""
     facts: list[_Fact] = field(default_factory=list)
+    meanings: Meanings = field(default_factory=lambda: Meanings(_of_kinds(IDENTIFIERS), _of_kinds(OWNERS)))
 
 
 class Survival:
@@ -149,6 +173,7 @@ class Survival:
 
     def __init__(self) -> None:
         self.used: list[Used] = []
+        self.needed: list[Needed] = []
         self.lasting: list[Lasting] = []
         self._readers = {name: SentMessages(written) for name, written in FORMATS.items()}
         self._conversation: _Conversation | None = None
@@ -158,7 +183,9 @@ class Survival:
         end = played.recording.requests[played.request - 1]
         _read_on(conversation, end)
         payload = _text(played.verdict.payload) if played.verdict.accepted else ""
-        for value in _values_of(_answer(conversation.messages, end)):
+        answer = [*_answer(conversation.messages, end)]
+        self.needed += _needed(played, conversation, end, payload, _values_of(answer))
+        for value in _values_of(answer):
             ago = end - conversation.last_said.get(value, end)
             if ago > FAR:
                 stands = value.stands_in(payload)
@@ -205,6 +232,7 @@ class Survival:
 def _read_on(conversation: _Conversation, end: int) -> None:
     """Notes where each value was said last; what the instructions say is in every payload, and no matter of memory."""
     for index in range(conversation.read, end):
+        conversation.meanings.read(conversation.messages[index])
         if conversation.messages[index].role not in INSTRUCTION_ROLES:
             conversation.last_said.update(dict.fromkeys(_values_of([conversation.messages[index]]), index))
     conversation.read = end
@@ -224,9 +252,7 @@ def _values_of(messages: Iterable[SentMessage]) -> list[Value]:
 
 def _taken(messages: Sequence[SentMessage], played: Played) -> list[_Fact]:
     """Texts of messages that are no longer whole in the payload, however they left it."""
-    beside = played.verdict.messages - len(messages)  # What some formats have before their first element.
-    places = played.verdict.places
-    whole = {index - beside for index, place in places.items() if place.pieces == messages[index - beside].pieces}
+    whole = _whole(messages, played)
     gone = [i for i, message in enumerate(messages) if message.role not in INSTRUCTION_ROLES and i not in whole]
     facts: dict[Value, _Fact] = {}
     for message in (messages[index] for index in gone):
@@ -235,6 +261,36 @@ def _taken(messages: Sequence[SentMessage], played: Played) -> list[_Fact]:
             for value in (*values_in(piece), *decisions):
                 facts.setdefault(value, _Fact(value, _subject(value, piece)))
     return [fact for kind in KINDS for fact in _evenly([f for f in facts.values() if f.value.kind == kind])]
+
+
+def _whole(messages: Sequence[SentMessage], played: Played) -> set[int]:
+    """Indexes of the messages that stand whole in the payload."""
+    beside = played.verdict.messages - len(messages)  # What some formats have before their first element.
+    places = played.verdict.places.items()
+    return {index - beside for index, place in places if place.pieces == messages[index - beside].pieces}
+
+
+def _needed(
+    played: Played, conversation: _Conversation, end: int, payload: str, values: Iterable[Value]
+) -> Iterator[Needed]:
+    """Identifiers of an answer that no whole message of its payload has, though the conversation has."""
+    messages = conversation.messages[:end]
+    whole = _whole(messages, played)
+    visible = _text(messages[index] for index in whole)
+    lines = payload.split("\n")
+    for value in values:
+        is_said = value in conversation.last_said and not value.stands_in(visible)
+        if value.kind not in IDENTIFIERS or not is_said:
+            continue
+        meaning = conversation.meanings.of(value.text)
+        on = [line for line in lines if value.stands_in(line)]
+        labelled = any(map(meaning.is_labelled_by, on)) if meaning.labels else None
+        owned = any(map(meaning.is_owned_by, on)) if meaning.owners else None
+        yield Needed(played.recording.name, played.request, value, bool(on), labelled, owned)
+
+
+def _of_kinds(kinds: Sequence[Kind]) -> Callable[[str], Sequence[str]]:
+    return lambda text: [value.text for value in values_in(text) if value.kind in kinds]
 
 
 def _subject(value: Value, text: str) -> str:

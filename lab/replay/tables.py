@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.replay.recall import Distribution, Reached, Way, shares_by_kind
-from lab.replay.survival import FAR, KINDS, Lasting, Used
+from lab.replay.survival import FAR, KINDS, Lasting, Needed, Used
 from lab.replay.tally import Tally
 
 
@@ -124,6 +124,19 @@ def values_used(lines: Sequence[tuple[str, Sequence[Used]]], windows: Sequence[i
         rows.append((name, f"{len(used):,}", *(_share([each.stands for each in part]) for part in parts)))
     title = f"Values used again after more than {FAR} messages, {_title(files, windows)}"
     return Grid(title, ("preset", "used", "in the payload", *kinds), rows)
+
+
+def values_needed(lines: Sequence[tuple[str, Sequence[Needed]]], windows: Sequence[int], files: str) -> Grid:
+    """Table of the identifiers that answers use and that no whole message has: how many stood in the payload, and there
+    on a line that says what they are, and whose."""
+    rows = []
+    for name, needed in lines:
+        labelled = [each.labelled for each in needed if each.labelled is not None]
+        owned = [each.owned for each in needed if each.owned is not None]
+        shares = _share([each.stands for each in needed]), _share(labelled), _share(owned)
+        rows.append((name, f"{len(needed):,}", *shares))
+    title = f"Identifiers used again that no whole message has, {_title(files, windows)}"
+    return Grid(title, ("preset", "used", "in the payload", "labelled", "owned"), rows)
 
 
 def values_lasting(lines: Sequence[tuple[str, Sequence[Lasting]]], windows: Sequence[int], files: str) -> Grid:

@@ -23,8 +23,9 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from app.core.history.exact_values import values_in
 from app.core.history.messages import Kind, own_message
+from app.core.history.records import brought_together, fitting_records, record_of, said_once
+from app.core.history.things import records_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of, indented, marked, word
 from app.core.recall.index import Index
@@ -154,16 +155,19 @@ def with_recalled(
     # By coarse steps of the calibration: with each answer it moves a little, and so would what is quoted.
     ratio = max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP
     room = int(min(policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio)
-    values, origin = None, _origin(view)
+    values, origin, whole = None, _origin(view), view
     if view.chunks and transcript.messages.holds_calls:
         latest = [index for index, left in sorted(hidden.items()) if not left]
-        values = _values_note(conversation, view, latest, origin, cost, room // 2)
+        lines, fence = _records(conversation, view, latest, origin, cost, room // 2)
+        if lines:
+            values = Note("exact_values", text := _listed(lines, fence), cost(own_message(text)))
+            view = _without(view, lines, cost)
     notes = _Recaller(conversation, hidden, recollection, origin, cost, room).notes()
     left = budget.limit - view.tokens - (values.tokens if values else 0)
     while notes and sum(note.tokens for note in notes.values()) > left:
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
     if left < 0 or not (notes or values):
-        return view
+        return whole
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
     covered = conversation.chain.positions[view.chunks[-1].through_digest] if values else 0
     found = replace(view, parts=tuple(_placed(_behind_summaries(view.parts, covered, values), starts)))
@@ -171,37 +175,46 @@ def with_recalled(
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
 
-def _values_note(
+def _records(
     conversation: Conversation, view: View, left_out: Sequence[int], origin: int, cost: Cost, room: int
-) -> Note | None:
-    """The values of the last of the messages `left_out`, as many as fit into `room`, a number of tokens; None where
-    there are none.
+) -> tuple[Sequence[str], str]:
+    """Records of the last of the messages `left_out`, as many as fit into `room`, a number of tokens, and their fence.
 
-    Without those that summaries have, or that were said after them before the place `origin`, where the view got its
-    form. What is said later changes nothing: the note has to stay as it is.
+    Without what summaries say, or what was said after them before the place `origin`, where the view got its form.
+    What is said later changes nothing: the note has to stay as it is.
     """
     messages, latest = conversation.transcript.messages, left_out[-LATEST_MESSAGES:]
     if not latest:
-        return None
+        return (), ""
     after = range(latest[-1] + 1, min(origin, len(messages)))
     elsewhere = "\n".join(
-        (
-            *(text for chunk in view.chunks for text in (chunk.text, *chunk.values)),
-            *(text for index in after for text in sources(messages[index])),
-        )
+        (*(chunk.text for chunk in view.chunks), *(text for index in after for text in sources(messages[index])))
     )
+    known = brought_together(record_of(line) for chunk in view.chunks for line in chunk.values)
     fence = fence_of(conversation.chain[latest[-1] + 1])
     empty = cost(own_message(""))
     room -= cost(own_message(_listed((), fence)))
-    chosen: list[str] = []
-    for value in values_in([messages[index] for index in latest]):
-        if value not in elsewhere and (tokens := cost(own_message(f"{value}\n")) - empty) <= room:
-            chosen.append(value)
-            room -= tokens
-    if not chosen:
-        return None
-    text = _listed(chosen, fence)
-    return Note("exact_values", text, cost(own_message(text)))
+    parts = (
+        part
+        for part in records_in([messages[index] for index in latest], known)
+        if part.key not in elsewhere or any(word not in elsewhere for word in part.line.split())
+    )
+    return fitting_records(parts, room, lambda text: cost(own_message(text)) - empty, known), fence
+
+
+def _without(view: View, lines: Sequence[str], cost: Cost) -> View:
+    """The view whose summaries leave to a note what it says of the same things."""
+    *kept, _ = said_once([*(chunk.values for chunk in view.chunks), lines])
+    left, parts, tokens = iter(kept), list[Part](), view.tokens
+    for part in view.parts:
+        if not isinstance(part, Summary) or (values := next(left)) == part.chunk.values:
+            parts.append(part)
+            continue
+        gone = own_message("\n".join(line for line in part.chunk.values if line not in values))
+        saved = cost(gone) - cost(own_message(""))
+        parts.append(Summary(replace(part.chunk, values=values, tokens=part.chunk.tokens - saved)))
+        tokens -= saved
+    return replace(view, parts=tuple(parts), tokens=tokens)
 
 
 def _listed(values: Sequence[str], fence: str) -> str:

@@ -7,13 +7,13 @@ from the chunk's keyed digest, so it is unguessable and yet the same bytes every
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from msgspec import Struct
 
 from app.core.history.messages import Kind, Media, Message, called_in
+from app.core.history.things import ERROR_OPENER
 from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import shorten
@@ -48,7 +48,6 @@ RULES_HEADING = "[The user set these rules in those messages, in these very word
 FAILURES_HEADING = "\n\nTool calls that failed:\n"
 LONGEST_FAILURE = 240
 """Characters of a failed result that stand after a summary."""
-ERROR_OPENER = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
 
 
 class SummaryRequest(Struct, frozen=True):
