@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,9 +56,13 @@ class Record(Struct, frozen=True):
     @property
     def line(self) -> str:
         """The record as it stands in a payload. A label is said once for all that it has."""
-        written, label = [], ""
-        for field in self.fields:
-            text = field.value if label and field.label == label else field.text
+        written, label = list[str](), ""
+        for field, then in zip_longest(self.fields, self.fields[1:]):
+            value = field.value
+            first, _, rest = value.partition(" ")
+            if rest and then is not None and then.label == field.label and then.value.endswith(f" {rest}"):
+                value = first  # What several have in common stands behind the last of them.
+            text = value if label and field.label == label else f"{field.label} {value}".strip()
             written.append(f"{text} (was {field.before})" if field.before else text)
             label = field.label
         return f"{self.name}: {', '.join(written)}" if written else self.name
@@ -67,6 +72,8 @@ class Record(Struct, frozen=True):
         own = list(self.fields)
         for field in fields:
             alike = [place for place, each in enumerate(own, 1) if each.label == field.label]
+            rest = field.value.partition(" ")[2]
+            alike = [place for place in alike if rest and own[place - 1].value.endswith(f" {rest}")] or alike
             own.insert(alike[-1] if alike else len(own) if field.label else 0, field)
         return replace(self, fields=tuple(own))
 

@@ -70,10 +70,14 @@ _WORTH = {
 }
 _PLACES = {Kind.USER: 3.0, Kind.ASSISTANT: 2.0}
 _ARGUMENT, _ELSEWHERE = 4.0, 1.0
-_SEEN = 0.1
+_SEEN = 0.03
 """Share of its worth that a value has in a second record."""
-_SIZE = 0.6
+_SIZE = 0.7
 """Power of the characters that a part takes by which its worth is divided."""
+_NAME = 1.0
+_OWNER = 0.1
+_BASE = 2.0
+_DIGIT = 0.0
 _NEGLIGIBLE = 1e-9
 _DESCRIBED = 0.02
 """Worth of a field without a value of its own, such as a state."""
@@ -124,7 +128,9 @@ def _ranked(things: Mapping[str, Record], worth: Mapping[str, float], known: Map
         values = [part.key] if is_new else []
         values += (value for field in part.fields for value in _values(field))
         adds = sum(worth.get(value, 0.0) * (_SEEN if value in shown else 1.0) for value in dict.fromkeys(values))
-        size = sum(len(field.text) + 2 for field in part.fields) + (len(part.name) + 2 if is_new else 0)
+        if any(value in worth and value not in shown for field in part.fields for value in _values(field)):
+            adds += _OWNER * worth.get(part.key, 0.0)
+        size = sum(map(_size, (field.text for field in part.fields))) + (_NAME * _size(part.name) if is_new else 0.0)
         return float((adds + _DESCRIBED) / size**_SIZE)
 
     waiting: list[tuple[float, int, Record]] = []
@@ -172,16 +178,17 @@ def _ranked(things: Mapping[str, Record], worth: Mapping[str, float], known: Map
     return ranked
 
 
+def _size(text: str) -> float:
+    return _BASE + len(text) + _DIGIT * sum(map(str.isdecimal, text))
+
+
 def _values(field: Field) -> tuple[str, ...]:
     return (field.value, *field.value.split(" ")) if " " in field.value else (field.value,)
 
 
 def _read(messages: Sequence[Message]) -> tuple[list[Record], list[Record], dict[str, float]]:
     """Records by structure and by prose, the newest first, and what each value is worth."""
-    calls = {call.id: call for message in messages for call in (*message.calls, *message.settled)}
-    failed = {
-        id_ for message in messages for id_ in message.answers if message.texts and ERROR_OPENER.match(message.texts[0])
-    }
+    callers, failed = _callers(messages)
     told, said, worth = list[Record](), list[Record](), dict[str, float]()
     left, found = MOST_READ, 0
     for index in reversed(range(len(messages))):
@@ -189,8 +196,8 @@ def _read(messages: Sequence[Message]) -> tuple[list[Record], list[Record], dict
         if message.sealed or message.kind is Kind.INSTRUCTIONS:
             continue
         recent = (len(messages) + index) / (2 * len(messages))
-        reading = _Reading(calls, failed, left)
-        reading.message(message)
+        reading = _Reading(failed, left)
+        reading.message(message, callers.get(index))
         for value, use in reading.uses.items():
             if value in worth or len(worth) < MOST_FOUND:
                 worth[value] = worth.get(value, 0.0) + recent * use
@@ -203,12 +210,26 @@ def _read(messages: Sequence[Message]) -> tuple[list[Record], list[Record], dict
     return told, said, worth
 
 
+def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, ToolCall], set[int]]:
+    """The call that each result answers, by the result's place, and the calls that failed."""
+    made: dict[str, ToolCall] = {}
+    callers: dict[int, ToolCall] = {}
+    failed: set[int] = set()
+    for index, message in enumerate(messages):
+        caller = next((made[id_] for id_ in message.answers if id_ in made), None)
+        if caller is not None:
+            callers[index] = caller
+            if message.texts and ERROR_OPENER.match(message.texts[0]):
+                failed.add(id(caller))
+        made.update((call.id, call) for call in (*message.calls, *message.settled))
+    return callers, failed
+
+
 class _Reading:
     """What one message says."""
 
-    def __init__(self, calls: Mapping[str, ToolCall], failed: set[str], left: int) -> None:
+    def __init__(self, failed: set[int], left: int) -> None:
         """`left`: characters that may still be read."""
-        self._calls = calls
         self._failed = failed
         self.left = left
         self.uses: dict[str, float] = {}
@@ -216,11 +237,10 @@ class _Reading:
         self.said: list[Record] = []
         self._place = _ELSEWHERE
 
-    def message(self, message: Message) -> None:
+    def message(self, message: Message, caller: ToolCall | None) -> None:
         self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)
-        caller = next((self._calls[id_] for id_ in message.answers if id_ in self._calls), None)
         hint, owner = self._asked(caller) if caller is not None else ("", "")
         for self._place, text in _placed(message):
             content = self._parsed(text)
@@ -253,7 +273,7 @@ class _Reading:
         else:
             name = _named(arguments, "") or word(call.name)
             fields = self._fields(arguments, name, 0)
-            if call.id in self._failed:
+            if id(call) in self._failed:
                 self.said.append(Record(name, tuple(replace(each, label=f"tried {each.label}") for each in fields)))
             elif fields:
                 self.told.append(Record(name, tuple(fields)))
@@ -327,7 +347,7 @@ class _Reading:
         values = []
         if identity:
             values.append(self._kept("id", identity.rpartition(" ")[2]))
-            inner = [field for field in inner if _is_exact(field)]
+            inner = [field for field in inner if _is_exact(field)] or [each for each in inner if _is_money(each)]
         for field in inner[:MOST_TOGETHER]:
             is_plain = field.label in _SILENT or (not identity and len(inner) == 1)
             values.append(field.value if is_plain else field.text)
@@ -439,12 +459,12 @@ def _named(content: Mapping[str, Any], hint: str, owner: str = "") -> str:
 
 
 def _is_exact(field: Field) -> bool:
-    """Whether a field of a part says more than a word or a code."""
-    return (
-        any(map(classified, field.value.split(" ")))
-        or _DESCRIBES.search(field.label) is not None
-        or _COUNTS_MONEY.search(field.label) is not None
-    )
+    """Whether a field of a part says more than a word, a code or a number."""
+    return any(map(classified, field.value.split(" "))) or _DESCRIBES.search(field.label) is not None
+
+
+def _is_money(field: Field) -> bool:
+    return _COUNTS_MONEY.search(field.label) is not None
 
 
 def _identifier(value: Any) -> str:
