@@ -45,9 +45,10 @@ export PYTHONDONTWRITEBYTECODE =
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
+TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
+.PHONY: help help-all run simulator demo doctor replay recall survival rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -255,10 +256,16 @@ screenshots: dev-env ## write docs/images anew: the inspector's pages, in both t
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.screenshots docs/images
 
-costs: dev-env ## an agent with Steno and without it; or what summaries cost, each way to make them: FILE=dialogues.jsonl
+costs: dev-env ## an agent with Steno and without it; or what Steno costs and keeps of agents' conversations: options: FILE=agents.jsonl and those of `make rivals`
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.costs $(if $(FILE),'$(FILE)')
-	$(if $(FILE),,$(VENV)/python -m lab.benchmarks.savings)
+	$(if $(FILE),$(VENV)/python -m lab.benchmarks.rivals '$(FILE)' --arms '$(or $(ARMS),default,default+prices)' $(TALKS), \
+		$(VENV)/python -m lab.benchmarks.costs && $(VENV)/python -m lab.benchmarks.savings)
+
+rivals: dev-env ## Steno beside others on the same conversations, without a network; needs ip and unshare: FILE=agents.jsonl; options: ARMS=default,keep-last WINDOWS=32000,64000 CHAIN=25 SAMPLE=6 (0: all)
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	-@$(VENV)/python -m lab.benchmarks.rivals.arms
+	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m lab.benchmarks.rivals \
+		"$(or $(FILE),$(error make rivals needs FILE=...))" $(if $(ARMS),--arms $(ARMS)) $(TALKS)'
 
 slow: dev-env ## turns that wait where a summary takes three of them; options: FILE=dialogues.jsonl CHAIN=10 BACKGROUND=off,on
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -67,7 +67,7 @@ from app.providers.registry import (  # noqa: E402 - what drops a name is what l
     BundledModel,
     ListPrice,
     look_up,
-    look_up_price,
+    look_up_release,
     spelled,
 )
 
@@ -548,7 +548,7 @@ def collect_prices(first: dict[str, Priced], second: dict[str, Priced]) -> tuple
             agree = all(close(priced.base[rate], other.base[rate]) for rate in RATES[:2])
             priced, differ = (merged(priced, other), differ) if agree else (priced, differ + 1)
         price = (priced or other or Priced({})).price()
-        if price is not None and is_news(price, look_up_price(name, prices)):
+        if price is not None and is_news(price, look_up_release(name, prices)):
             prices[name] = price
     return prices, differ
 

@@ -136,7 +136,10 @@ def count() -> int:
 
 
 def default_of(value: FieldInfo) -> Any:
-    default = to_jsonable_python(value.default, exclude_none=True)
+    default = value.default
+    if isinstance(default, tuple) and default and isinstance(default[0], BaseModel):
+        default = [each.model_dump(exclude_defaults=True) for each in default]
+    default = to_jsonable_python(default, exclude_none=True)
     return int(default) if isinstance(default, float) and default.is_integer() else default
 
 

@@ -408,6 +408,17 @@ def delete_conversation(
 
 
 @cli.command()
+def handoff(
+    conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
+) -> None:
+    """Print a document in Markdown from which another model, or a person, can go on with a conversation."""
+    from app.commands import conversations as stored
+
+    written = _with_store(config, database_url, lambda store: stored.handoff_of(store, conversation_id, tenant))
+    typer.echo(written, nl=False)
+
+
+@cli.command()
 def link(
     url: Annotated[str, typer.Option(help="Steno's address, as a browser reaches it.")] = "",
     revoke: Annotated[

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.main import open_store
+from app.rest import handoff
 from app.settings import Settings
 from app.store import Page, Store, StoredConversation, StoreUnavailable
 from app.store.chunks import read_summaries
@@ -24,6 +25,7 @@ from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.tenant_rows import read_tenants
 from app.store.usage_records import read_records
+from app.wire.formats import FORMATS
 
 PAGE = 100
 TENANT_SHOWN = 8
@@ -103,6 +105,13 @@ async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[st
         "messages": await _all(of_it(read_messages)),
         "usage": await _all(of_it(read_records)),
     }
+
+
+async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
+    """Return the document to go on from, with whatever messages were archived. Raises `NotFound`."""
+    found = await the_one(store, conversation_id, tenant)
+    write = await handoff.handoff_of(store, FORMATS, found.tenant, found.conversation)
+    return write()
 
 
 async def _all(read: Callable[[str | None], Any]) -> list[dict[str, Any]]:

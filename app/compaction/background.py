@@ -79,7 +79,7 @@ class Background:
     def _is_news(self, request: ChatRequest) -> bool:
         """True if looking at the history may find something to do: each look reads the store."""
         looked = self._looked.get(request.place)
-        return looked is None or abs(request.conversation.tokens - looked) >= LOOKED_AT_GROWTH * request.budget.limit
+        return looked is None or abs(request.conversation.tokens - looked) >= LOOKED_AT_GROWTH * request.budget.room
 
     def _begin(self, request: ChatRequest, target: int) -> None:
         place = request.place

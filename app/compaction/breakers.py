@@ -25,10 +25,10 @@ LEAST_GAIN = 0.10
 """Share of the request that a pass has to free, or it was in vain."""
 VAIN_PASSES = 2
 LEAST_GROWTH = 0.10
-"""Share of the limit by which a history grows between two compactions: with less they come too often."""
+"""Share of the room by which a history grows between two compactions: with less they come too often."""
 CLOSE_PASSES = 3
 RESTING_GROWTH = 0.20
-"""Share of the limit that has to change before a history is compacted again."""
+"""Share of the room that has to change before a history is compacted again."""
 
 
 class _Failing(Struct, frozen=True):
@@ -118,26 +118,26 @@ class HistoryBreaker:
     def __init__(self) -> None:
         self._passes: Lineages[_Passes] = Lineages()
 
-    def blocks(self, history: Lineage, tokens: int, limit: int, *, often: bool = False) -> Code | None:
+    def blocks(self, history: Lineage, tokens: int, room: int, *, often: bool = False) -> Code | None:
         """Return the reason why a history of `tokens` is not compacted now, or None.
 
         `often`: the trigger asks for compactions however little the history has grown.
         """
         passes = self._passes.find(history)
-        if passes is None or abs(tokens - passes.at) >= RESTING_GROWTH * limit:
+        if passes is None or abs(tokens - passes.at) >= RESTING_GROWTH * room:
             return None
         if passes.vain >= VAIN_PASSES:
             return Code.COMPACTION_INEFFECTIVE
         return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES and not often else None
 
-    def finished(self, history: Lineage, tokens: int, before: int, after: int, limit: int) -> None:
+    def finished(self, history: Lineage, tokens: int, before: int, after: int, room: int) -> None:
         """Record a compaction with all its parts and folds, which made a request of `before` tokens one of `after`.
 
         `tokens` is the size of the client's own history: `before` may already hold summaries.
         """
         last = self._passes.find(history)
         vain = before - after < LEAST_GAIN * before
-        close = last is not None and abs(tokens - last.at) < LEAST_GROWTH * limit
+        close = last is not None and abs(tokens - last.at) < LEAST_GROWTH * room
         self._passes.keep(
             history,
             _Passes(

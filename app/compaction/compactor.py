@@ -216,7 +216,7 @@ class Compactor:
         often = budget.trigger.counts_turns
         return Lately(
             stopping=self._tasks.draining,
-            blocked=self._breaker.blocks(request.history(), tokens, budget.limit, often=often),
+            blocked=self._breaker.blocks(request.history(), tokens, budget.room, often=often),
             paused=self._setbacks.pauses(undertaking),
             failed_last=self._setbacks.failed_last(undertaking),
         )
@@ -245,8 +245,8 @@ class Compactor:
 
     async def _freed(self, course: Course, asked: effects.Freed) -> None:
         request = course.request
-        tokens, limit = request.conversation.tokens, request.budget.limit
-        self._breaker.finished(request.history(), tokens, asked.before, asked.after, limit)
+        tokens, room = request.conversation.tokens, request.budget.room
+        self._breaker.finished(request.history(), tokens, asked.before, asked.after, room)
 
     async def _recalled(self, course: Course, asked: effects.Recall) -> View:
         return await self._recaller.recalled(course.request, asked.view, asked.policy)

@@ -26,6 +26,7 @@ from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
+from app.rest import handoff
 from app.store import StoredConversation, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries, read_versions
 from app.store.conversation_rows import find_conversation
@@ -282,6 +283,16 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
     sent = [message.encode("utf-8", "replace") for message in kept.sent]
     body = spoken.assembled(conversation.model, sent, OUTPUT)
     return curl_of(f"{url.scheme}://{url.netloc}", spoken, conversation.id, body)
+
+
+@router.get("/ui/conversations/{conversation_id}/handoff.md")
+async def read_handoff(visit: TheVisit, conversation: TheConversation) -> Response:
+    services, tenant = visit.services, visit.tenant
+    write = await handoff.handoff_of(
+        services.store, services.formats, tenant, conversation, keeps_messages=services.keeps_messages
+    )
+    name = {"content-disposition": 'attachment; filename="handoff.md"'}
+    return handoff.Markdown(await services.work.do(tenant, write), headers=HEADERS | name)
 
 
 @router.get("/ui/conversations/{conversation_id}/events")

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from app.core.history.messages import Kind, Message
 from app.proxy.services import Services
+from app.rest.handoff import message_in
 from app.store import StoredMessage
 from app.wire.format import WireFormat
-from app.wire.members import Unreadable
 
 Formats = Mapping[str, WireFormat]
 """Wire formats by name."""
@@ -50,20 +50,10 @@ def formats_of(services: Services) -> Formats:
     return {each.name: each for each in services.formats}
 
 
-def message_in(stored: StoredMessage, formats: Formats) -> Message | None:
-    """Archived message as its format reads it; None where it cannot be read any more."""
-    if (format_ := formats.get(stored.format)) is None:
-        return None
-    try:
-        return format_.message(format_.raw_of(stored.sent.encode("utf-8", "surrogatepass"))).message
-    except Unreadable:
-        return None
-
-
 def said_in(stored: StoredMessage, formats: Formats) -> Said:
     """Message as a page shows it; one that cannot be read any more is shown as its JSON."""
     kind = WORDS.get(stored.kind, stored.kind)
-    if (message := message_in(stored, formats)) is None:
+    if (message := message_in(stored.sent, formats.get(stored.format))) is None:
         return _cut(kind, stored.sent)
     return _cut(kind, _text_of(message), tuple(call.name for call in message.calls), _beside(message))
 

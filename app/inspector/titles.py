@@ -7,8 +7,9 @@ from functools import partial
 
 from app.core.history.blocks import without_blocks
 from app.core.history.own_words import words_of
-from app.inspector.said import Formats, formats_of, message_in
+from app.inspector.said import Formats, formats_of
 from app.proxy.services import Services
+from app.rest.handoff import message_in
 from app.store import StoredMessage
 from app.store.message_rows import find_questions
 
@@ -40,7 +41,7 @@ def _titled(found: Mapping[str, StoredMessage], formats: Formats) -> dict[str, s
 
 def title_in(stored: StoredMessage, formats: Formats) -> str:
     """Title of a message: the beginning of what the user himself wrote, in one line; empty where he wrote nothing."""
-    if (message := message_in(stored, formats)) is None:
+    if (message := message_in(stored.sent, formats.get(stored.format))) is None:
         return ""
     words = " ".join(" ".join(words_of(without_blocks(message))).split())
     return words if len(words) <= LONGEST else f"{_whole_words(words[:LONGEST])}\N{HORIZONTAL ELLIPSIS}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -15,8 +15,16 @@ from msgspec.structs import replace
 from app.core.tokens.rules import LONGEST_MODEL
 from app.core.tokens.usage import Price, Steps, Tariff
 
+T = TypeVar("T")
+
 DATA = Path(__file__).parent / "data" / "models.json"
 PRICES = DATA.with_name("prices.json")
+LONG_CONTEXT = DATA.with_name("long_context.json")
+
+LEAST_STEP = 100_000
+"""Tokens; a price that rises below is that of any longer prompt, and to keep below would leave no room to work in."""
+STEP_SHARE = 260 / 272
+"""Share of a price step that prompts are kept to: the next turn must not pass it."""
 
 MOST_SEPARATORS = 24
 """Most separators of a model's name; what has more is not taken apart: the known names have at most nine."""
@@ -91,6 +99,10 @@ class _Table(msgspec.Struct):
     models: dict[str, BundledModel]
 
 
+class _LongContext(msgspec.Struct):
+    models: dict[str, int]
+
+
 class _PriceTable(msgspec.Struct):
     date: date
     prices: dict[str, ListPrice]
@@ -126,7 +138,7 @@ def _priced(model: str) -> tuple[str, str, ListPrice] | None:
     """Owner, name in the table, and price: of a model that was tuned and has none of its own, that of its base."""
     tuned = _TUNED.fullmatch(model)
     names = (model,) if tuned is None else (f"ft:{tuned['base']}", tuned["base"])
-    found = ((name, look_up_price(name, list_prices())) for name in names)
+    found = ((name, look_up_release(name, list_prices())) for name in names)
     return next(((name, *there) for name, there in found if there is not None), None)
 
 
@@ -146,6 +158,21 @@ def days_since(day: date) -> int:
 
 
 @cache
+def _long_context() -> _LongContext:
+    return msgspec.json.decode(LONG_CONTEXT.read_bytes(), type=_LongContext)
+
+
+def cap_of(model: str, usual: int) -> int:
+    """Tokens over which a compaction of the model's prompts is due in any window: the usual ones, or more where public
+    results say that it reads them well, and less where its list price rises before."""
+    known = look_up_release(model, _long_context().models)
+    cap = known[1] if known else usual
+    price = tariff(model)
+    dearer = (above for above, step in price.steps if step.prompt > price.base.prompt) if price else ()
+    return min([cap, *(int(STEP_SHARE * above) for above in dearer if above >= LEAST_STEP)])
+
+
+@cache
 def bundled() -> Models:
     """The table, read once, at the first look-up."""
     return msgspec.json.decode(DATA.read_bytes(), type=_Table).models
@@ -156,17 +183,17 @@ def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:
     return next(((name, models[name]) for name in names_of(model) if name in models), None)
 
 
-def look_up_price(model: str, prices: ListPrices) -> tuple[str, ListPrice] | None:
-    """The price of the name, without provider and vendor, or without its date or tag, too; with the entry's own name.
+def look_up_release(model: str, table: Mapping[str, T]) -> tuple[str, T] | None:
+    """The entry of the name, without provider and vendor, or without its date or tag, too; with the entry's own name.
 
-    Nothing else is taken from it: a `-pro` or a `-mini` has another price, and so has a model that was tuned.
+    Nothing else is taken from it: a `-pro` or a `-mini` is another model, and so is one that was tuned.
     """
     name = model[:LONGEST_MODEL].strip().lower()
     if len(_SEPARATORS.findall(name)) > MOST_SEPARATORS:
         return None
     whole = [spelled(each) for each in _without_prefixes(name)]
     names = (*whole, *(_RELEASE.sub("", each) for each in whole))
-    return next(((each, prices[each]) for each in names if each in prices), None)
+    return next(((each, table[each]) for each in names if each in table), None)
 
 
 def names_of(model: str) -> Iterator[str]:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Hashable
 import structlog
 
 from app.compaction.request import Measure
-from app.core.limits.budget import HEURISTIC_CAUTION, Budget, Window, budget_for
+from app.core.limits.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
 from app.edge import own_headers
 from app.providers.providers import Provider, Providers
+from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
@@ -73,7 +74,8 @@ class Measuring:
         window = provider.windows.of(model, tenant, rules.compaction.default_window)
         line = provider.calibrations.of(tenant, model, formula, tools=False).line
         count = self._estimator.counter(format_.token_rules(counted_as, provider.host))
-        return count, budget_for(window, None, rules.shares, line)
+        shares = rules.shares.for_model(cap_of(counted_as, CAP))
+        return count, budget_for(window, None, shares, line)
 
     def _provider(self, wire: WireRequest, caller: Caller) -> Provider:
         return self._providers.of(wire.model, caller.format.name, caller.tenant, caller.upstream)
@@ -92,9 +94,8 @@ class Measuring:
         window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
         if window.source == "default":
             self._say_guessed(provider, model, window)
-        budget = budget_for(
-            window, wire.answer.output, rules.shares, line, caution=caution, threshold=wire.wishes.threshold
-        )
+        shares = rules.shares.for_model(cap_of(counted_as, CAP))
+        budget = budget_for(window, wire.answer.output, shares, line, caution=caution, threshold=wire.wishes.threshold)
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
         pinned = rules.pinned_text_for(model, tenant)

@@ -129,7 +129,7 @@ async def _archived(
     with readable(format_):
         wire = await services.work.do(tenant, read)
     focus = read_focus(members.get("instructions"), "instructions")
-    return format_, wire.asking(focus=focus or wire.wishes.focus), kept.last_id
+    return format_, wire.asking(focus=focus or wire.wishes.focus), kept.ids[-1]
 
 
 def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:

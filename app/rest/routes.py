@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from app.rest import compact, conversations, edits, messages, models, pins, plan, search, summaries, tenant, usage
+from app.rest import (
+    compact,
+    conversations,
+    edits,
+    handoff,
+    messages,
+    models,
+    pins,
+    plan,
+    search,
+    summaries,
+    tenant,
+    usage,
+)
 
-_SUBJECTS = (compact, pins, search, tenant, usage, conversations, messages, summaries, edits, models, plan)
+_SUBJECTS = (compact, pins, search, tenant, usage, conversations, handoff, messages, summaries, edits, models, plan)
 
 ROUTERS = tuple(subject.router for subject in _SUBJECTS)
 """Routers of the REST interface, in the order in which the schema lists them."""

@@ -131,7 +131,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
     mask, recall, mode = compaction.mask, compaction.recall, compaction.session_pruning.mode
     return Policy(
         strategy=compaction.strategy,
-        mask=MaskPolicy(allow=mask.allow, deny=mask.deny, pressure=preset.mask_pressure) if mask.enabled else None,
+        mask=MaskPolicy(allow=mask.allow, deny=mask.deny, **preset.mask) if mask.enabled else None,
         session_pruning=SessionPruning(mode, allow=mask.allow, deny=mask.deny)
         if mode in ("adaptive", "aggressive")
         else None,

@@ -66,8 +66,8 @@ class Preset(Struct, frozen=True):
     """Settings of the section `summary`."""
     policy: Mapping[str, Any] = {}
     """Members of core's `Policy` that no setting turns."""
-    mask_pressure: float | None = None
-    """Share of the limit, taken by messages alone, from which on all is masked; None: as the trigger says."""
+    mask: Mapping[str, Any] = {}
+    """Members of core's `MaskPolicy` that no setting turns."""
     reserve: float | None = None
     """Share of the window that the prompt leaves free, even if the client asks for less; None: as the client asks."""
 
@@ -92,7 +92,7 @@ _SESSION_PRUNING = {
 }
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False}
 _LIBRECHAT_RESERVE = 0.05
-_LIBRECHAT_PRESSURE = 0.80
+_LIBRECHAT_MASK = {"pressure": 0.80, "later": None}
 
 PRESETS: Mapping[PresetName, Preset] = {
     "default": Preset(
@@ -126,7 +126,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         },
         summary={"style": "prefix", "prompt": LIBRECHAT_PROMPT, "update_prompt": LIBRECHAT_UPDATE_PROMPT},
         policy={"failed_results": 8},
-        mask_pressure=_LIBRECHAT_PRESSURE,
+        mask=_LIBRECHAT_MASK,
         reserve=_LIBRECHAT_RESERVE,
     ),
     "librechat-fading": Preset(
@@ -140,7 +140,7 @@ PRESETS: Mapping[PresetName, Preset] = {
             "target_ratio": 0.80,
         },
         policy={"fade": True, "fit": False, "stub": False},
-        mask_pressure=_LIBRECHAT_PRESSURE,
+        mask=_LIBRECHAT_MASK,
         reserve=_LIBRECHAT_RESERVE,
     ),
     "librechat-checkpoint": Preset(

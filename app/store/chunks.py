@@ -143,6 +143,13 @@ async def read_summaries(
     return await read_page(connection, summary_chunks, rows, _chunk, paging)
 
 
+async def read_active(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> list[SummaryChunk]:
+    """The chunks of `read_summaries` that are in use, by version; of more than `most` the latest."""
+    rows = (await _summaries_of(connection, tenant, conversation_id)).where(summary_chunks.c.deactivated_at.is_(None))
+    latest = rows.order_by(summary_chunks.c.created_at.desc(), summary_chunks.c.id).limit(most)
+    return sorted(map(_chunk, await connection.execute(latest)), key=lambda chunk: (chunk.version, chunk.id))
+
+
 async def find_summary(
     connection: AsyncConnection, tenant: str, conversation_id: str, chunk_id: str
 ) -> SummaryChunk | None:

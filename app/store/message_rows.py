@@ -151,8 +151,8 @@ class KeptHistory(Struct, frozen=True):
     format: str
     sent: Sequence[str]
     """The JSON of each message, what leads as instructions first."""
-    last_id: str
-    """Id of the last message."""
+    ids: Sequence[str]
+    """The id of each message, in the same order."""
 
 
 async def find_history(
@@ -170,8 +170,9 @@ async def find_history(
         return None
     if len(found) > most_messages or sum(row.size for row in found) > most_characters:
         return None
-    kept = await messages_named(connection, tenant, [row.id for row in found])
-    return KeptHistory(kept[last].format, [kept[row.id].sent for row in found], last)
+    ids = [row.id for row in found]
+    kept = await messages_named(connection, tenant, ids)
+    return KeptHistory(kept[last].format, [kept[id_].sent for id_ in ids], ids)
 
 
 async def find_questions(

@@ -12,12 +12,9 @@ bill.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +136,8 @@ def play(recording: Recording, billing: Billing, window: int, *, compacts: bool)
     """The conversation, request by request."""
     # What the conversation has shown alone, without a number of requests to expect at least.
     compaction = {"cost_gate": {"requests": 1}} if compacts else {"enabled": False}
-    with _priced(billing), stage(billing.model, window, compaction=compaction) as set_up:
+    priced = {"prices": [billing.price]}
+    with stage(billing.model, window, compaction=compaction, settings=priced) as set_up:
         if isinstance(set_up.provider, Simulator):
             set_up.provider.reply = lambda _: "I see."  # The same in both runs.
         bodies = list(_bodies(recording, billing))
@@ -199,16 +197,6 @@ def _totals(client: httpx2.Client, set_up: Stage, calls: int) -> Mapping[str, An
         if totals["calls"] == calls or time.monotonic() > deadline:
             return totals
         time.sleep(0.05)
-
-
-@contextmanager
-def _priced(billing: Billing) -> Iterator[None]:
-    """Prices, as the stage reads them from the environment."""
-    os.environ["STENO_PRICES"] = json.dumps([billing.price])
-    try:
-        yield
-    finally:
-        del os.environ["STENO_PRICES"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -40,6 +40,11 @@ class Stage:
     count: Callable[[str], int]
 
 
+def counter(model: str) -> Callable[[str], int]:
+    """Tokens of a text, as that model counts them."""
+    return Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
+
+
 @contextmanager
 def stage(
     model: str,
@@ -48,14 +53,15 @@ def stage(
     database_url: str | None = None,
     compaction: Mapping[str, Any] | None = None,
     summary_edit: Callable[[str], str] = str,
+    settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Stage]:
     """Steno in front of the simulator, or of a real provider that is listened in on.
 
-    `compaction` are settings of that section, before those of the environment; `summary_edit` is what is made of the
-    simulator's summaries.
+    `compaction` are settings of that section and `settings` those of others, before those of the environment;
+    `summary_edit` is what is made of the simulator's summaries.
     Raises `ConfigurationError` or `StoreError` where the environment or the database does not allow it.
     """
-    count = Tokenizer(load().tokenizer.folder).counter(rules_for(model).encoding)
+    count = counter(model)
     simulator = Simulator(window=window, models="any", count=count)
     simulator.summary_edit = summary_edit
     provider: LoggingProvider = Recorder(upstream, count) if upstream else simulator
@@ -63,14 +69,15 @@ def stage(
     if database_url is None:
         storage["secret"] = DIGEST_KEY
     with provider.serve() as behind:
-        settings = load(
+        loaded = load(
             # The replay has a key of its own, and one provider: not those of the settings in effect.
             upstream={"base_url": f"{behind.url}/v1", "discover_windows": False, "api_key_env": None},
             models=[{"match": "*", "context_window": window}],
             # What a request led to is judged with it: nothing is made beside the requests unless that is asked for.
             compaction={"background": {"enabled": False}, **(compaction or {})},
             **storage,
+            **(settings or {}),
         )
-        steno = create_app(settings.model_copy(update={"upstreams": {}}))
+        steno = create_app(loaded.model_copy(update={"upstreams": {}}))
         with serve(steno, date_header=False, server_header=False, lifespan="on") as server:
             yield Stage(f"{server.url}/v1", provider, count)

@@ -241,7 +241,7 @@ async def test_the_clients_request_can_be_copied_and_run_in_a_shell(shop: Shop, 
 async def test_another_callers_conversation_is_not_there(shop: Shop, open_at: OpenAt) -> None:
     page = await open_at(shop.keeping, shop.path(OTHERS))
     await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
-    for more in ("/payload", "/request.sh", "/events", "/delete"):
+    for more in ("/payload", "/request.sh", "/handoff.md", "/events", "/delete"):
         assert httpx2.get(f"{shop.keeping.url}{shop.path(OTHERS)}{more}").status_code == 404
     assert rest(shop.keeping, "", OTHERS, key="sk-other")["id"] == OTHERS
 

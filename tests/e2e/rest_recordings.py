@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx2
@@ -29,12 +29,14 @@ MOST = {"messages": 2, "values": 2}
 EXPORTED = ("conversations", "export.end")
 """Kinds of rows of which an export shows one."""
 EXPORTED_MEMBERS = 6
+DOCUMENT_LINES = 17
 CONVERSATION = "/context/conversations/{conversation_id}"
 SUMMARY = CONVERSATION + "/summaries/{summary_id}"
 ROUTES = (
     "GET /context/conversations",
     f"GET {CONVERSATION}",
     f"GET {CONVERSATION}/coverage",
+    f"GET {CONVERSATION}/handoff",
     f"GET {CONVERSATION}/messages",
     f"GET {CONVERSATION}/plan",
     f"GET {CONVERSATION}/summaries",
@@ -68,7 +70,7 @@ BODIES = {
 }
 """Bodies that are no chat request, by method."""
 
-_MOMENTS = re.compile(r'"20\d\d-\d\d-\d\dT[\d:.]+Z"')
+_MOMENTS = re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+Z")
 _PASSING = frozenset({"seconds", "waited_seconds", "days_old"})
 """Members whose numbers depend on the machine, or on the day."""
 
@@ -88,7 +90,7 @@ def record() -> dict[str, Any]:
             client.post("/v1/chat/completions", json=_chat()).raise_for_status()
             recorded = dict(_recorded(client))
         steno.stop()
-    text = _MOMENTS.sub('"2026-11-21T10:48:13.714000Z"', with_fixed_names(json.dumps(recorded)))
+    text = _MOMENTS.sub("2026-11-21T10:48:13.714000Z", with_fixed_names(json.dumps(recorded)))
     fixed: dict[str, Any] = json.loads(text.replace(provider.url, "https://api.openai.com"))
     return fixed
 
@@ -108,9 +110,8 @@ def _recorded(client: httpx2.Client) -> Iterator[tuple[str, Any]]:
         )
         sent = None if method in ("GET", "DELETE") or path.endswith("/undo") else BODIES.get(method, _chat())
         answered = client.request(method, target, params=QUERIES.get(path), json=sent).raise_for_status()
-        is_json = answered.headers["content-type"] == "application/json"
         asked = {"request": BODIES.get(method, {"model": MODEL, "messages": MESSAGES})} if sent else {}
-        yield route, {"answer": _cut(answered.json()) if is_json else _exported(answered.text), **asked}
+        yield route, {"answer": _SHOWN[answered.headers["content-type"].partition(";")[0]](answered), **asked}
 
 
 def _cut(value: Any, name: str = "") -> Any:
@@ -132,6 +133,20 @@ def _exported(text: str) -> str:
     rows = {row["object"]: row for row in map(json.loads, text.splitlines())}
     shown = [dict(list(rows[kind].items())[:EXPORTED_MEMBERS]) for kind in EXPORTED]
     return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in shown)
+
+
+def _document(text: str) -> str:
+    """The first lines, each of them cut."""
+    lines = text.splitlines()
+    return "\n".join(map(_cut, lines[:DOCUMENT_LINES])) + "\n...\n"
+
+
+_SHOWN: Mapping[str, Callable[[httpx2.Response], Any]] = {
+    "application/json": lambda answered: _cut(answered.json()),
+    "application/x-ndjson": lambda answered: _exported(answered.text),
+    "text/markdown": lambda answered: _document(answered.text),
+}
+"""What is shown of an answer, by its type."""
 
 
 def every_route(schema: dict[str, Any]) -> set[str]:

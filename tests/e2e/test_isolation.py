@@ -160,7 +160,14 @@ class Actor:
         name = self._random.choice(NAMES)
         own = f"/context/conversations/{name}"
         lists = ["/context/conversations", *(f"{own}/{what}" for what in ("summaries", "usage", "messages"))]
-        others = [own, f"{own}/coverage", "/context/tenant", "/context/models", "/context/calibration?limit=2"]
+        others = [
+            own,
+            f"{own}/coverage",
+            f"{own}/handoff",
+            "/context/tenant",
+            "/context/models",
+            "/context/calibration?limit=2",
+        ]
         await self._ask(person, "GET", self._random.choice([f"{path}?limit=2" for path in lists] + others))
 
     async def guess(self, person: Person) -> None:
@@ -172,7 +179,7 @@ class Actor:
             *(f"/context/conversations/{name}/summaries/{id_}", f"/context/conversations/{id_}"),
             *(
                 f"/context/conversations/{id_}/{what}"
-                for what in ("summaries", "usage", "coverage", "pins", "messages")
+                for what in ("summaries", "usage", "coverage", "pins", "messages", "handoff")
             ),
             *(f"/context/{what}?after={id_}" for what in ("conversations", "calibration")),
             *(f"/context/conversations/{name}/{what}?after={id_}" for what in ("summaries", "usage", "messages")),

@@ -370,7 +370,7 @@ async def test_the_latest_history_is_read_with_its_instructions_and_without_othe
     told = ["the first rules", "and more", *TALK[:2], "another question"]
     assert [text_of(sent) for sent in found.sent] == told
     [last] = [message for message in (await kept_messages(store)) if text_of(message.sent) == "another question"]
-    assert (found.format, found.last_id) == ("chat_completions", last.id)
+    assert (found.format, found.ids[-1]) == ("chat_completions", last.id)
     assert await store.rest(find_history, TENANT, "c1", 5, 10_000) == found
     assert await store.rest(find_history, TENANT, "c1", 4, 10_000) is None
     assert await store.rest(find_history, TENANT, "c1", 5, 60) is None

@@ -157,7 +157,7 @@ def budget(limit: int = 1_000, **changes: Any) -> Budget:
     given = shares | changes
     if isinstance(given["trigger"], int):
         given["trigger"] = over(given["trigger"])
-    return Budget(**given)
+    return Budget(**{"room": given["limit"], **given})
 
 
 def case(

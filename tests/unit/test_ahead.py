@@ -50,6 +50,13 @@ def test_a_compaction_begins(steps: tuple[int, ...], requests: int, limits: Budg
     assert nearer_trigger(limits, steps, requests).tokens == tokens
 
 
+def test_requests_wait_for_a_summary_a_little_over_a_cap_that_is_far_below_the_limit() -> None:
+    """And it is begun in time below the cap, though that is no large share of the limit."""
+    capped = budget(1_000_000, trigger=160_000, target=80_000, room=160_000)
+    assert (most_without(capped), soft_threshold(capped)) == (166_400, 88_000)
+    assert nearer_trigger(capped, (9_000,), 2).tokens == 166_400 - 2 * 9_000
+
+
 def test_it_never_begins_where_hardly_anything_could_be_freed() -> None:
     assert soft_threshold(LIMITS) == 5_500
     assert soft_threshold(budget(10_000, target=6_000)) == 6_600

@@ -100,6 +100,31 @@ def test_summary_and_tail_take_a_share_of_the_limit_within_bounds(window: int, s
     assert (budget.summary, budget.tail_fill) == (summary, fill)
 
 
+@pytest.mark.parametrize(
+    ("window", "shares", "trigger", "target", "hold"),
+    [
+        (128_000, Shares(), 84_000, 60_000, 108_000),
+        (200_000, Shares(), 134_400, 80_000, 160_000),
+        (1_000_000, Shares(), 160_000, 80_000, 160_000),
+        (1_000_000, Shares().for_model(260_000), 260_000, 130_000, 260_000),
+        (1_000_000, Shares((Rule(token_ratio=0.70),)), 694_400, 496_000, 892_800),
+        (1_000_000, Shares((Rule(token_ratio=0.70),)).for_model(260_000), 694_400, 496_000, 892_800),
+        (1_000_000, Shares((Rule(token_ratio=0.5), Rule(tokens=90_000))).for_model(260_000), 90_000, 45_000, 90_000),
+    ],
+)
+def test_the_trigger_is_capped_and_the_target_is_half_of_that_however_large_the_window(
+    window: int, shares: Shares, trigger: int, target: int, hold: int
+) -> None:
+    budget = budget_for(Window(window, "config"), 8_000, shares)
+    assert (budget.trigger.tokens, budget.target, budget.hold) == (trigger, target, hold)
+
+
+def test_a_cap_of_tokens_is_one_only_beside_a_ratio() -> None:
+    assert Shares((Rule(tokens=20_000),)).cap is None
+    assert Shares((Rule(token_ratio=0.5), Rule(turns=3, tokens=9_000))).cap is None
+    assert Shares((Rule(token_ratio=0.5), Rule(turns=3), Rule(tokens=9_000))).cap == 9_000
+
+
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
     sure, guessed = (budget_for(Window(8_000, "config"), None, Shares(), caution=by) for by in (1.0, 0.85))
     assert guessed.trigger.tokens == int(sure.trigger.tokens * 0.85)

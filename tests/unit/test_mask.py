@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from app.core.history.messages import Message, ToolCall
 from app.core.limits.trigger import over
 from app.core.stages.ladder import settle
 from app.core.view.chunks import SummaryChunk
@@ -43,7 +48,8 @@ TALK = answered(3)
 """Results at 2, 5 and 8; the assistant's texts at 3, 6 and 9; the last question at 10."""
 LONG = answered(20)
 """6,243 tokens; each mask saves 217 of them."""
-SILENT = agent(*steps(1, RESULT, answer="I see."), *steps(1, RESULT))
+SILENT = agent(*steps(13, RESULT))
+"""Results at 2, 4, ..., 26, and not a word of the assistant."""
 PLAIN = conversation(*turns(3))
 
 
@@ -66,7 +72,10 @@ MASKED: dict[str, tuple[Conversation, int, dict[str, Any], list[int]]] = {
     "one that is answered before it": (TALK, 4, {}, [2]),
     "not the next one": (TALK, 6, {}, [2]),
     "the next one, too": (TALK, 7, {}, [2, 5]),
-    "none that was not answered in text": (SILENT, len(SILENT.transcript), {}, [2]),
+    "one that ten later ones stand behind, without a word": (SILENT, 23, {}, [2]),
+    "none that nine stand behind": (SILENT, 21, {}, []),
+    "the next one, with eleven": (SILENT, 25, {}, [2, 4]),
+    "none without a word, where text alone uses results up": (SILENT, 27, {"later": None}, []),
     "no short one": (answered(1, "w " * 100), 4, {}, []),
     "none that would not get smaller": (answered(1, "x" * 400), 4, {}, []),
     "those of a tool that is named": (TALK, 10, {"allow": ("tool_c0",)}, [2]),
@@ -91,9 +100,81 @@ def test_a_mask_keeps_head_and_tail_and_tells_the_size() -> None:
     assert mask.texts[0].split("\n") == [NUMBERS[:210], notice, NUMBERS[-90:]]
 
 
+def test_parallel_results_wait_until_the_assistant_goes_on() -> None:
+    names = [f"p{place}" for place in range(12)]
+    results = [message("tool", RESULT, answers=name) for name in names]
+    talk = agent(message("assistant", calls=names), *results, *steps(10, "ok"))
+    assert list(masks(talk).between(0, 14)) == []
+    assert [index for index, _ in masks(talk).between(0, 34)] == list(range(2, 14))
+    assert list(masks(talk).between(0, 33)) == []
+
+
+def reading(text: str, *calls: str) -> Conversation:
+    """Calls of files and commands, each with the same result."""
+    said: list[Message] = []
+    for place, call in enumerate(calls):
+        tool, _, what = call.partition(" ")
+        arguments = json.dumps({"command" if tool == "bash" else "path": what})
+        made = replace(message("assistant"), calls=(ToolCall(f"r{place}", tool, arguments),))
+        said += [made, message("tool", text, answers=f"r{place}")]
+    return agent(*said)
+
+
+OLD = reading(RESULT, "read a.py", "read b.py", "edit b.py", "bash make", "read a.py", "bash make", "bash ls")
+"""Results at 2, 4, ..., 14."""
+
+
+def test_what_is_made_old_is_masked_first_and_says_where_the_newer_is() -> None:
+    found = dict(masks(OLD).between(0, 13))
+    assert {index: mask.texts[0].splitlines()[-1] for index, mask in found.items()} == {
+        2: "[... 1200 characters in all, read again in message 11 ...]",
+        4: "[... changed in message 6 ...]",
+        8: "[... 1200 characters in all, run again in message 13 ...]",
+    }
+    assert found[4].texts[0].startswith(RESULT[:210])
+    assert [index for index, _ in masks(OLD).between(0, 11)] == [2, 4]
+    assert list(masks(OLD, later=None).between(0, 15)) == []
+
+
+def test_what_has_been_masked_for_ten_results_stays_as_it_is() -> None:
+    """So only the latest masks may change where a boundary moves, and the prefix breaks no earlier for them."""
+    said = [message("assistant", "I see."), *steps(11, RESULT, answer="I see.")]
+    first, again = OLD.transcript.messages[1:3], OLD.transcript.messages[9:11]
+    soon = masks(agent(*first, *said[:10], *again, *said[10:]))
+    late = masks(agent(*first, *said, *again, message("assistant", "I see.")))
+    assert dict(soon.between(0, 10))[2] == dict(late.between(0, 10))[2] == dict(late.between(0, 38))[2]
+    assert dict(soon.between(0, 38))[2].texts[0].endswith("read again in message 15 ...]")
+
+
+def test_a_short_part_beside_an_old_result_stays() -> None:
+    talk = reading(RESULT, "read a.py", "read a.py")
+    messages = [*talk.transcript.messages]
+    messages[2] = replace(messages[2], texts=("ok", RESULT))
+    ((_, mask),) = masks(conversation(*messages)).between(0, 5)
+    assert mask.texts == ("ok", "[... 1200 characters in all, read again in message 5 ...]")
+
+
+SAID = st.lists(
+    st.sampled_from(["read a.py", "read b.py", "edit a.py", "bash make", "write b.py", "say"]), min_size=1, max_size=40
+)
+
+
+@given(SAID, st.data())
+def test_what_comes_after_the_boundary_changes_nothing(done: list[str], data: st.DataObject) -> None:
+    whole = reading(RESULT, *done)
+    said = [message("assistant", "I see.") if "say" in str(each.calls) else each for each in whole.transcript.messages]
+    length = data.draw(st.integers(0, len(said)))
+    longer, shorter = masks(conversation(*said)), masks(conversation(*said[:length]))
+    assert dict(longer.between(0, length)) == dict(shorter.between(0, length))
+    for start in (0, length // 2):
+        assert longer.saved(start, length) == shorter.saved(start, length)
+        saved = (whole.transcript.tokens_of(index) - mask.tokens for index, mask in longer.between(start, length))
+        assert longer.saved(start, length) == sum(saved)
+
+
 def test_each_settings_have_a_name_of_their_own() -> None:
-    kinds = [MaskPolicy(), MaskPolicy(400), MaskPolicy(allow=("a",)), MaskPolicy(deny=("a",))]
-    assert len({settings.key for settings in kinds}) == 4
+    kinds = [MaskPolicy(), MaskPolicy(400), MaskPolicy(allow=("a",)), MaskPolicy(deny=("a",)), MaskPolicy(later=None)]
+    assert len({settings.key for settings in kinds}) == 5
     assert MaskPolicy().key == MaskPolicy().key
 
 

@@ -68,6 +68,15 @@ async def test_what_differs_is_measured_for_itself(services: Services, other: tu
     assert await measured(services, *asked("one")) is first
 
 
+@pytest.mark.parametrize(
+    ("model", "trigger"),
+    [("claude-sonnet-4-6", 160_000), ("claude-opus-4-6", 400_000), ("gpt-5.5", 260_000), ("gpt-4o", 85_120)],
+)
+async def test_a_prompt_is_compacted_at_the_cap_of_its_model(services: Services, model: str, trigger: int) -> None:
+    budget = (await measured(services, *asked("one", model))).budget
+    assert budget.line.reported(budget.trigger.tokens) == trigger
+
+
 def learns(services: Services, random: Random) -> Callable[[], None]:
     """Something that answers and refusals teach."""
     provider, tenant = services.providers.default, random.choice(TENANTS)

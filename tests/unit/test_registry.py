@@ -15,15 +15,17 @@ from app.core.tokens.usage import Price, Tariff
 from app.main import tariffs_of
 from app.providers.registry import (
     DATA,
+    LEAST_STEP,
     PRICES,
     BundledModel,
     ListPrice,
     bundled,
+    cap_of,
     day_of_list_prices,
     days_since,
     list_prices,
     look_up,
-    look_up_price,
+    look_up_release,
     names_of,
     tariff,
 )
@@ -237,14 +239,14 @@ def test_list_prices_are_those_of_the_name(model: str, expected: tuple[float | N
     ],
 )
 def test_another_release_has_the_same_price(model: str) -> None:
-    assert look_up_price(model, LISTED) == ("gpt-4o", LISTED["gpt-4o"])
+    assert look_up_release(model, LISTED) == ("gpt-4o", LISTED["gpt-4o"])
 
 
 @pytest.mark.parametrize(
     "model", ["gpt-4o-mini", "gpt-4o-pro", "gpt-4o-mine", "gpt-4", "ft:gpt-4o:org::id", "gpt-4o-5", "-".join("a" * 30)]
 )
 def test_another_model_has_none_of_it(model: str) -> None:
-    assert look_up_price(model, LISTED) is None
+    assert look_up_release(model, LISTED) is None
 
 
 def test_the_model_that_answered_has_its_price_where_it_is_known() -> None:
@@ -331,3 +333,31 @@ def test_the_operators_prices_leave_no_room_for_others() -> None:
     mine = Tariff("my-model", "settings", ((0, Price(1.0, 2.0, 0.5, 1.5)),))
     assert tariffs_of(load(**bare, **own))("my-model", "gpt-5") == mine
     assert tariffs_of(load(**bare, list_prices=False))("gpt-5", "") is None
+
+
+# Caps
+
+
+@pytest.mark.parametrize(
+    ("model", "cap"),
+    [
+        ("gpt-4o", 160_000),
+        ("nobody-knows-it", 160_000),
+        ("claude-opus-4-6", 400_000),
+        ("us.anthropic.claude-opus-4-6-v1", 400_000),
+        ("openrouter/anthropic/claude-opus-4.6", 400_000),
+        ("gpt-5.5", 260_000),
+        ("gpt-5.5-pro", 160_000),
+        ("gemini-3.1-pro-preview", 160_000),
+    ],
+)
+def test_a_prompt_is_compacted_before_it_is_read_badly_or_costs_more(model: str, cap: int) -> None:
+    assert cap_of(model, 160_000) == cap
+
+
+def test_no_cap_lies_over_a_price_step_that_leaves_room_below() -> None:
+    for model in list_prices():
+        price = tariff(model)
+        assert price is not None
+        dearer = (above for above, step in price.steps if step.prompt > price.base.prompt and above >= LEAST_STEP)
+        assert all(cap_of(model, 160_000) < above for above in dearer)

@@ -56,9 +56,11 @@ def write_settings(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def default_of(field: FieldInfo) -> Any:
     """The default as YAML would give it."""
     default = field.default
-    return (
-        default.get_secret_value() if isinstance(default, SecretStr) else to_jsonable_python(default, exclude_none=True)
-    )
+    if isinstance(default, SecretStr):
+        return default.get_secret_value()
+    if isinstance(default, tuple):
+        default = [each.model_dump(exclude_defaults=True) if isinstance(each, Section) else each for each in default]
+    return to_jsonable_python(default, exclude_none=True)
 
 
 # Documented
@@ -383,19 +385,48 @@ def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, mo
 
 def test_a_trigger_beside_a_preset_replaces_the_presets_as_a_whole() -> None:
     trigger = load(compaction={"preset": "lightspeed", "trigger": {"turns": 20}}).compaction.trigger
-    assert trigger.model_dump(exclude_defaults=True) == {"token_ratio": None, "turns": 20}
+    assert trigger.model_dump(exclude_defaults=True) == {"turns": 20, "any": ()}
 
 
 def test_a_condition_in_the_environment_replaces_the_presets_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TOKEN_RATIO", "0.6")
     trigger = load(compaction={"preset": "librechat-checkpoint"}).compaction.trigger
-    assert trigger.model_dump(exclude_defaults=True) == {"token_ratio": 0.6}
+    assert trigger.model_dump(exclude_defaults=True) == {"token_ratio": 0.6, "any": ()}
 
 
 def test_a_condition_that_is_named_drops_the_default_one() -> None:
     assert load(compaction={"trigger": {"messages": 10}}).compaction.trigger.conditions == {"messages"}
     both = load(compaction={"trigger": {"messages": 10, "token_ratio": 0.6}}).compaction.trigger
     assert both.conditions == {"messages", "token_ratio"}
+
+
+@pytest.mark.parametrize(
+    ("given", "alternatives"),
+    [
+        ({}, [{"token_ratio": 0.7}, {"tokens": 160_000}]),
+        ({"tokens": 0}, [{"token_ratio": 0.7}]),
+        ({"tokens": 90_000}, [{"token_ratio": 0.7}, {"tokens": 90_000}]),
+        ({"token_ratio": 0.6}, [{"token_ratio": 0.6}]),
+        ({"token_ratio": 0.6, "tokens": 5_000}, [{"token_ratio": 0.6, "tokens": 5_000}]),
+        ({"turns": 9, "tokens": 5_000}, [{"turns": 9, "tokens": 5_000}]),
+    ],
+)
+def test_tokens_alone_are_the_usual_triggers_cap_and_zero_is_none(
+    given: dict[str, Any], alternatives: list[dict[str, Any]]
+) -> None:
+    found = load(compaction={"trigger": given}).compaction.trigger.alternatives
+    assert [{name: getattr(entry, name) for name in entry.conditions} for entry in found] == alternatives
+
+
+def test_zero_in_the_environment_switches_the_cap_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TOKENS", "0")
+    assert [entry.conditions for entry in load().compaction.trigger.alternatives] == [{"token_ratio"}]
+
+
+def test_tokens_alone_are_the_whole_trigger_of_a_model() -> None:
+    (model,) = load(models=[{"match": "m", "trigger": {"tokens": 90_000}}]).models
+    assert model.trigger is not None
+    assert [entry.conditions for entry in model.trigger.alternatives] == [{"tokens"}]
 
 
 def test_alternatives_stand_in_place_of_the_default_condition() -> None:
@@ -572,7 +603,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ),
     ({"compaction": {"strategy": "window"}}, ("compaction: strategy window needs window.turns or window.tokens",)),
     (
-        {"compaction": {"trigger": {"token_ratio": None}}},
+        {"compaction": {"trigger": {"any": []}}},
         ("compaction.trigger: a condition is needed: one of messages, overflow", "or any"),
     ),
     (

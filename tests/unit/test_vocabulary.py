@@ -50,10 +50,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/summary/plan.py": {"prefix": "a style of summary calls"},
     "core/summary/brief.py": {"prefix": "a style of summary calls"},
-    "core/summary/prompts.py": {
-        "tool": "in the notes: a call whose tool has no name",
-        "error": "a member of what tools answer, which is no format's",
-    },
+    "core/summary/prompts.py": {"tool": "in the notes: a call whose tool has no name"},
     "core/tokens/calibration.py": {"grok": "a family of models"},
     "core/tokens/estimate.py": {"image": COUNTING, "none": COUNTING, "parameters": COUNTING},
     "core/tokens/pictures.py": {"audio": COUNTING, "image": COUNTING, "low": COUNTING},

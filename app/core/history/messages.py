@@ -206,7 +206,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
             elif message.kind is Kind.INSTRUCTIONS:
                 instructions.append(place)
             holds |= (found := _held_by(message))
-            if found & (_CALLS | _ANSWERS) or message.bound or message.is_told:
+            if found & (_CALLS | _ANSWERS) or message.bound:
                 are_apart = False
         longer.instructions = ()
         longer.user_places = (*self.user_places, *users) if users else self.user_places
@@ -324,7 +324,7 @@ def _behind(last: Message, message: Message) -> Message:
 def _held_by(message: Message) -> int:
     """Bits that say what a message holds."""
     held = _CALLS if message.calls else 0
-    if message.answers:
+    if message.answers or message.is_told:
         held |= _ANSWERS
     if message.media:
         held |= _MEDIA

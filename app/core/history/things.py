@@ -5,8 +5,7 @@ words of the clause say it. A thing that is met again is one record, brought up 
 
 A value is worth the sum of its uses. Each message that holds it is one use, and counts by where it stands (an argument
 of a call 4, the user's words 3, the assistant's 2, a tool's result 1), and half as much at the start of the range as at
-its end. The sum is scaled by what the value is (see `_WORTH`). What comes first is what adds the most for the room
-that it takes, behind what is there by then: a value that stands in one record already adds little in another.
+its end. The sum is scaled by what the value is (see `_WORTH`). `ranking` says which come first.
 
 Texts are anybody's. What is read is bounded, and so is what is found; names and labels are a few words.
 """
@@ -16,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 from typing import Any
 
 from msgspec.structs import replace
@@ -36,14 +34,15 @@ from app.core.history.exact_values import (
 )
 from app.core.history.messages import Kind, Message, ToolCall
 from app.core.history.own_words import before_results
-from app.core.history.records import Field, Record, brought_together, merged, parts_of
+from app.core.history.ranking import ranked
+from app.core.history.records import Field, Record, brought_together, merged
+from app.core.history.work import tells_of_error
 from app.core.quoting import word
 
 MOST_READ = 1 << 18
 """Characters of a whole range that are read, the newest first."""
 MOST_FOUND = 4_000
 """Fields of a range that are weighed, and different values, the newest first."""
-MOST_RANKED = 256
 DEEPEST = 6
 """Levels of JSON that are looked through."""
 LONGEST_NAME = 40
@@ -53,9 +52,6 @@ LABEL_REACH = 60
 """Characters before a value in which the words that say what it is are looked for."""
 MOST_TOGETHER = 6
 """Values that one field holds of an object that is a part of another."""
-
-ERROR_OPENER = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
-"""How a result begins that tells of an error."""
 
 _WORTH = {
     "identifier": 1.0,
@@ -70,17 +66,6 @@ _WORTH = {
 }
 _PLACES = {Kind.USER: 3.0, Kind.ASSISTANT: 2.0}
 _ARGUMENT, _ELSEWHERE = 4.0, 1.0
-_SEEN = 0.03
-"""Share of its worth that a value has in a second record."""
-_SIZE = 0.7
-"""Power of the characters that a part takes by which its worth is divided."""
-_NAME = 1.0
-_OWNER = 0.1
-_BASE = 2.0
-_DIGIT = 0.0
-_NEGLIGIBLE = 1e-9
-_DESCRIBED = 0.02
-"""Worth of a field without a value of its own, such as a state."""
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that a thing is known by."""
 
@@ -115,71 +100,7 @@ def records_in(messages: Sequence[Message], known: Mapping[str, Record] | None =
             own = {value for field in held.fields for value in _values(field)}
             news = tuple(field for field in record.fields if own.isdisjoint(_values(field)))
             things[key] = merged(held, replace(record, name=held.name, fields=news))
-    return _ranked(things, worth, known or {})
-
-
-def _ranked(things: Mapping[str, Record], worth: Mapping[str, float], known: Mapping[str, Record]) -> list[Record]:
-    """Parts of these things by what each adds behind those before it, for the room that it takes."""
-    shown = {value for record in known.values() for value in (record.key, *record.line.replace(",", "").split())}
-    begun: set[str] = set()
-
-    def gain(part: Record) -> float:
-        is_new = part.key not in begun
-        values = [part.key] if is_new else []
-        values += (value for field in part.fields for value in _values(field))
-        adds = sum(worth.get(value, 0.0) * (_SEEN if value in shown else 1.0) for value in dict.fromkeys(values))
-        if any(value in worth and value not in shown for field in part.fields for value in _values(field)):
-            adds += _OWNER * worth.get(part.key, 0.0)
-        size = sum(map(_size, (field.text for field in part.fields))) + (_NAME * _size(part.name) if is_new else 0.0)
-        return float((adds + _DESCRIBED) / size**_SIZE)
-
-    waiting: list[tuple[float, int, Record]] = []
-    follow: dict[str, list[Record]] = {}
-    number = 0
-    for key, record in things.items():
-        parts = parts_of(record)
-        if key in known:
-            whole = merged(known[key], record)
-            old = {(field.label, field.value) for field in known[key].fields}
-            labels = {field.label for field in known[key].fields}
-            news = [field for field in whole.fields if (field.label, field.value) not in old]
-            if not news:
-                continue
-            # What is told of a thing again is told as a whole: the line that is there gives way to it.
-            more = [replace(whole, fields=(field,)) for field in news if field.label not in labels]
-            best = max(more, key=gain, default=None)
-            others = [part for part in more if part is not best]
-            told = [field for field in whole.fields if all(field not in part.fields for part in others)]
-            parts = [replace(whole, fields=tuple(told))]
-            follow[key] = others
-        else:
-            follow[key] = parts
-        for part in parts:
-            number += 1
-            heappush(waiting, (-gain(part), number, part))
-    ranked: list[Record] = []
-    done: set[tuple[str, tuple[Field, ...]]] = set()
-    while waiting and len(ranked) < MOST_RANKED:
-        promised, place, part = heappop(waiting)
-        if (part.key, part.fields) in done:
-            continue
-        if (now := -gain(part)) > promised + _NEGLIGIBLE:
-            heappush(waiting, (now, place, part))
-            continue
-        done.add((part.key, part.fields))
-        ranked.append(part)
-        shown.update((part.key, *(value for field in part.fields for value in _values(field))))
-        if part.key not in begun:
-            begun.add(part.key)  # The others have the name for nothing now.
-            for other in follow[part.key]:
-                if (other.key, other.fields) not in done:
-                    number += 1
-                    heappush(waiting, (-gain(other), number, other))
-    return ranked
-
-
-def _size(text: str) -> float:
-    return _BASE + len(text) + _DIGIT * sum(map(str.isdecimal, text))
+    return ranked(things, worth, known or {})
 
 
 def _values(field: Field) -> tuple[str, ...]:
@@ -219,7 +140,7 @@ def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, ToolCall], set[i
         caller = next((made[id_] for id_ in message.answers if id_ in made), None)
         if caller is not None:
             callers[index] = caller
-            if message.texts and ERROR_OPENER.match(message.texts[0]):
+            if message.texts and tells_of_error(message.texts[0]):
                 failed.add(id(caller))
         made.update((call.id, call) for call in (*message.calls, *message.settled))
     return callers, failed

@@ -30,13 +30,15 @@ from app.core.limits.budget import Budget
 from app.core.limits.trigger import Trigger
 
 SOFT_SHARE = 0.55
-"""Share of the limit below which no compaction begins."""
+"""Share of the room below which no compaction begins."""
 WAIT_SHARE = 0.97
 """Share of the limit over which a view is not sent without the summary that is due."""
+MOST_OVER = 1.04
+"""Times the cap, likewise: from a cap that keeps below a price step, no further than to that."""
 STEPS = 4
 """The latest requests that tell how fast a history grows."""
 MOST_EARLY = 0.02
-"""Share of the limit by which a compaction begins earlier at most, to be found by the request that fires the
+"""Share of the room by which a compaction begins earlier at most, to be found by the request that fires the
 trigger."""
 LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""
@@ -48,12 +50,12 @@ LEAST_KEPT = 0.5
 
 def most_without(budget: Budget) -> int:
     """The largest view, in tokens, that may be sent although a compaction is due."""
-    return int(WAIT_SHARE * budget.caution * budget.limit)
+    return int(budget.caution * min(WAIT_SHARE * budget.limit, MOST_OVER * budget.room))
 
 
 def soft_threshold(budget: Budget) -> int:
     """Tokens up to which nothing is made for a view before it is due."""
-    return int(max(SOFT_SHARE * budget.caution * budget.limit, LEAST_ROOM * budget.target))
+    return int(max(SOFT_SHARE * budget.caution * budget.room, LEAST_ROOM * budget.target))
 
 
 def least_looked_at(budget: Budget) -> int:
@@ -99,7 +101,7 @@ def nearer_trigger(budget: Budget, steps: Sequence[int], requests: int) -> Trigg
     usual = sum(steps) / len(steps) if steps else 0.0
     expected = requests * usual
     largest = (requests - 1) * usual + max(steps, default=0)
-    early = expected if expected <= MOST_EARLY * budget.limit else 0.0
+    early = expected if expected <= MOST_EARLY * budget.room else 0.0
     soft = soft_threshold(budget)
     in_time = most_without(budget) - largest
     conditions = (

@@ -16,6 +16,9 @@ WindowSource = str
 MOST_TOKENS = 100_000_000
 """No window and no prompt is larger; what somebody says beyond it is no number of tokens."""
 MAX_RESERVE = 8_192
+CAP = 160_000
+"""Tokens over which a compaction is due however large the window is: models read longer prompts worse, and each request
+pays for all of it. The shares of a larger limit are shares of this."""
 MIN_SUMMARY = 256
 LEAST_TALK = 2 * MIN_SUMMARY
 """Tokens: a summary, and as much beside it. What a request reserves gives way where it leaves less; in small windows
@@ -60,7 +63,7 @@ class Rule(Struct, frozen=True):
 class Shares(Struct, frozen=True):
     """The settings of `compaction`; ratios are shares of the limit."""
 
-    trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70),)
+    trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70), Rule(tokens=CAP))
     """Rules of the trigger; one of them is enough."""
     floor_tokens: int = 4_096
     target: float = 0.50
@@ -74,6 +77,23 @@ class Shares(Struct, frozen=True):
     fold: float = 0.30
     reserve: float | None = None
     """Share of the window that is never the prompt's. None: what the request reserves, or 5 % where it says nothing."""
+
+    @property
+    def cap(self) -> int | None:
+        """Tokens that fire the trigger beside a ratio that may be more in a large window; None if it has none."""
+        if not any(rule.token_ratio is not None for rule in self.trigger):
+            return None
+        return min(
+            (rule.tokens for rule in self.trigger if rule.tokens and rule == Rule(tokens=rule.tokens)), default=None
+        )
+
+    def for_model(self, cap: int) -> Shares:
+        """A copy with this cap in place of the usual one; itself without the usual one."""
+        if cap == CAP or self.cap != CAP:
+            return self
+        return replace(
+            self, trigger=tuple(Rule(tokens=cap) if rule == Rule(tokens=CAP) else rule for rule in self.trigger)
+        )
 
 
 class Line(Struct, frozen=True):
@@ -102,6 +122,8 @@ class Budget(Struct, frozen=True):
     """Tokens of the model's window, as the provider counts them."""
     limit: int
     """Tokens that the prompt may use: the window less the output."""
+    room: int
+    """Tokens that shares are of: the limit, or the cap if that is less."""
     trigger: Trigger
     """Fires where a compaction is due."""
     target: int
@@ -199,6 +221,7 @@ def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: floa
     return Budget(
         window=window.context,
         limit=line.estimate(limit),
+        room=line.estimate(room),
         # Whatever else it looks at: what does not fit is too large.
         trigger=Trigger((*conditions, Condition(tokens=line.estimate(limit))), shares.tail_turns),
         target=line.estimate(target * caution),
@@ -209,7 +232,8 @@ def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: floa
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
         reported_limit=limit,
-        hold=line.estimate(HOLD_RATIO * limit * caution) if threshold is None else 0,
+        # A cap is also for quality, which is not traded for cost.
+        hold=line.estimate(min(HOLD_RATIO * limit, room) * caution) if threshold is None else 0,
         line=line,
         caution=caution,
     )
@@ -239,7 +263,7 @@ def _limit(window: Window, kept: int) -> int:
 def _room(limit: int, shares: Shares, threshold: int | None) -> tuple[float, float, tuple[Rule, ...]]:
     """Tokens that shares are of, the least that triggers, and the rules of the trigger."""
     if threshold is None:
-        return limit, min(shares.floor_tokens, 0.85 * limit), shares.trigger
+        return min(limit, shares.cap or limit), min(shares.floor_tokens, 0.85 * limit), shares.trigger
     ratio = next((rule.token_ratio for rule in shares.trigger if rule.token_ratio), 1.0)
     return min(limit, threshold / ratio), 0.0, (Rule(tokens=min(limit, threshold)),)
 

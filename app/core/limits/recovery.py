@@ -60,6 +60,7 @@ def recovery_budget(
     return replace(
         budget,
         limit=limit,
+        room=min(budget.room, limit),
         trigger=over(aim),
         target=aim,
         tail=int(budget.tail * share),

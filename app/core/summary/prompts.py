@@ -6,14 +6,13 @@ from the chunk's keyed digest, so it is unguessable and yet the same bytes every
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from msgspec import Struct
 
 from app.core.history.messages import Kind, Media, Message, called_in
-from app.core.history.things import ERROR_OPENER
+from app.core.history.work import tells_of_error
 from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import shorten
@@ -107,12 +106,12 @@ def quote_messages(
     `longest_text` (characters) cuts single texts head and tail: for a unit larger than the summariser's window. From
     the offset `recent_from` on messages are marked as recent.
     """
-    names = _called(messages)
+    names = called(messages)
     sections = []
     for offset, message in enumerate(messages):
         if message.sealed:
             continue
-        heading = f"{first_index + offset + 1} {_speaker(message, names)}"
+        heading = f"{first_index + offset + 1} {speaker(message, names)}"
         if offset in carried:
             heading += ", stays in the conversation, shown as context"
         if recent_from is not None and offset >= recent_from:
@@ -128,7 +127,7 @@ def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message]
         heading = f"notes on messages {chunk.first_index + 1} to {chunk.last_index + 1}"
         sections.append(f"<{fence} {heading}>\n{quoted(chunk.text, fence)}")
         sections += [
-            _section(message, f"{index + 1} {_speaker(message, {})}", fence, None)
+            _section(message, f"{index + 1} {speaker(message, {})}", fence, None)
             for index, message in released.items()
             if chunk.first_index <= index <= chunk.last_index and not message.sealed
         ]
@@ -136,12 +135,16 @@ def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message]
 
 
 def _section(message: Message, heading: str, fence: str, longest_text: int | None) -> str:
+    return f"<{fence} {heading}>\n{quoted(said_in(message, longest_text), fence)}"
+
+
+def said_in(message: Message, longest_text: int | None) -> str:
+    """A message in words: its texts and calls, and what else it holds. `longest_text` as for `quote_messages`."""
     lines = [_cut(text, longest_text) for text in message.texts]
     lines += [f"[{_describe(media)}, not shown]" for media in message.media]
     calls = (*message.calls, *message.settled)
     lines += [f"[calls {word(call.name)} with {_cut(call.arguments, longest_text)}]" for call in calls]
-    body = quoted("\n".join(lines), fence)
-    return f"<{fence} {heading}>\n{body}"
+    return "\n".join(lines)
 
 
 def chunk_text(chunk: SummaryChunk) -> str:
@@ -185,37 +188,33 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
     """The latest results that tell of an error, one for each call, to stand after a summary; empty without any."""
     if not most:
         return ""
-    names = _called(messages)
-    failed = {
-        message.answers: f"- {_tool(message, names) or 'tool'}: {one_line(message.text[:LONGEST_FAILURE])}"
-        for message in messages
-        if message.kind is Kind.RESULT and not message.sealed and _tells_of_error(message.text)
-    }
-    lines = list(failed.values())[-most:]
+    names = called(messages)
+    failed = (messages[index] for index in failed_places(messages)[-most:])
+    lines = [f"- {_tool(each, names) or 'tool'}: {one_line(each.text[:LONGEST_FAILURE])}" for each in failed]
     return FAILURES_HEADING + "\n".join(lines) if lines else ""
 
 
-def _tells_of_error(text: str) -> bool:
-    """Whether a result tells of an error. Not every format has a mark for it: it shows in how the result begins, or in
-    a member of its JSON."""
-    if ERROR_OPENER.match(text):
-        return True
-    try:
-        content = json.loads(text) if text.lstrip().startswith("{") else None
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and any(content.get(name) for name in ("error", "is_error", "isError"))
+def failed_places(messages: Sequence[Message]) -> list[int]:
+    """Indexes of the results that tell of an error, one for each call."""
+    places = {
+        message.answers: index
+        for index, message in enumerate(messages)
+        if message.kind is Kind.RESULT and not message.sealed and tells_of_error(message.text)
+    }
+    return list(places.values())
 
 
 def _cut(text: str, longest: int | None) -> str:
     return text if longest is None else shorten(text, longest)
 
 
-def _called(messages: Sequence[Message]) -> dict[str, str]:
+def called(messages: Sequence[Message]) -> dict[str, str]:
+    """Names of the tools that are called, by the id of the call."""
     return {call.id: call.name for message in messages for call in message.calls}
 
 
-def _speaker(message: Message, names: Mapping[str, str]) -> str:
+def speaker(message: Message, names: Mapping[str, str]) -> str:
+    """Role of a message with its sender's name, or the tool that a result is from. `names` as `called` has them."""
     if message.kind is Kind.RESULT:
         return f"tool {_tool(message, names)}".strip()
     role = f"other {word(message.role)}" if message.kind is Kind.OTHER else message.role

@@ -14,7 +14,7 @@ from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy, Strategy
 from app.core.tokens.economy import CostGate
-from app.settings.sections.trigger import TriggerSettings
+from app.settings.sections.trigger import UsualTriggerSettings
 from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 
 _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
@@ -51,7 +51,7 @@ class MaskSettings(Section):
     """Masks: old tool results as head and tail."""
 
     enabled: bool = True
-    """Mask tool results that the assistant has answered, before anything is summarised.
+    """Mask tool results that the assistant has used, before anything is summarised.
 
     They are reduced to head and tail, and keep the same bytes from then on. If that alone brings the prompt under the
     target, no summary is made; the summariser reads the originals.
@@ -189,7 +189,7 @@ class CompactionSettings(Section):
     A request reads the summaries of its own strategy only. With preset `sliding-window`, another strategy needs
     `window: {turns: null}`.
     """
-    trigger: TriggerSettings = TriggerSettings()
+    trigger: UsualTriggerSettings = UsualTriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
     """Tokens below which nothing is compacted, or 0.85 of the limit if that is less.
 

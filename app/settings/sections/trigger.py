@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from app.core.limits.budget import MOST_TOKENS, Shares
 from app.settings.types import Ratio, Section
 
-(_DEFAULT,) = Shares().trigger
+_RATIO, _CAP = Shares().trigger
 
 
 class ConditionSettings(Section):
@@ -33,7 +33,11 @@ class ConditionSettings(Section):
     A request that reserves much output has a limit far below its window.
     """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """Tokens that the estimate of the prompt exceeds."""
+    """Tokens that the estimate of the prompt exceeds.
+
+    As the only condition under `compaction` it is the cap, in place of the one in `any` and for all models, or 0
+    for none. The default token_ratio stays beside it, for smaller windows.
+    """
     remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
     """Tokens of the window that are left at most; reserved output is not subtracted."""
     overflow: bool = False
@@ -65,26 +69,29 @@ class AlternativeSettings(ConditionSettings):
         return self
 
 
-def _named(trigger: Mapping[str, Any]) -> bool:
-    """True if a condition is set; null and false do not count."""
-    given = (trigger.get(name) for name in CONDITIONS)
-    return bool(trigger.get("any")) or any(value is not None and value is not False for value in given)
+DEFAULT = (AlternativeSettings(token_ratio=_RATIO.token_ratio), AlternativeSettings(tokens=_CAP.tokens))
+
+
+def _named(trigger: Mapping[str, Any]) -> set[str]:
+    """Conditions that are set; null and false do not count."""
+    return {name for name in CONDITIONS if (given := trigger.get(name)) is not None and given is not False}
 
 
 class TriggerSettings(ConditionSettings):
     """Conditions under which a compaction is due, joined by "and", or alternatives in `any`, joined by "or".
 
-    Naming any other condition drops the default token_ratio; name both to have both. A trigger is replaced as a whole:
-    one set here replaces the preset's, one of an upstream this one, one of a model the upstream's, and one of a request
-    (`context.trigger`) all others. If a request names a preset, triggers of its model and upstream do not count.
+    Naming any condition drops the defaults in `any`. A trigger is replaced as a whole: one set here replaces the
+    preset's, one of an upstream this one, one of a model the upstream's, and one of a request (`context.trigger`) all
+    others. If a request names a preset, triggers of its model and upstream do not count.
     """
 
-    token_ratio: Ratio | None = _DEFAULT.token_ratio
-    any: tuple[AlternativeSettings, ...] = Field((), max_length=10)
+    any: tuple[AlternativeSettings, ...] = Field(DEFAULT, max_length=10)
     """Alternatives, in place of the conditions above: each is a set of conditions that must all hold; one set is
     enough.
 
-    At most 10. Take the token_ratio above out then: a condition beside `any` is refused. For example:
+    `tokens` alone, beside a token_ratio, is a cap: target and tail are then shares of at most that. The default cap is
+    400,000 for models that read so much well by public results, and lower where the list price rises: 260,000 if that
+    is at 272,000 ([why](policies.md#default)). At most 10; a condition beside `any` is refused. For example:
 
         - {token_ratio: 0.6, turns: 20}
         - {overflow: true}
@@ -93,9 +100,9 @@ class TriggerSettings(ConditionSettings):
     @model_validator(mode="before")
     @classmethod
     def _default_gives_way(cls, given: Any) -> Any:
-        """Conditions are joined by "and": the default would weaken every other one."""
-        if isinstance(given, Mapping) and "token_ratio" not in given and _named(given):
-            return {**given, "token_ratio": None}
+        """The defaults would weaken every other condition, or be weakened by it."""
+        if isinstance(given, Mapping) and "any" not in given and _named(given):
+            return {**given, "any": ()}
         return given
 
     @model_validator(mode="after")
@@ -111,3 +118,15 @@ class TriggerSettings(ConditionSettings):
     def alternatives(self) -> Sequence[ConditionSettings]:
         """Sets of conditions of which one has to hold."""
         return self.any or (self,)
+
+
+class UsualTriggerSettings(TriggerSettings):
+    __doc__ = TriggerSettings.__doc__
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tokens_alone_are_the_cap(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or given.get("any") or _named(given) != {"tokens"}:
+            return given
+        cap = [{"tokens": given["tokens"]}] if given["tokens"] not in (0, "0") else []
+        return {**given, "tokens": None, "any": [{"token_ratio": _RATIO.token_ratio}, *cap]}

@@ -1,7 +1,7 @@
 """Counters of other libraries, for the same scoring as `lab.benchmarks.accuracy`.
 
     grep -Ev '"class": "(other-|image-url|audio|file)' ROWS > CORE    # the rivals would fetch the rest
-    python token_accuracy.py lab.benchmarks.rivals:litellm CORE --path .    # also :cookbook, :texts
+    python token_accuracy.py lab.benchmarks.counters:litellm CORE --path .    # also :cookbook, :texts
 
 They need packages that Steno does not, in an environment of their own: litellm 1.106.2 and tiktoken 0.14.0, with
 HF_HUB_OFFLINE=1, LITELLM_LOCAL_MODEL_COST_MAP=True and TIKTOKEN_CACHE_DIR=.tables. Each is given the best that its

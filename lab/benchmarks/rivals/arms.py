@@ -1,0 +1,185 @@
+"""Arms: everything that may stand between an agent and its provider, each before a simulator of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx2
+import msgspec
+
+from lab.benchmarks.relay.environments import Missing, python_environment
+from lab.benchmarks.relay.processes import Running, free_port, two_cores
+from lab.benchmarks.rivals.rules import RULES, Desk, Rule
+from lab.replay.presets import settings_of
+from lab.replay.recordings import Message
+from lab.replay.stage import counter, stage
+from lab.simulator import Record, Simulator
+from lab.simulator.chat_completions.counting import ChatCounting
+from lab.simulator.replies import summary_of, texts_of
+
+MODEL = "agent-model"
+"""A name that no table of prices or windows knows."""
+CACHED, COMPLETION = 0.1, 5.0
+"""Prices of a cached token and of one of an answer; one of a prompt costs 1."""
+UNLIMITED = 100_000_000
+ENVIRONMENTS = Path(".bench").absolute()
+START_SECONDS, ANSWER_SECONDS = 60.0, 600.0
+SUMMARY = {"x-context-call": "summary"}
+SUMMARY_WORDS = 400
+
+Priced = Mapping[str, Any]
+PRICES: Priced = {"prices": [{"match": "*", "prompt": 1.0, "completion": COMPLETION, "cached": CACHED}]}
+
+STENO: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "+prices": PRICES,
+    "+prefix": {**PRICES, "summary": {"style": "prefix"}},
+}
+"""Additions to a preset's name, with the settings that they stand for."""
+
+
+@dataclass(slots=True)
+class Provider:
+    """A simulator, and what the model has to say next."""
+
+    simulator: Simulator
+    asked: str = ""
+    """Last message of the request: what does not end with it asks for a summary."""
+    answer: str = ""
+
+    def say(self, messages: list[Any]) -> str:
+        if "\n".join(texts_of(messages[-1])) == self.asked:
+            return self.answer
+        return summary_of(messages, SUMMARY_WORDS, None, self.simulator.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One that stands there now."""
+
+    provider: Provider
+    url: str
+    client: httpx2.Client
+    rule: Rule | None = None
+
+    def desk(self) -> Desk:
+        """A desk for one conversation."""
+        counting = ChatCounting(self.provider.simulator.count)
+
+        def tokens(messages: Sequence[Message]) -> int:
+            return sum(counting.costs(MODEL, [_written(message) for message in messages], {}).messages)
+
+        return Desk(self.provider.simulator.window, tokens, self._summarised)
+
+    def send(self, history: Sequence[Message], answer: str, desk: Desk, *, aside: bool = False) -> Sequence[Record]:
+        """Everything that the provider received while the request was answered."""
+        simulator = self.provider.simulator
+        simulator.clear_log()
+        self.provider.asked, self.provider.answer = "\n".join(texts_of(history[-1])), answer
+        given = desk if not aside else replace(desk)
+        payload = history if self.rule is None else self.rule(history, given)
+        if self.rule is not None:  # It may have put a summary in the place of everything.
+            self.provider.asked = "\n".join(texts_of(payload[-1]))
+        self._post(payload, {})
+        return simulator.log
+
+    def is_answer(self, record: Record) -> bool:
+        """Whether a request that the provider received is the agent's own, and not made for a summary."""
+        messages: Sequence[Message] = record.messages or ({},)
+        return record.kind == "chat" and "\n".join(texts_of(messages[-1])) == self.provider.asked
+
+    def _summarised(self, messages: Sequence[Message]) -> str | None:
+        return self._post(messages, SUMMARY)
+
+    def _post(self, messages: Sequence[Message], headers: Mapping[str, str]) -> str | None:
+        body = b'{"model":"%b","messages":[%b]}' % (MODEL.encode(), b",".join(map(_written, messages)))
+        answered = self.client.post(f"{self.url}/chat/completions", content=body, headers=dict(headers))
+        if answered.status_code != 200:
+            return None
+        return str(answered.json()["choices"][0]["message"]["content"])
+
+
+@contextmanager
+def arm(name: str, window: int) -> Iterator[Arm]:
+    """The arm of that name: a rule, another's proxy, or a preset of Steno and what is added to it. Raises `Missing`
+    where it is not installed, and `ConfigurationError`."""
+    headers = {"authorization": "Bearer sk-rivals", "content-type": "application/json"}
+    with httpx2.Client(trust_env=False, timeout=ANSWER_SECONDS, headers=headers) as client:
+        if name in RULES or name in PROXIES:
+            with _other(name, window, client) as other:
+                yield other
+            return
+        preset, added, rest = name.partition("+")
+        with stage(MODEL, window, compaction=settings_of(preset), settings=STENO[added + rest]) as set_up:
+            assert isinstance(set_up.provider, Simulator)  # noqa: S101 - there is no other upstream
+            provider = Provider(set_up.provider)
+            set_up.provider.reply = provider.say
+            yield Arm(provider, set_up.base_url, client)
+
+
+@contextmanager
+def _other(name: str, window: int, client: httpx2.Client) -> Iterator[Arm]:
+    room = UNLIMITED if name == "never" else window
+    simulator = Simulator(window=room, models="any", count=counter(MODEL), max_messages=None)
+    provider = Provider(simulator)
+    simulator.reply = provider.say
+    with simulator.serve() as behind, TemporaryDirectory() as folder:
+        if name in RULES:
+            yield Arm(provider, f"{behind.url}/v1", client, RULES[name])
+            return
+        port = free_port()
+        command, environment = PROXIES[name](behind.url, port, window)
+        running = Running(command, Path(folder), environment, two_cores().subject)
+        try:
+            running.wait_until_it_listens(port, START_SECONDS)
+            yield Arm(provider, f"http://127.0.0.1:{port}/v1", client)
+        finally:
+            running.stop()
+
+
+Command = tuple[Sequence[str], Mapping[str, str]]
+
+
+def _context_guardian(upstream: str, port: int, window: int) -> Command:
+    program = python_environment(ENVIRONMENTS, "context-guardian") / "bin" / "context-guardian"
+    settings = {
+        "UPSTREAM_URL": f"{upstream}/v1",
+        "PORT": str(port),
+        "DATA_DIR": "data",
+        "NUM_CTX": str(window),
+        **dict.fromkeys(("DETECT_CONTEXT", "OLLAMA_CONTEXT", "VERSION_CHECK", "VERBOSE"), "0"),
+    }
+    return (str(program),), {f"GUARDIAN_{name}": value for name, value in settings.items()}
+
+
+def _cliffcompaction(upstream: str, port: int, window: int) -> Command:
+    """A threshold of half the window: its documentation's advice for windows of 200,000 to 250,000."""
+    program = python_environment(ENVIRONMENTS, "cliffcompaction") / "bin" / "cliff"
+    options = ("--port", str(port), "--threshold", str(window // 2), "--openai-upstream", upstream)
+    return (str(program), "serve", *options), {"CLIFF_ANTHROPIC_UPSTREAM": upstream}
+
+
+PROXIES: Mapping[str, Callable[[str, int, int], Command]] = {
+    "context-guardian": _context_guardian,
+    "cliffcompaction": _cliffcompaction,
+}
+
+
+def _written(message: Message) -> bytes:
+    return msgspec.json.encode(message)
+
+
+def install() -> None:
+    """Install the proxies of others, where they are not yet: measured they are without a network."""
+    for name in PROXIES:
+        with suppress(Missing):  # Its row says so.
+            python_environment(ENVIRONMENTS, name)
+
+
+if __name__ == "__main__":
+    install()

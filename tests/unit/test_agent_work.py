@@ -1,0 +1,193 @@
+"""Work: what calls do to files, in the words of several clients, and whose result is old for what was done later."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.history.messages import History, Message, ToolCall
+from app.core.history.own_words import told_in
+from app.core.history.work import LONGEST_COMMAND, Newer, Work, has_failed, newer_in, work_of
+from tests.unit.conversations import message
+
+
+def done(tool: str, **arguments: Any) -> Work:
+    return work_of(ToolCall("c", tool, json.dumps(arguments)))
+
+
+def shell(command: str) -> Work:
+    return done("bash", command=command)
+
+
+READS: dict[str, tuple[Work, tuple[str, str]]] = {
+    "Claude Code": (done("Read", file_path="/a/b.py"), ("/a/b.py", "")),
+    "some lines": (done("Read", file_path="b.py", offset=9, limit=5), ("b.py", '{"limit": 5, "offset": 9}')),
+    "words beside it": (done("read_file", target_file="./b.py", explanation="I look."), ("b.py", "")),
+    "a tool of several actions": (
+        done("str_replace_based_edit_tool", command="view", path="b.py", view_range=[1, 9]),
+        ("b.py", '{"view_range": [1, 9]}'),
+    ),
+    "cat": (shell("cat b.py"), ("b.py", "")),
+    "with line numbers": (shell("nl -ba b.py"), ("b.py", "")),
+    "behind a change of folder": (shell("cd /repo && cat -n src/b.py"), ("/repo/src/b.py", "")),
+    "lines of it": (shell("sed -n '1,40p' b.py"), ("b.py", "1,40p")),
+    "lines of it, numbered": (shell("nl -ba b.py | sed -n '1,40p'"), ("b.py", "1,40p")),
+    "its beginning": (shell("head -n 20 b.py"), ("b.py", "head 20")),
+}
+
+
+@pytest.mark.parametrize(("work", "read"), READS.values(), ids=READS)
+def test_read_is(work: Work, read: tuple[str, str]) -> None:
+    assert (work.reads, work.part) == read
+    assert not work.writes
+
+
+WRITES: dict[str, tuple[Work, tuple[str, ...], bool]] = {
+    "Claude Code": (done("Write", file_path="b.py", content="x"), ("b.py",), True),
+    "a part": (done("Edit", file_path="b.py", old_string="x", new_string="y"), ("b.py",), False),
+    "a tool of several actions": (done("str_replace_editor", command="create", path="b.py"), ("b.py",), True),
+    "a patch": (done("apply_patch", input="*** Begin Patch\n*** Update File: b.py\n@@\n"), ("b.py",), False),
+    "a patch that is no object": (
+        work_of(ToolCall("c", "apply_patch", "*** Update File: b.py\n*** Add File: c.py")),
+        ("b.py", "c.py"),
+        False,
+    ),
+    "a document of a shell": (shell("cat <<'EOF' > b.py\ncat z > y\nEOF"), ("b.py",), True),
+    "one behind its file": (shell("mkdir -p a && cat > a/b.py <<EOF\nx\nEOF"), ("a/b.py",), True),
+    "behind it": (shell("echo x >> 'b.py'"), ("b.py",), False),
+    "in place": (shell("sed -i 's/a;b/b/' b.py c.py && pytest"), ("b.py", "c.py"), False),
+    "nothing else": (shell("sed -i 5d b.py"), ("b.py",), False),
+    "what is taken away": (shell("rm -rf b.py"), ("b.py",), False),
+    "what is taken back": (shell("cd a; git checkout b.py"), ("a/b.py",), False),
+    "no messages that are thrown away": (shell("make 2>/dev/null < b.py >& c"), (), True),
+    "nothing of another": (shell("git status"), (), True),
+    "nothing of one that is no command": (shell(";"), (), True),
+    "nothing that is only listed": (shell("ls | cat"), (), True),
+    "nothing in place of two": (shell("cat a.py b.py"), (), True),
+    "nothing of a command that is too long to be read": (shell(f"rm b.py {'x' * LONGEST_COMMAND}"), (), False),
+}
+
+
+@pytest.mark.parametrize(("work", "paths", "is_whole"), WRITES.values(), ids=WRITES)
+def test_written_is(work: Work, paths: tuple[str, ...], *, is_whole: bool) -> None:
+    assert (work.writes, work.is_whole) == (paths, is_whole)
+    assert not work.reads
+
+
+def test_a_command_may_be_a_list() -> None:
+    assert done("shell", command=["bash", "-lc", "rm b.py"]) == shell("rm b.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        ("<returncode>1</returncode>\n<output>\n</output>", True),
+        ("<returncode>0</returncode>\n<output>\nError: x\n</output>", False),
+        ("x " * 400 + "\n[The command completed with exit code 2.]", True),
+        ("Exit code: 0\nok", False),
+        ("Traceback (most recent call last)", True),
+        ('{"error": "not found"}', True),
+        ("3 passed", False),
+    ],
+)
+def test_a_result_tells_whether_it_failed(text: str, *, failed: bool) -> None:
+    assert has_failed(text) is failed
+
+
+def history(*steps: tuple[str, dict[str, Any], str]) -> list[Message]:
+    """A question, then calls with their results: those of call n stand at 2 n + 2."""
+    said = [message("user", "Mend it.")]
+    for place, (tool, arguments, text) in enumerate(steps):
+        call = ToolCall(f"c{place}", tool, json.dumps(arguments))
+        said += [replace(message("assistant"), calls=(call,)), message("tool", text, answers=f"c{place}")]
+    return said
+
+
+READ = ("Read", {"file_path": "b.py"}, "x = 1")
+LINES = ("Read", {"file_path": "b.py", "offset": 9}, "x = 1")
+EDIT = ("Edit", {"file_path": "b.py"}, "done")
+NO_EDIT = ("Edit", {"file_path": "b.py"}, "Error: not found")
+WRITE = ("Write", {"file_path": "b.py"}, "done")
+TEST = ("bash", {"command": "pytest", "description": "Run it"}, "1 failed")
+AGAIN = ("bash", {"command": "pytest", "description": "Run it again"}, "1 passed")
+SEARCH = ("search", {"query": "x"}, "b.py")
+FOUND = ("search", {"query": "x"}, "b.py, c.py")
+
+OLD: dict[str, tuple[list[Message], dict[int, Newer]]] = {
+    "a file that was read again": (history(READ, TEST, READ), {2: Newer(6, 7, "read again")}),
+    "by the first of several": (
+        history(READ, READ, READ),
+        {2: Newer(4, 5, "read again"), 4: Newer(6, 7, "read again")},
+    ),
+    "lines of which all was read": (history(LINES, READ), {2: Newer(4, 5, "read again")}),
+    "not all for some lines": (history(READ, LINES), {}),
+    "a command that was run again": (history(TEST, AGAIN), {2: Newer(4, 5, "run again")}),
+    "a file that was changed": (history(READ, EDIT), {2: Newer(3, 5, "changed")}),
+    "not by what failed": (history(READ, NO_EDIT), {}),
+    "a file that was written as a whole": (history(READ, WRITE), {2: Newer(3, 5, "written anew")}),
+    "the same that came again": (history(SEARCH, SEARCH), {2: Newer(4, 5, "returned again")}),
+    "not what says something else": (history(SEARCH, FOUND), {}),
+    "nothing of what is not called": ([message("tool", "x", answers="c"), message("tool", "x", answers="c")], {}),
+}
+
+
+@pytest.mark.parametrize(("messages", "old"), OLD.values(), ids=OLD)
+def test_old_is(messages: list[Message], old: dict[int, Newer]) -> None:
+    assert newer_in(messages) == old
+
+
+def test_a_message_of_several_results_is_old_once_all_are() -> None:
+    read, *both = history(READ, TEST, AGAIN)[1:]
+    calls = (*read.calls, *both[1].calls)
+    asked = [message("user", "Mend it."), replace(read, calls=calls), replace(both[0], answers=("c0", "c1"))]
+    assert newer_in([*asked, *both[3:]]) == {}
+    again = history(READ)[1:]
+    named = [replace(again[0], calls=(replace(again[0].calls[0], id="n"),)), replace(again[1], answers=("n",))]
+    assert newer_in([*asked, *both[3:], *named]) == {2: Newer(6, 7, "read again")}
+
+
+def told(*calls: str) -> History:
+    said = [message("user", "Mend it.")]
+    for call in calls:
+        text = "<returncode>0</returncode>\n<output>\nx\n</output>"
+        said += [message("assistant", call), replace(message("user", text), told=told_in([text]))]
+    return History(said)
+
+
+FENCE = "I look.\n```python\nx\n```\nSo:\n```bash\ncat b.py\n```"
+CALLS = {
+    "a fence": FENCE,
+    "tags": "I look.\n<read_file>\n<path>b.py</path>\n</read_file>",
+    "a function": (
+        "<function=str_replace_editor>\n<parameter=command>view</parameter>\n<parameter=path>b.py</parameter>\n"
+        "</function>"
+    ),
+    "an invocation": (
+        '<function_calls>\n<invoke name="Read">\n<parameter name="file_path">b.py</parameter>\n</invoke>\n'
+        "</function_calls>"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_calls_that_are_written_as_text_are_read_alike(call: str) -> None:
+    assert newer_in(told(call, FENCE)) == {2: Newer(4, 5, "read again")}
+
+
+def test_a_history_of_results_that_are_told_holds_answers() -> None:
+    assert told(FENCE).holds_answers
+    assert not told().holds_answers
+
+
+def test_text_without_a_call_makes_nothing_old() -> None:
+    assert newer_in(told("I look.", "I look.")) == {}
+
+
+def test_what_is_old_follows_from_what_stands_before_it_is_known() -> None:
+    whole = history(READ, TEST, EDIT, AGAIN, READ, LINES, WRITE, SEARCH, SEARCH)
+    for length in range(len(whole)):
+        known = {index: newer for index, newer in newer_in(whole).items() if newer.known <= length}
+        assert newer_in(whole[:length]) == known

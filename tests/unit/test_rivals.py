@@ -1,0 +1,146 @@
+"""The measure of `make rivals`: what is read out of an agent's run, and the rules of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lab.benchmarks.rivals.agents import View, said, steps_of, with_calls
+from lab.benchmarks.rivals.kept import Kept, Memory, Payload, key, stands_in
+from lab.benchmarks.rivals.rules import CLEARED, GOES_ON, LATEST_MESSAGES, LATEST_RESULTS, ORDER, RULES, Desk
+from lab.replay.evidence import SentMessages, split_pairs
+from lab.replay.recordings import Recording
+from lab.replay.survival import Value
+
+SHOWN = "<returncode>0</returncode>\n<output>\ndef area(side):\n    return side * side\n\nclass Square:\n</output>"
+FAILED = "<returncode>1</returncode>\n<output>\nTraceback (most recent call last):\nValueError: side 4711\n</output>"
+
+
+def asks(command: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": f"So:\n\n```bash\n{command}\n```"}
+
+
+def told(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+RUN = (
+    {"role": "system", "content": "You call a shell."},
+    told("Mend the area."),
+    asks("cat src/shapes/square.py"),
+    told(SHOWN),
+    asks("sed -i 's/side/edge/' ./src/shapes/square.py"),
+    told("<returncode>0</returncode>\n<output>\n</output>"),
+    asks("cat <<EOF > try.py\nimport square\nEOF"),
+    told("<returncode>0</returncode>\n<output>\n</output>"),
+    asks("python try.py"),
+    told(FAILED),
+    asks("cat /testbed/src/shapes/square.py"),
+)
+TEXT = Recording("run", RUN)
+CALLS = with_calls(TEXT)
+
+
+def desk(window: int, *, answers: str | None = "All went well.") -> tuple[Desk, list[Sequence[Any]]]:
+    """A desk where a token is a character, and the prompts that it was asked to summarise."""
+    prompts: list[Sequence[Any]] = []
+
+    def summarise(messages: Sequence[Any]) -> str | None:
+        prompts.append(messages)
+        return answers
+
+    return Desk(window, lambda messages: sum(len(said(message)) for message in messages), summarise), prompts
+
+
+def test_a_text_protocol_becomes_calls_and_results() -> None:
+    roles = [message["role"] for message in CALLS.messages]
+    assert roles == ["system", "user", *["assistant", "tool"] * 4, "assistant"]
+    assert with_calls(CALLS) is CALLS
+    assert CALLS.messages[2]["content"] == "So:"
+    assert "cat src/shapes/square.py" in said(CALLS.messages[2])
+
+
+@pytest.mark.parametrize("run", [TEXT, CALLS], ids=["text", "calls"])
+def test_what_an_agent_saw_changed_and_failed_at_is_read_from_either(run: Recording) -> None:
+    steps = list(steps_of(run.messages))
+    assert [step.place for step in steps] == [2, 4, 6, 8]
+    assert [set(step.changes) for step in steps] == [set(), {"shapes/square.py"}, {"try.py"}, set()]
+    assert [bool(step.shown) for step in steps] == [True, False, True, False]
+    assert [step.error for step in steps] == [None, None, None, "ValueError: side 4711"]
+
+
+def test_a_tool_with_a_name_of_its_own_reads_and_writes() -> None:
+    def call(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        function = {"name": name, "arguments": '{"path": "a/b/c.py"}'}
+        made = {"role": "assistant", "tool_calls": [{"id": name, "type": "function", "function": function}]}
+        return made, {"role": "tool", "tool_call_id": name, "content": "1\n2\n3\n4"}
+
+    read, wrote = steps_of((*call("read_file"), *call("str_replace")))
+    assert (set(read.changes), read.shown, set(read.files)) == (set(), "1\n2\n3\n4", {"b/c.py"})
+    assert (set(wrote.changes), wrote.shown) == ({"b/c.py"}, "")
+
+
+def test_a_view_is_known_whole_or_by_half_of_the_names_it_defines() -> None:
+    view = View("shapes/square.py", SHOWN)
+    assert view.is_known_from(f"before {SHOWN} after")
+    assert view.is_known_from("square.py: 1 def area(side)")
+    assert not view.is_known_from("1 def area(side)"), "nobody knows of which file"
+    assert not view.is_known_from("square.py was read")
+    assert View("a/b.md", "# The title\nof it").is_known_from("b.md: # The title")
+
+
+def test_a_value_stands_where_it_is_no_part_of_another() -> None:
+    for text in ("HAT035", "xHAT035 HAT035", "xHAT035", "HAT0351", "a HAT035.", ""):
+        assert stands_in("HAT035", text) is Value("ids", "HAT035").stands_in(text)
+
+
+def test_what_is_used_again_counts_by_what_the_payload_has_of_it() -> None:
+    many = [told(f"Number {number}.") for number in range(13)]
+    run = Recording("run", (*RUN[:10], *many, asks("cat src/shapes/square.py"), told(SHOWN)))
+    full, none = Kept(), Kept()
+    end = len(run.messages) - 2
+    payload = Payload("\n".join(map(said, run.messages[:end])), frozenset(map(key, run.messages[:end])))
+    for kept, seen in ((full, payload), (none, Payload())):
+        Memory(run).look(end, seen, kept, due=True)
+    assert (full.far.found, full.left.sought, full.views.found, full.failures.found) == (1, 0, 1, 1)
+    assert [(share.found, share.sought) for share in (none.far, none.left, none.views, none.failures)] == [(0, 1)] * 4
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_rule_parts_a_result_from_its_call_or_loses_instructions(name: str) -> None:
+    history = with_calls(Recording("run", (*RUN[:10], *RUN[2:10] * 6))).messages
+    working, _ = desk(2_000)
+    reader = SentMessages()
+    for end in range(2, len(history)):
+        if history[end]["role"] == "assistant":
+            payload = RULES[name](history[:end], working)
+            assert payload[0] == history[0]
+            assert not split_pairs(reader.read(key(message)) for message in payload)
+
+
+def test_each_rule_keeps_what_it_says() -> None:
+    history = with_calls(Recording("run", (*RUN[:10], *RUN[2:10] * 6))).messages
+    working, prompts = desk(2_000)
+    assert len(RULES["keep-last"](history, working)) == LATEST_MESSAGES + 1
+    assert working.tokens(RULES["drop-oldest"](history, working)) <= 2_000
+    masked = RULES["mask-results"](history, working)
+    assert sum(message["content"] == CLEARED for message in masked) == 28 - LATEST_RESULTS
+    assert RULES["never"](history, working) is history
+    assert not prompts
+
+
+def test_a_full_summary_stands_for_everything_until_the_window_is_full_again() -> None:
+    history = with_calls(Recording("run", (*RUN[:10], *RUN[2:10] * 6))).messages
+    working, prompts = desk(2_000)
+    assert RULES["full-summary"](history[:6], working) == list(history[:6])
+    [instructions, summary] = RULES["full-summary"](history, working)
+    assert instructions == history[0]
+    assert summary["content"] == f"{GOES_ON}\n\nAll went well."
+    assert prompts[0][-1] == told(ORDER)
+    assert working.tokens(prompts[0]) <= 2_000
+    assert RULES["full-summary"]((*history, told("Go on.")), working)[2:] == [told("Go on.")]
+    assert len(prompts) == 1
+    refusing, _ = desk(2_000, answers=None)
+    assert RULES["full-summary"](history, refusing) == list(history)
