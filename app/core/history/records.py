@@ -18,6 +18,7 @@ _WAS = re.compile(r"(.*) \(was (.*)\)")
 _TELLING = re.compile(r"[^\d]*\d|[A-Z]{2}|.+[/@]")
 """How a word begins that is a value rather than what it is called."""
 _NUMBERS = re.compile(r"[\W\d]+")
+_LEAST_NUMBER = 5
 
 
 class Field(Struct, frozen=True):
@@ -51,7 +52,11 @@ class Record(Struct, frozen=True):
     def key(self) -> str:
         """What it is known by, whatever kind it is said to be: `VA5SGQ`."""
         last = self.name.rpartition(" ")[2]
-        return last if _TELLING.match(last) and (self.fields or not _NUMBERS.fullmatch(last)) else self.name
+        if not _TELLING.match(last):
+            return self.name
+        # A small number counts things of one kind, and a date alone is none.
+        is_name = not _NUMBERS.fullmatch(last) or (self.fields and len(last) >= _LEAST_NUMBER)
+        return last if is_name else self.name
 
     @property
     def line(self) -> str:
