@@ -17,6 +17,7 @@ WINDOWS ?= 8000
 WINDOW ?= 8000
 RATIOS ?=
 QUESTIONS ?=
+ASK ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
@@ -45,10 +46,11 @@ export PYTHONDONTWRITEBYTECODE =
 VENV = .venv/bin
 STENO = $(VENV)/python -m app.commands.cli
 MEASURED = --presets '$(PRESETS)' --window '$(WINDOWS)' $(if $(RATIOS),--recall-ratio '$(RATIOS)') --markdown
+STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -85,15 +87,22 @@ replay: dev-env ## replay a recorded conversation: make replay FILE=conversation
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
 
-recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS
+recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS, or ASK=1,2,3 (a model that searches)
 	@$(VENV)/python scripts/fetch_tables.py .tables
+ifneq ($(ASK),)
+	$(VENV)/python -m lab.benchmarks.asked '$(or $(FILE),$(error make recall needs FILE=...))' --window '$(WINDOWS)' --calls '0,$(ASK)'
+else
 	$(STENO) replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
 		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
+endif
 
 survival: dev-env ## which exact values outlive compactions: FILE=conversations.jsonl; options: CHAIN=10 PRESETS WINDOWS RATIOS
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(STENO) replay '$(or $(FILE),$(error make survival needs FILE=...))' --survival $(MEASURED) \
 		$(if $(CHAIN),--chain '$(CHAIN)')
+
+masks: dev-env ## how much of what an agent uses again is left of masked results: FILE=chats.jsonl
+	$(VENV)/python -m lab.benchmarks.masks '$(or $(FILE),$(error make masks needs FILE=...))'
 
 poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -256,14 +265,14 @@ screenshots: dev-env ## write docs/images anew: the inspector's pages, in both t
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.screenshots docs/images
 
-costs: dev-env ## an agent with Steno and without it; or what Steno costs and keeps of agents' conversations: options: FILE=agents.jsonl and those of `make rivals`
+costs: dev-env ## an agent with Steno and without it; or, with FILE=agents.jsonl, what their conversations cost: options as of `make rivals`
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(if $(FILE),$(VENV)/python -m lab.benchmarks.rivals '$(FILE)' --arms '$(or $(ARMS),default,default+prices)' $(TALKS), \
+	$(if $(FILE),$(VENV)/python -m lab.benchmarks.rivals '$(FILE)' --arms '$(or $(ARMS),$(STENO_ALONE))' $(TALKS), \
 		$(VENV)/python -m lab.benchmarks.costs && $(VENV)/python -m lab.benchmarks.savings)
 
 rivals: dev-env ## Steno beside others on the same conversations, without a network; needs ip and unshare: FILE=agents.jsonl; options: ARMS=default,keep-last WINDOWS=32000,64000 CHAIN=25 SAMPLE=6 (0: all)
 	@$(VENV)/python scripts/fetch_tables.py .tables
-	-@$(VENV)/python -m lab.benchmarks.rivals.arms
+	@$(VENV)/python -m lab.benchmarks.rivals.arms
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m lab.benchmarks.rivals \
 		"$(or $(FILE),$(error make rivals needs FILE=...))" $(if $(ARMS),--arms $(ARMS)) $(TALKS)'
 

@@ -38,6 +38,7 @@ from app.providers.ledger import Ledger
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
+from app.proxy.asides import Asides
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
@@ -216,6 +217,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         base_model=settings.base_model,
         overflow_retries=settings.compaction.overflow_retries,
         references=References(secret),
+        asides=Asides(caches),
         keeps_messages=settings.storage.messages,
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),

@@ -2,7 +2,8 @@
 # Make .venv fit requirements/run.txt or requirements/dev.txt: sh scripts/setup_venv.sh run|dev
 #
 # A stamp in .venv holds the checksum of the lock files it was made from, so a second run does nothing. The stamps are
-# taken away before pip starts: a venv without them was interrupted, or made by someone else, and is built anew.
+# taken away before pip starts: a venv without them was interrupted, or made by someone else, and is built anew. Of two
+# runs at once, one waits for the other.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -29,6 +30,11 @@ find_python() { # run, not just found: version managers put commands in the path
 }
 
 if fits "$want"; then exit 0; fi
+
+if fits run; then python=.venv/bin/python; else python=$(find_python); fi
+exec 9<scripts/setup_venv.sh # a lock on this file, which ends with this shell; the flock command is not on every machine
+"$python" -c 'import fcntl; fcntl.flock(0, fcntl.LOCK_EX)' <&9
+if fits "$want"; then exit 0; fi # made meanwhile
 
 if ! fits run; then
     python=$(find_python)

@@ -23,6 +23,11 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two more than processors: tests wait more than they work."""
+    return (os.cpu_count() or 1) + 2
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that were given a time of their own begin first: nobody waits for them at the end."""
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)

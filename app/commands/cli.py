@@ -317,6 +317,23 @@ def statusline(
 
 
 @cli.command()
+def mcp(
+    url: Annotated[str | None, typer.Option(help="Steno's address; otherwise ANTHROPIC_BASE_URL.")] = None,
+    key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Variable with the key; otherwise Claude Code's.")
+    ] = None,
+) -> None:
+    """Serve stored conversations to a model over MCP, on standard input and output: for a client's settings."""
+    from app.commands.mcp import serve
+    from app.rest.mcp import NEEDED
+
+    try:
+        serve(url, key_env, os.environ)
+    except ImportError:
+        _fail(NEEDED)
+
+
+@cli.command()
 def bench(
     seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
 ) -> None:

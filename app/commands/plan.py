@@ -21,6 +21,7 @@ PARTS = {
     "verbatim": "verbatim",
     "recalled": "quoted again",
     "exact_values": "exact values",
+    "state": "state of the work",
     "client_instructions": "the client's instructions, said again",
 }
 STATUSES = {

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def run(command: Sequence[str], options: Options) -> int:
             variables = variables_for(url, environment)
             if options.simulated:
                 variables = dict.fromkeys(KEY_VARIABLES, SIMULATED_KEY) | variables
-            arguments = prepared(command, url, variables, anthropic=is_anthropic(settings))
+            mcp = settings.storage.messages and _serves_mcp()
+            arguments = prepared(command, url, variables, anthropic=is_anthropic(settings), mcp=mcp)
             _introduce(settings, url, command, arguments)
             status = Child().run(arguments, variables)
         _sum_up(spent, log)
@@ -122,6 +124,16 @@ def _providers_in(environment: Mapping[str, str]) -> dict[str, Any]:
     elif openai:
         found["upstreams"] = {"anthropic": {"base_url": "https://api.anthropic.com/v1"}}
     return found
+
+
+def _serves_mcp() -> bool:
+    """True if MCP's package is installed. It is imported before the command needs it: Codex asks once, and goes on
+    without whatever is not there at once."""
+    try:
+        import_module("app.rest.mcp_server")
+    except ImportError:
+        return False
+    return True
 
 
 def is_anthropic(settings: Settings) -> bool:

@@ -30,7 +30,7 @@ def status_line(given: bytes, environment: Mapping[str, str], url: str | None = 
         return ""
     address = urlsplit(url or environment.get("ANTHROPIC_BASE_URL") or USUAL_URL)
     try:
-        status, answer = _ask(address.scheme, address.netloc, str(session), _keys(environment))
+        status, answer = _ask(address.scheme, address.netloc, str(session), keys_in(environment))
     except (OSError, HTTPException):
         return f"Steno does not answer at {address.netloc}"
     except ValueError:
@@ -47,7 +47,8 @@ _REFUSED = {
 }
 
 
-def _keys(environment: Mapping[str, str]) -> dict[str, str]:
+def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Headers with the keys that Claude Code sends."""
     headers = {}
     if key := environment.get("ANTHROPIC_API_KEY"):
         headers["x-api-key"] = key

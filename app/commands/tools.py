@@ -37,16 +37,22 @@ def variables_for(url: str, environment: Mapping[str, str]) -> dict[str, str]:
     return made
 
 
-def prepared(command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False) -> Arguments:
+def prepared(
+    command: Sequence[str], url: str, environment: dict[str, str], *, anthropic: bool = False, mcp: bool = False
+) -> Arguments:
     """Return the command as it is started. A known tool that reads no variable gets arguments or other variables.
 
-    `anthropic`: whether Messages go to Anthropic behind Steno.
+    `anthropic`: whether Messages go to Anthropic behind Steno. `mcp`: whether the tool is to be given what Steno has at
+    `/mcp`, for which it needs a key that other programs know, too.
     """
     name = PurePath(command[0]).name
     if name == "claude" and anthropic:
         environment.setdefault(FIRST_PARTY, "1")
-    tool = _TOOLS.get(name)
-    return tool(list(command), f"{url}/v1", environment) if tool else list(command)
+    tool, server = _TOOLS.get(name), _SERVERS.get(name)
+    arguments = tool(list(command), f"{url}/v1", environment) if tool else list(command)
+    if mcp and server is not None:
+        arguments[1:1] = server(f"{url}/mcp", environment)
+    return arguments
 
 
 def _codex(command: Arguments, base_url: str, environment: dict[str, str]) -> Arguments:
@@ -76,4 +82,26 @@ def _laid_over(given: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
+def _server_of_codex(url: str, environment: Mapping[str, str]) -> Arguments:
+    if not environment.get("OPENAI_API_KEY"):
+        return []
+    return ["-c", f'mcp_servers.steno={{url="{url}", bearer_token_env_var="OPENAI_API_KEY"}}']
+
+
+def _server_of_claude(url: str, environment: Mapping[str, str]) -> Arguments:
+    """One argument: of several it would take the user's own for further files. It puts the keys in itself, so that no
+    list of processes shows them."""
+    sent = {"ANTHROPIC_API_KEY": ("x-api-key", ""), "ANTHROPIC_AUTH_TOKEN": ("authorization", "Bearer ")}
+    headers = {name: f"{before}${{{key}}}" for key, (name, before) in sent.items() if environment.get(key)}
+    if not headers:
+        return []
+    servers = {"mcpServers": {"steno": {"type": "http", "url": url, "headers": headers}}}
+    return [f"--mcp-config={msgspec.json.encode(servers).decode()}"]
+
+
+_SERVERS: Mapping[str, Callable[[str, Mapping[str, str]], Arguments]] = {
+    "codex": _server_of_codex,
+    "claude": _server_of_claude,
+}
+"""Arguments with which a tool finds a server of MCP."""
 _TOOLS: Mapping[str, Callable[[Arguments, str, dict[str, str]], Arguments]] = {"codex": _codex, "opencode": _opencode}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from secrets import token_bytes
 from time import monotonic
 from typing import Any
 
@@ -27,14 +28,16 @@ from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
 from app.core.deciding.effects import Background, Lately, Prices, StoreAway, Stored
 from app.core.reasons import Reasons
+from app.core.recall.asked import Answered, Asked, AskPolicy
 from app.core.stages.ladder import Decision
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive, drive_async
 from app.core.summary.gate import SummaryAnswer
-from app.core.tokens.economy import rates_of
+from app.core.tokens.economy import COMMON_PRICE, rates_of
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
-from app.core.view.view import View
+from app.core.view.ties import PRINT_BYTES
+from app.core.view.view import Recalled, View
 from app.providers.ledger import Ledger
 from app.runtime.caches import Caches
 from app.runtime.owned import OwnedTasks
@@ -143,6 +146,19 @@ class Compactor:
             self._metrics.reused(_reused(decision))
         return decision
 
+    async def answer(
+        self, request: ChatRequest, view: View, policy: AskPolicy, asked: Asked, room: int, shown: Sequence[str]
+    ) -> Answered:
+        """Answer a call of the model's about what its view leaves out, in at most so many tokens. `shown`: answers to
+        the calls before it."""
+        recalled = (part.text for part in view.parts if isinstance(part, Recalled))
+        return await self._recaller.answered(request, view, policy, asked, room, "\n".join((*recalled, *shown)))
+
+    async def ties_nothing(self, request: ChatRequest) -> None:
+        """Keep that the answer's thoughts do not fit what was decided: more was sent in between. With another print at
+        the place of the answer, the provider is asked to drop what does not fit."""
+        await self._prints.keep(request, request.conversation.chain.digests[-1], token_bytes(PRINT_BYTES))
+
     def comes_back(self, request: ChatRequest) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""
         settings, pace = request.measure.rules.compaction.background, self._paces.of(request.place)
@@ -174,8 +190,9 @@ class Compactor:
         chain, cuts, mask = conversation.chain, conversation.cut_digests, policy.mask
         pins = await self._store.request_steps(pins_in, tenant, request.conversation_id, chain.digests, bind=bind)
         chunks = await self._store.request(chunks_in, tenant, request.series, cuts) if policy.summarises else ()
-        # Only results are masked.
-        masks = mask is not None and conversation.history.holds_answers
+        # Only results are masked, and media.
+        history = conversation.history
+        masks = mask is not None and (history.holds_answers or history.holds_media)
         found = await self._store.request(masks_in, tenant, mask.key, cuts) if mask is not None and masks else ()
         boundaries = (Boundary(chain.positions[digest], chain.positions[start]) for digest, start in found)
         return Stored(pins, tuple(chunks), tuple(boundaries))
@@ -198,17 +215,19 @@ class Compactor:
         return [head.digest for head in await self._store.heads(course.request.tenant, asked.digests)]
 
     async def _brief(self, course: Course, _: effects.Brief) -> SummaryBrief:
-        return self._writing.brief(course.request)
+        return self._writing.brief(course.request, warm=self._is_warm(course.request))
 
     async def _prices(self, course: Course, asked: effects.AskPrices) -> Prices:
-        request, ledger = course.request, self._ledger
-        price = ledger.price_of(request.model)
-        warm = price is not None and ledger.is_warm(request.tenant, request.conversation_id, request.model)
-        return Prices(
-            rates_of(price, warm=warm) if price is not None else None,
-            ledger.price_of(asked.summariser) if asked.summariser is not None else None,
-            self._writing.is_by_own_model(request),
-        )
+        request, price_of = course.request, self._ledger.price_of
+        price, summariser = price_of(request.model), asked.summariser and price_of(asked.summariser)
+        if price is None or (asked.summariser and summariser is None):
+            # One of them alone would be in another currency.
+            price, summariser = COMMON_PRICE, asked.summariser and COMMON_PRICE
+        is_own = self._writing.is_by_own_model(request)
+        return Prices(rates_of(price, warm=self._is_warm(request)), summariser or None, is_own)
+
+    def _is_warm(self, request: ChatRequest) -> bool:
+        return self._ledger.is_warm(request.tenant, request.conversation_id, request.model)
 
     async def _lately(self, course: Course, asked: effects.LookBack) -> Lately:
         request = course.request

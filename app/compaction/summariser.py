@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from app.compaction.breakers import ModelBreaker
 from app.compaction.remedies import remedy_for
+from app.core.limits.recovery import PRESSURE
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer
@@ -58,6 +59,8 @@ class Route:
     name: str = ""
     """Name of the upstream in the settings."""
     host: str = ""
+    window: int = 0
+    """Tokens of the model's window; 0 if nobody knows it."""
     is_own: bool = False
     """True if the conversation itself goes there, too, and in the same format."""
     continues: bool = True
@@ -66,6 +69,11 @@ class Route:
     """Called if the path of its format turns out not to be there."""
     query: bytes = field(default=b"", repr=False)
     """Query with the caller's keys that stand there and not in a header."""
+
+    def is_pressed_by(self, prefix: Prefix | None) -> bool:
+        """True if a call may have been refused for its size without a word of that: a transcript is made to be smaller
+        than half of the window, the conversation itself is not."""
+        return prefix is not None and prefix.tokens >= PRESSURE * self.window
 
     @property
     def target(self) -> bytes:
@@ -79,6 +87,8 @@ class Prefix(Struct, frozen=True):
     messages: tuple[bytes, ...]
     declared: Mapping[str, bytes]
     """Members that have to be the same for a hit."""
+    tokens: int = 0
+    """Estimate of its size, as the provider counts."""
     routing: Mapping[str, bytes] = field(default_factory=dict)
     """Members by which the conversation's own provider finds the machine that has it in its cache."""
 
@@ -265,7 +275,7 @@ class Summariser:
     async def _exchange(self, call: _Call, body: bytes, headers: Headers) -> SummaryAnswer | _Setback:
         seconds = min(self.timeout_seconds, self._left(call))
         dialect = call.route.dialect
-        reader = dialect.reader()
+        reader, pressed = dialect.reader(), call.route.is_pressed_by(call.prefix)
         try:
             async with call.route.upstream.completion(call.route.target, body, headers, seconds) as answering:
                 if answering.status != 200:
@@ -273,7 +283,7 @@ class Summariser:
                     await read_into(refusal, answering.chunks(), LONGEST_REFUSAL)
                     if says_no_such_path(answering.status, bytes(refusal)):
                         call.route.missing()
-                    return _refused(answering, bytes(refusal), call.prefix)
+                    return _refused(answering, bytes(refusal), pressed=pressed)
                 await _read(reader, answering)
         except UpstreamTimedOut:
             had_its_time = seconds >= self.timeout_seconds
@@ -283,7 +293,7 @@ class Summariser:
             code = Code.SUMMARISER_UPSTREAM_UNREACHABLE if unreached else Code.SUMMARISER_UPSTREAM_DISCONNECTED
             setback = _Setback(Failure(because(code)), RETRY_PAUSE_SECONDS, model_fails=True)
         else:
-            setback = _setback(reader, call.prefix)
+            setback = _setback(reader, pressed=pressed)
         # What came after the end of the answer is not missed.
         return setback if _too_large(reader) else reader.answer or setback
 
@@ -316,9 +326,9 @@ def _too_large(reader: SummaryReader) -> bool:
     return reader.held > LARGEST_OWN_ANSWER or reader.length > LONGEST_SUMMARY
 
 
-def _refused(answering: UpstreamAnswer, body: bytes, prefix: Prefix | None) -> _Setback:
+def _refused(answering: UpstreamAnswer, body: bytes, *, pressed: bool) -> _Setback:
     status = answering.status
-    overflow = _is_overflow(status, decoded(body), prefix)
+    overflow = _is_overflow(status, decoded(body), pressed=pressed)
     return _Setback(
         Failure(because(Code.SUMMARISER_STATUS, str(status)), overflow),
         None if overflow else _pause(status, answering.headers),
@@ -327,10 +337,10 @@ def _refused(answering: UpstreamAnswer, body: bytes, prefix: Prefix | None) -> _
     )
 
 
-def _setback(reader: SummaryReader, prefix: Prefix | None) -> _Setback:
+def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
     """Return the reason why an answer with status 200 is none."""
     if reader.error is not None:
-        overflow = reader.error_is_first and _is_overflow(200, reader.error, prefix)
+        overflow = reader.error_is_first and _is_overflow(200, reader.error, pressed=pressed)
         failure = Failure(because(Code.SUMMARISER_ERROR_FRAME), overflow)
         return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow)
     if _too_large(reader):
@@ -340,11 +350,11 @@ def _setback(reader: SummaryReader, prefix: Prefix | None) -> _Setback:
     return _Setback(Failure(because(Code.SUMMARISER_ANSWER_CUT)), RETRY_PAUSE_SECONDS, model_fails=True)
 
 
-def _is_overflow(status: int, body: object, prefix: Prefix | None) -> bool:
+def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
     """True if a smaller request may succeed. A refusal without a reason counts only where the request may have been
-    that large: a transcript is made to be smaller than half of the window, the conversation itself is not."""
+    that large, which is `pressed`."""
     found = classify(status, body, first_frame=status == 200)
-    return found is not None and found.fixable and (prefix is not None or not found.needs_pressure)
+    return found is not None and found.fixable and (pressed or not found.needs_pressure)
 
 
 def _pause(status: int, headers: Headers) -> float | None:

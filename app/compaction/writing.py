@@ -34,7 +34,8 @@ class Writing:
     """Function from a model to the one that it is counted as."""
     _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
-    def brief(self, request: ChatRequest) -> SummaryBrief:
+    def brief(self, request: ChatRequest, *, warm: bool) -> SummaryBrief:
+        """`warm`: whether the conversation's provider has what was sent last in its cache."""
         rules, wire, budget = request.measure.rules, request.wire, request.budget
         summary, own = rules.summary, rules.prompts_for(request.model, request.tenant)
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
@@ -44,6 +45,12 @@ class Writing:
         window = provider.windows.of(summariser, request.tenant)
         room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
+        style = summary.style
+        if style == "auto":
+            # What is bound to the very prompt it was made after would be refused behind any other end.
+            is_bound = request.ties or request.conversation.history.holds_ties
+            reads_it = warm and self.is_by_own_model(request) and not is_bound
+            style = "prefix" if reads_it else "transcript"
         return SummaryBrief(
             model=summariser,
             prompt=prompt,
@@ -57,7 +64,7 @@ class Writing:
             ratio=line.ratio,
             strategy=rules.policy.strategy,
             # What is shown as it came can be read in its own format alone.
-            style=summary.style if format_ is request.format else "transcript",
+            style=style if format_ is request.format else "transcript",
             values_share=summary.values,
             rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
             inherited_rules=request.inherited_rules,
@@ -79,7 +86,8 @@ class Writing:
     def prefix(self, request: ChatRequest, view: View) -> Prefix:
         """The conversation itself, for a summariser that reads that."""
         routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
-        return Prefix(tuple(request.rendered(view)), request.wire.cached, routing)
+        shown, cached = request.with_tools(view)
+        return Prefix(tuple(request.rendered(shown)), cached, request.budget.line.reported(shown.tokens), routing)
 
     def is_by_own_model(self, request: ChatRequest) -> bool:
         """True if the conversation's own model is asked first, whose provider has just read it."""
@@ -96,6 +104,7 @@ class Writing:
             with_missing(shown, format_.summaries.headers),
             provider.name,
             provider.host,
+            provider.windows.of(model, request.tenant).context,
             is_own=is_own and format_ is request.format,
             continues=format_ is request.format,
             missing=partial(provider.lacks, format_.name, request.tenant),

@@ -11,7 +11,7 @@ import re
 from unicodedata import category, normalize
 
 LONGEST_WORD = 64
-MARKS = ("notes", "values", "rules", "recalled")
+MARKS = ("notes", "values", "rules", "recalled", "work")
 """The words that our marks begin with: each stands for what is between it and its end."""
 WORD_MARKS = frozenset("-.:/@+")
 
@@ -106,6 +106,11 @@ def one_line(text: str) -> str:
 def indented(text: str) -> str:
     """A text of which only the first line begins where lines begin: what stands there can only be ours."""
     return _LINE_END.sub(lambda end: f"{end[0]}\t", text)
+
+
+def as_block(text: str) -> str:
+    """A text with each of its lines indented: for Markdown, text as it stands, which no line of it can leave."""
+    return f"\t{indented(text)}"
 
 
 def quoted(text: str, fence: str) -> str:

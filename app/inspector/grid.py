@@ -35,11 +35,13 @@ _OF_PART: Mapping[str, Filling] = {
     "instructions": "instructions",
     "summarized": "summaries",
     "stub": "summaries",
+    "asking": "summaries",
     "pinned": "pinned",
     "pinned_text": "pinned",
     "client_instructions": "instructions",
     "recalled": "recalled",
     "exact_values": "recalled",
+    "state": "recalled",
     "verbatim": "verbatim",
     "carried": "verbatim",
 }

@@ -59,7 +59,7 @@ def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Expla
     yield from map(_tried, plan["steps"])
     if stands := _stands_for(parts):
         yield stands
-    if quoted := sum(part["tokens"] for part in parts if part["kind"] in ("recalled", "exact_values")):
+    if quoted := sum(part["tokens"] for part in parts if part["kind"] in ("recalled", "exact_values", "state")):
         yield Explained("Quoted", f"{whole(quoted)} tokens of what the last user message is about.", "done")
     spared = came - went
     yield Explained("Went out", f"{whole(went)} tokens" + (f", {whole(spared)} fewer." if spared > 0 else "."), "done")

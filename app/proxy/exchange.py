@@ -54,6 +54,7 @@ from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
 from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
+from app.proxy.rounds import in_rounds, tell_asked
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
@@ -163,6 +164,8 @@ class Exchange:
 
     remembers: ClassVar[bool] = True
     """True if the next request of its conversation is recognised by it."""
+    may_ask: ClassVar[bool] = True
+    """True if the model may ask for what is left out."""
 
     services: Services
     answer: ClientAnswer
@@ -312,7 +315,7 @@ class Exchange:
             await asyncio.wait({obtaining, beginning})
 
     def _begun_stream(self, request: ChatRequest) -> BegunStream:
-        return BegunStream(self.answer, request, self._relay.stream, self.services.events.body)
+        return BegunStream(self.answer, request, self._relay.stream, tell_asked, self.services.events.body)
 
     async def _begin(self, request: ChatRequest, decision: Decision | None = None) -> None:
         """Begin its stream. From here on whatever goes wrong is told in a frame."""
@@ -337,7 +340,7 @@ class Exchange:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.writes.catch_up()
-        decision = await self._decide(request, Answer(may_go_on=True), milestones.on_start)
+        decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
         if observed.misshapen is not None and not milestones.resent:
@@ -351,7 +354,8 @@ class Exchange:
         request = observed.request
         counting = count_meanwhile(self.services, request)
         try:
-            return await self._forwarding.obtain(observed, milestones)
+            answering = await self._forwarding.obtain(observed, milestones)
+            return in_rounds(self._forwarding, milestones, observed, answering)
         finally:
             if counting is not None:
                 await asyncio.wait({counting})
@@ -459,9 +463,11 @@ class Exchange:
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
             editor = editor_of(request, decision, observed.asks_usage, reports=reports)
+            tell_asked(answering, editor)
             await self._relay.stream(answering, editor, observed)
         elif kind == "application/json":
             editor = editor_of(request, decision, observed.asks_usage, reports=reports)
+            tell_asked(answering, editor)
             await self._relay.plain(answering, own, editor, observed)
         else:
             await self._relay.as_sent(answering, own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -59,13 +60,14 @@ class Observation:
     """Words of the provider about the order of the messages, if we had changed them."""
     _answered: list[AnsweredCall] = field(default_factory=list)
     """Calls that are not in the ledger yet."""
+    _last_round: AnsweredCall | None = None
+    """Last of several rounds, of which the client is told the sum."""
 
     def __post_init__(self) -> None:
         # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
         wire, services = self.request.wire, self.services
         self.asks_usage = (
             self.decision.view is not None
-            and services.calibration.ask_usage
             and services.events.body
             and wire.answer.stream
             and not wire.answer.wants_usage
@@ -92,8 +94,23 @@ class Observation:
         latest = self._answered[-1].usage if self._answered else None
         return latest.tokens if latest else Tokens()
 
-    def payload(self) -> bytes:
-        return self.request.payload(self.decision, ask_usage=self.asks_usage)
+    def payload(self, more: Sequence[bytes] = ()) -> bytes:
+        """Bytes that are sent. `more`: raw messages of the rounds that the model asked in."""
+        asides = self.services.asides.of(self.request) if self.decision.offered else ()
+        return self.request.payload(self.decision, ask_usage=self.asks_usage, asides=asides, more=more)
+
+    def goes_on(self, usage: Usage | None, *, first: bool) -> None:
+        """Record the usage of a round that another one follows. What was sent with the first is known alone."""
+        if first:
+            self.usage(usage)
+        elif self._answered:
+            self._answered[-1].usage = usage
+
+    def ends_with(self, usage: Usage | None) -> None:
+        """Record the usage of the last of several rounds."""
+        if self._answered:
+            self._last_round = self._answered[-1]
+            self._last_round.usage = usage
 
     def answered(self, status: int) -> None:
         """Record that a call was answered; its usage may still be reported."""
@@ -104,6 +121,8 @@ class Observation:
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
         as a stream. A completion in one piece always reports it."""
+        if self._last_round is not None:
+            return
         if self._answered:
             self._answered[-1].usage = usage
         if not whole:
@@ -119,6 +138,7 @@ class Observation:
         """Record that the window cut the answer off, of which so many bytes had come: prompt and answer are all
         there is room for. An overflow, but there is an answer: it is the next request that is made smaller."""
         try:
+            usage = self._last_round.usage if self._last_round else usage
             tokens, wire = usage.tokens if usage else Tokens(), self.request.wire
             prompt = tokens.prompt or self.request.budget.line.reported(self.sent)
             answer = tokens.completion or by_bytes(written)

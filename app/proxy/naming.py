@@ -47,7 +47,9 @@ class Naming(Struct, frozen=True):
     @classmethod
     def by(cls, settings: IdentitySettings) -> Naming:
         headers = (*OWN_HEADERS, *(name.encode() for name in settings.session_headers))
-        return cls(headers, frozenset(headers), settings.use_prompt_cache_key, settings.use_user)
+        return cls(
+            headers, frozenset(headers), "prompt_cache_key" in settings.body_names, "user" in settings.body_names
+        )
 
 
 def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:

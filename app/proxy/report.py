@@ -68,10 +68,11 @@ class Context(msgspec.Struct, frozen=True):
     reason: str | None
     messages: Mapping[str, int] | UnsetType = UNSET
     recalled: Mapping[str, int] | UnsetType = UNSET
+    asked: Mapping[str, int] | UnsetType = UNSET
 
 
-def context_of(request: ChatRequest, decision: Decision) -> Context:
-    """Say what was done to the context of a request."""
+def context_of(request: ChatRequest, decision: Decision, asked: Mapping[str, int] | UnsetType = UNSET) -> Context:
+    """Say what was done to the context of a request. `asked`: calls of the model's, and tokens that they got."""
     view = decision.view
     return Context(
         conversation_id=request.conversation_id,
@@ -82,6 +83,7 @@ def context_of(request: ChatRequest, decision: Decision) -> Context:
         reason=decision.reason,
         messages=(view and view.changed) or UNSET,
         recalled=(view and _recalled(request, view.recalled)) or UNSET,
+        asked=asked,
     )
 
 
@@ -96,10 +98,12 @@ def status_member(decision: Decision) -> bytes:
     return b'"context_status":"%b"' % decision.status.encode()
 
 
-def context_members(request: ChatRequest, decision: Decision) -> ContextMembers:
+def context_members(
+    request: ChatRequest, decision: Decision, asked: Mapping[str, int] | UnsetType = UNSET
+) -> ContextMembers:
     """JSON members of an answer: the status alone, and the status with the context."""
-    status = status_member(decision)
-    return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context_of(request, decision)))
+    status, context = status_member(decision), context_of(request, decision, asked)
+    return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context))
 
 
 def announcement(request: ChatRequest, started: CompactionStart) -> dict[str, Any]:
@@ -132,7 +136,7 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     ]
     if decision is None:
         return headers
-    after = before if decision.view is None else b"%d" % line.reported(decision.view.tokens)
+    after = b"%d" % request.tokens(decision)[1]
     headers.append((own_headers.TOKENS_AFTER, after))
     if decision.actions:
         headers.append((own_headers.ACTIONS, ",".join(decision.actions).encode()))

@@ -13,6 +13,7 @@ from app.core.history.identity import Identity
 from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
+from app.proxy.asides import Asides
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
@@ -62,6 +63,7 @@ class Services:
     """Function from a model to the one that it is counted and sized as."""
     overflow_retries: int
     references: References
+    asides: Asides
     keeps_messages: bool
     sampler: Sampler
     tracer: Tracer | None

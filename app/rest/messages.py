@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from app.errors import MessagesNotKept
+from app.errors import InvalidRequest, MessagesNotKept
 from app.proxy.services import Services
 from app.rest.dependencies import (
     ConversationId,
@@ -24,7 +24,14 @@ from app.rest.dependencies import (
 )
 from app.rest.usage import TotalsOut, totals_out
 from app.store import MessagePage, StoredMessage
-from app.store.message_rows import read_messages
+from app.store.message_rows import read_history, read_messages
+
+MOST_AT_ONCE = 100
+"""Messages of a history that are read at once."""
+FirstIndex = Annotated[
+    int | None, Query(description="First message of a part of the latest request's history, without paging.")
+]
+LastIndex = Annotated[int | None, Query(description="Last message of that part; the first one if it is not named.")]
 
 
 class MessageOut(BaseModel):
@@ -66,13 +73,29 @@ async def list_messages(
     tenant: Tenant,
     conversation_id: ConversationId,
     paging: OldestFirst,
+    first_index: FirstIndex = None,
+    last_index: LastIndex = None,
 ) -> Response:
-    """Everything that was said in a conversation, its branches too, in the order in which it came."""
+    """Everything that was said in a conversation, its branches too, in the order in which it came; or a part of the
+    latest request's history."""
     refuse_unless_kept(services)
     conversation = await known(services, tenant, conversation_id)
-    found = await services.store.rest(read_messages, tenant, conversation_id, paging)
+    if first_index is None:
+        found = await services.store.rest(read_messages, tenant, conversation_id, paging)
+    else:
+        found = await services.store.rest(read_history, tenant, conversation_id, *_part(first_index, last_index))
     parts = conversation.parts
     return rendered(listing(found.page, lambda message: _archived(message, found, parts)))
+
+
+def _part(first: int, last: int | None) -> tuple[int, int]:
+    """Indexes of a part of a history. Raises `InvalidRequest`."""
+    last = first if last is None else last
+    if not 0 <= last - first < MOST_AT_ONCE:
+        raise InvalidRequest(
+            f"last_index is first_index ({first}) or up to {MOST_AT_ONCE - 1} more; it is {last}.", "last_index"
+        )
+    return first, last
 
 
 def refuse_unless_kept(services: Services) -> None:

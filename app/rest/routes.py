@@ -7,6 +7,7 @@ from app.rest import (
     conversations,
     edits,
     handoff,
+    mcp,
     messages,
     models,
     pins,
@@ -19,5 +20,5 @@ from app.rest import (
 
 _SUBJECTS = (compact, pins, search, tenant, usage, conversations, handoff, messages, summaries, edits, models, plan)
 
-ROUTERS = tuple(subject.router for subject in _SUBJECTS)
+ROUTERS = (*(subject.router for subject in _SUBJECTS), mcp.router)
 """Routers of the REST interface, in the order in which the schema lists them."""

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from app.core.history.blocks import mark_of
 from app.core.limits.budget import Rule, Shares
+from app.core.recall.asked import READ, SEARCH, AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
@@ -88,7 +89,7 @@ class Policies:
         given = PRESETS[name]
         held = {key: getattr(compaction, key) for key in OPERATIONAL}
         # What a preset never does stays undone; where it may be done, the operator says how.
-        held["background"] = {**compaction.background.model_dump(), **given.compaction.get("background", {})}
+        held["background"] = given.compaction.get("background", compaction.background.model_dump())
         if not compaction.enabled or name == "off":
             held["enabled"] = False
         reached = {key: getattr(summary, key) for key in (*REACHED_BY, *KEPT_FROM)}
@@ -140,15 +141,23 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         prune=compaction.prune.enabled,
         cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
         recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.enabled else None,
+        ask=_ask_policy(compaction),
         marks=tuple(map(mark_of, compaction.client_instructions)),
         **preset.policy,
     )
 
 
+def _ask_policy(compaction: CompactionSettings) -> AskPolicy | None:
+    if compaction.ask == "off":
+        return None
+    told = compaction.ask_functions
+    return ask_policy(told.get("search", SEARCH), told.get("read", READ), always=compaction.ask == "on")
+
+
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
     """Trigger, target and tail, by the settings and the reserve of their preset."""
     return Shares(
-        trigger=tuple(Rule(**_members(entry, "any")) for entry in compaction.trigger.alternatives),
+        trigger=tuple(Rule(**_members(entry, "any", "body_bytes")) for entry in compaction.trigger.alternatives),
         floor_tokens=compaction.floor_tokens,
         target=compaction.target_ratio,
         tail_turns=compaction.tail.turns,

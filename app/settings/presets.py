@@ -78,7 +78,12 @@ class Preset(Struct, frozen=True):
 
 
 _NO_MASKS = {"enabled": False}
-_AS_ITS_MODEL = {"cost_gate": {"enabled": False}, "background": {"enabled": False}, "recall": {"enabled": False}}
+_AS_ITS_MODEL = {
+    "cost_gate": {"enabled": False},
+    "background": {"enabled": False},
+    "recall": {"enabled": False},
+    "ask": "off",
+}
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
 and brings nothing back."""
 _NO_FILL = {"fill_ratio": 0.0}
@@ -92,7 +97,7 @@ _SESSION_PRUNING = {
 }
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False}
 _LIBRECHAT_RESERVE = 0.05
-_LIBRECHAT_MASK = {"pressure": 0.80, "later": None}
+_LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
 
 PRESETS: Mapping[PresetName, Preset] = {
     "default": Preset(
@@ -111,7 +116,7 @@ PRESETS: Mapping[PresetName, Preset] = {
             "tail": {"turns": 4, "max_ratio": 0.32, **_NO_FILL},
             "mask": _NO_MASKS,
         },
-        summary={"source_tokens": None},
+        summary={"source_tokens": None, "style": "transcript"},
     ),
     "librechat": Preset(
         choose_for="agents that work on one goal at a time, before a provider with a prompt cache",
@@ -154,7 +159,7 @@ PRESETS: Mapping[PresetName, Preset] = {
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
             "mask": _NO_MASKS,
         },
-        summary={"max_tokens": 1_024},
+        summary={"max_tokens": 1_024, "style": "transcript"},
     ),
     "openclaw-adaptive": Preset(
         choose_for="agents whose client compacts by itself and needs help with large tool results only",
@@ -185,6 +190,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         choose_for="an endless conversation of which the gist is enough",
         not_for="details that matter later: each summary is made from the last one, and they fade",
         compaction={**_AS_ITS_MODEL, "strategy": "rolling", "mask": _NO_MASKS},
+        summary={"style": "transcript"},
     ),
     "off": Preset(
         choose_for="measuring, or a model that must see every byte",

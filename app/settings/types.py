@@ -15,7 +15,7 @@ Part = Annotated[float, Field(gt=0, lt=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, le=1_000_000)]
 SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
-OFF = BeforeValidator(lambda given: "off" if given is False else given)
+OFF = BeforeValidator(lambda given: {False: "off", True: "on"}.get(given, given) if isinstance(given, bool) else given)
 """Reader of a bare `off`, which is false in YAML."""
 Preset = Annotated[PresetName, OFF]
 

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.store import chunks, lease
 from app.store.calls import Calls
+from app.store.database import PATIENT_LOCK_SECONDS
 from app.store.errors import Contended, StatementRefused, StoreUnavailable
 from app.store.lease import Busy, Lease
 from app.store.waiters import Waiters
@@ -105,22 +106,28 @@ class LeaseCalls:
         self.waiters.ended(*place)
 
     async def commit(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
-        """Store chunks and return them as stored; None if the lease was lost."""
+        """Store chunks and return them as stored; None if the lease was lost.
+
+        On SQLite it waits for its turn longer than a request may: summaries that are made side by side are often done
+        together, while others write, too, and behind one that is not stored no later one is of use.
+        """
+        has_turns = self._calls.database.address.kind != "postgresql"
+        seconds = COMMIT_TRY_SECONDS + (PATIENT_LOCK_SECONDS if has_turns else 0)
 
         async def work() -> list[SummaryChunk] | None:
-            async with self._calls.database.writing() as connection:
+            async with self._calls.database.writing(patient=has_turns) as connection:
                 return await chunks.commit_chunks(connection, held, made)
 
         began = monotonic()
         for next_at in COMMIT_AT_SECONDS[1:]:
             try:
-                return await self._calls.bounded(work, COMMIT_TRY_SECONDS)
+                return await self._calls.bounded(work, seconds)
             except StatementRefused:
                 raise
             except StoreUnavailable as error:
                 log.warning("commit tried again", reason=error.reason)
                 await asyncio.sleep(max(0.0, began + next_at - monotonic()))
-        return await self._calls.bounded(work, COMMIT_TRY_SECONDS)
+        return await self._calls.bounded(work, seconds)
 
     async def _give_back(self, granted: Lease | Busy) -> None:
         """Release a lease that came after its request had given up: it would keep everybody waiting for nobody."""

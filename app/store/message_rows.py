@@ -130,6 +130,17 @@ async def read_stretch(
     return await _within_size(connection, tenant, found)
 
 
+async def read_history(
+    connection: AsyncConnection, tenant: str, conversation_id: str, first: int, last: int
+) -> MessagePage:
+    """`read_stretch` with what its messages' requests took, as a page."""
+    found = await read_stretch(connection, tenant, conversation_id, first, last)
+    ids = [message.id for message in found]
+    usage = await _usage(connection, tenant, conversation_id, {message.request_id for message in found})
+    page = Page(found, ids[0] if ids else None, ids[-1] if ids else None, has_more=False)
+    return MessagePage(page, frozenset(ids), usage)
+
+
 async def read_sources(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[StoredMessage]:
     """The messages that a summary stands for, as far as they were kept; fewer where they are large."""
     last = message_id(chunk.conversation_id, chunk.through_digest)

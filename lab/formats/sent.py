@@ -18,8 +18,13 @@ LONGEST_NOTICE = 200
 _NUMBER = re.compile(r"\d[\d,]*")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 
+_SHAPE = re.compile(r"\[\.\.\. (\d+) characters in all, shortened: [^\[\]\n]{1,80} \.\.\.\]\n")
+_SHOWN = re.compile(r"\[(?:image|audio|file)\b[^\[\]\n]{1,200}: you have seen it, and it is left out now\]")
+_NEWER = re.compile(r"\n\[\.\.\. [^\[\]\n]{1,100} in message \d+ \.\.\.\]\Z")
+_WORD = re.compile(r"\w+")
+
 Reduction = Literal["shortened", "cleared"]
-"""Head and tail are left, with a note of the original size; or a placeholder is."""
+"""Head and tail are left, or its shape, with a note of the original size; or a placeholder is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class SentMessage:
 
     def reduces(self, original: SentMessage) -> Reduction | None:
         """Way in which it stands for an original of which not everything is left; None where it does not."""
+        if original.opaque and self._says_what_was_shown(original):
+            return "shortened"
         if self.frame != original.frame or self.pieces == original.pieces:
             return None
         if _is_placeholder(self) and original.role in RESULT_ROLES:
@@ -66,15 +73,23 @@ class SentMessage:
         calls = all(piece == whole or _are_fewer_arguments(piece, whole) for piece, whole in cut)
         return "shortened" if calls and self._shortens_texts(original) else None
 
+    def _says_what_was_shown(self, original: SentMessage) -> bool:
+        """Whether a line stands in place of each picture, sound and file, beside what is left of the texts."""
+        left = tuple(piece for piece in self.pieces if not _SHOWN.fullmatch(piece))
+        same = (self.role, self.calls, self.answers) == (original.role, original.calls, original.answers)
+        if not same or len(left) == len(self.pieces) or len(left) != len(original.pieces):
+            return False
+        return left == original.pieces or (original.role in RESULT_ROLES and all(map(_is_left, left, original.pieces)))
+
     def _shortens_texts(self, original: SentMessage) -> bool:
-        """Whether each text is whole, or head and tail of itself, or the first one of all of them."""
+        """Whether each text is whole, or its head and tail, or its shape, or the first one is head and tail of all."""
         texts, wholes = self.pieces[: self.texts], original.pieces[: self.texts]
         if texts == wholes:
             return True
         if original.role not in RESULT_ROLES and original.role != "user":
             return False
         together = is_shortened(texts[0], "\n".join(wholes)) and not any(texts[1:])
-        return together or all(map(lambda text, whole: text == whole or is_shortened(text, whole), texts, wholes))
+        return together or all(map(_is_left, texts, wholes))
 
     def repairs(self, original: SentMessage) -> bool:
         """Whether it is the message without those of its calls that nothing answers."""
@@ -93,6 +108,20 @@ def is_shortened(piece: str, whole: str) -> bool:
     notice = f"{rest[:start]} {rest[start + tail :]}"
     sizes = (int(number.replace(",", "")) for number in _NUMBER.findall(notice))
     return len(notice) <= LONGEST_NOTICE and len(whole) in sizes
+
+
+def _is_left(piece: str, whole: str) -> bool:
+    return piece == whole or is_shortened(piece, whole) or _is_shape(piece, whole)
+
+
+def _is_shape(piece: str, whole: str) -> bool:
+    """Whether it is a notice of a text's size and shape, and then words of the text, or numbers of its lines."""
+    notice = _SHAPE.match(piece)
+    if notice is None or int(notice[1]) != len(whole) or len(piece) >= len(whole):
+        return False
+    left = _NEWER.sub("", piece[notice.end() :])
+    words = frozenset(_WORD.findall(whole))
+    return all(word in words or word.isdecimal() or word in whole for word in _WORD.findall(left))
 
 
 def _is_placeholder(message: SentMessage) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile, pairwise
+from itertools import dropwhile, filterfalse, pairwise
 from typing import Any
 
 from lab.formats.format import ReplayFormat
 from lab.formats.known import CHAT_COMPLETIONS
 from lab.formats.sent import INSTRUCTION_ROLES, SentMessage, is_shortened
+from lab.replay.recalled import is_note
 
 DECORATION = 40
 """Characters that a transcript may put around each piece of a message with calls or media."""
@@ -19,7 +20,7 @@ READABLE = 1_000
 """Characters of a shortened text, more than any mask leaves: so much of it may stand for the whole before a summariser
 without room for more."""
 
-NOTE_KINDS = frozenset({"stub", "pinned_text", "client_instructions"})
+NOTE_KINDS = frozenset({"stub", "pinned_text", "client_instructions", "asking"})
 
 _WORD = re.compile(r"\w+")
 _FIRST_HEADING = re.compile(r"<(\S+) .*>")
@@ -66,8 +67,8 @@ class Named:
 
     pruned: frozenset[int] = frozenset()
     notes: int = 0
-    """Messages of its own: those that stand for pruned ones and say so, the operator's pinned text, and
-    what the client put into its messages for good."""
+    """Messages of its own: those that stand for pruned ones and say so, the operator's pinned text, what the client put
+    into its messages for good, and how the model can ask for more."""
     pinned: tuple[int, ...] = ()
     """Messages of which a copy stands behind the summaries."""
     repaired: frozenset[int] = frozenset()
@@ -139,7 +140,7 @@ def _quoted_in(message: SentMessage) -> tuple[ShownSection, ...]:
 
 def _shown_in(messages: Sequence[SentMessage]) -> tuple[ShownSection, ...]:
     """The conversation itself, as the calls that hit the provider's prompt cache hold it."""
-    talk = dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages)
+    talk = filterfalse(is_note, dropwhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
     return tuple(ShownSection(message.role, "\n".join(message.pieces), quoted=False) for message in talk)
 
 

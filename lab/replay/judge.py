@@ -22,7 +22,7 @@ from lab.replay.evidence import (
     sections_of,
     split_pairs,
 )
-from lab.replay.recalled import Passage, is_said, listed_in, passages_in
+from lab.replay.recalled import Passage, is_said, listed_in, passages_in, states_work
 from lab.simulator import Record
 
 KEPT_SHARE = 0.95
@@ -414,6 +414,8 @@ class _Walk:
             self._recall(message, quoted)
         elif message.role == "user" and (values := listed_in(message)):
             self._list(message, values)
+        elif message.role == "user" and states_work(message):
+            self.recalling.append(message)
         elif standing := self.calls.standing_in(message):
             self._take_summary(place, standing)
         elif self._notes and message.role == "user":

@@ -10,6 +10,8 @@ from lab.formats.sent import SentMessage
 
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
+_WORK = re.compile(r"\[[^\n]*\]\n<work ([0-9a-f]{8})>\n(.*)\n</work \1>", re.DOTALL)
+_ASKING = re.compile(r"\[What is left out above can be seen again: call \S+ or \S+\.\]")
 _WORD = re.compile(r"\w+")
 _VALUE = re.compile(r"[\w-]+")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
@@ -51,8 +53,20 @@ def listed_in(message: SentMessage) -> Sequence[str]:
     return listed[2].split("\n") if listed else ()
 
 
+def states_work(message: SentMessage) -> bool:
+    """Whether it is a note of the state of an agent's work."""
+    return _WORK.fullmatch("\n".join(message.pieces)) is not None
+
+
+def is_note(message: SentMessage) -> bool:
+    """Whether it is a note that Steno puts into a payload beside the summaries: it stands for no message."""
+    if message.role != "user":
+        return False
+    asks = _ASKING.fullmatch("\n".join(message.pieces)) is not None
+    return asks or bool(passages_in(message) or listed_in(message)) or states_work(message)
+
+
 def is_said(line: str, messages: Iterable[SentMessage]) -> bool:
     """Whether all values of a line were said: a record brings together what several messages say of a thing."""
-    said = [piece for message in messages for piece in message.pieces]
-    values = (value for value in _VALUE.findall(line) if any(map(str.isdigit, value)))
-    return all(any(value in piece for piece in said) for value in values)
+    said = "\n".join(piece for message in messages for piece in message.pieces)
+    return all(value in said for value in _VALUE.findall(line) if any(map(str.isdigit, value)))

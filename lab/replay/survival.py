@@ -111,7 +111,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """An identifier that an answer uses, and that no message has that stands whole in the payload."""
+    """An identifier that an answer uses, said before, but by no message that is whole in the answer's payload."""
 
     conversation: str
     request: int
@@ -119,9 +119,9 @@ class Needed:
     stands: bool
     """The payload has it."""
     labelled: bool | None
-    """True on a line that says what it is; None where the conversation never said it."""
+    """True where it stands on a line that says what it is; None where the conversation never said that."""
     owned: bool | None
-    """True on a line with something that it belongs to; None where it was said to belong to nothing."""
+    """True where it stands on a line with something that it belongs to; None where nothing was said of that."""
 
     def as_json(self) -> Mapping[str, Any]:
         at = {"conversation": self.conversation, "request": self.request, "value": self.value.text}
@@ -283,10 +283,12 @@ def _needed(
         if value.kind not in IDENTIFIERS or not is_said:
             continue
         meaning = conversation.meanings.of(value.text)
-        on = [line for line in lines if value.stands_in(line)]
-        labelled = any(map(meaning.is_labelled_by, on)) if meaning.labels else None
-        owned = any(map(meaning.is_owned_by, on)) if meaning.owners else None
-        yield Needed(played.recording.name, played.request, value, bool(on), labelled, owned)
+        beside = [
+            line.replace(value.text, " ") for line in lines if value.stands_in(line)
+        ]  # It is no label of its own.
+        labelled = any(map(meaning.is_labelled_by, beside)) if meaning.labels else None
+        owned = any(map(meaning.is_owned_by, beside)) if meaning.owners else None
+        yield Needed(played.recording.name, played.request, value, bool(beside), labelled, owned)
 
 
 def _of_kinds(kinds: Sequence[Kind]) -> Callable[[str], Sequence[str]]:

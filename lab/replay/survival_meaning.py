@@ -17,8 +17,10 @@ from lab.formats.sent import SentMessage
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[^\W\d_]+")
 _CLAUSE = re.compile(r"[^.;!?\n{}]*(?:[.;!?](?!\s)[^.;!?\n{}]*)*")
 _UNTELLING = frozenset(
-    {"id", "ids", "number", "value", "key", "data", "the", "and", "for", "with", "you", "your", "are"}
+    {"ids", "number", "value", "key", "data", "the", "and", "for", "with", "from", "into", "you", "your", "are", "was"}
+    | {"has", "have", "will", "can", "this", "that", "not"}
 )
+"""Words that say of nothing what it is."""
 _KINDS = ("source", "type", "kind")
 """Members that say in words what the object around them is."""
 _NAMES = ("name", "first_name", "last_name")
@@ -32,7 +34,7 @@ LONGEST = 200_000
 
 @dataclass
 class Meaning:
-    """What a value was called, and what it was said to belong to, in all of a conversation up to some message."""
+    """Words for a value and what it was said to belong to, in all of a conversation up to some message."""
 
     labels: set[str] = field(default_factory=set)
     """Words, in lower case; by structure if there is one, else by clauses."""

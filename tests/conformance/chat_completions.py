@@ -136,6 +136,12 @@ SAMPLES = Samples(
             Kind.CLIENT,
         ),
     ),
+    shown=(
+        (
+            b'{"role":"user","x_own": 1.50,"content":[{"type":"text","text":"See:"},{"type":"image_url","image_url":'
+            b'{"url":"data:image/png;base64,AAAA"}},{"type":"text","text":"What is it?"}]}'
+        ),
+    ),
     alike=(
         (b'{"role":"user","content":"a"}', b'{"content":[{"type":"text","text":"a"}],"role":"user"}'),
         (b'{"role":"assistant","content":null}', b'{"role":"assistant","content":"","tool_calls":[]}'),

@@ -183,6 +183,23 @@ SAMPLES = Samples(
             Kind.RESULT,
         ),
     ),
+    shown=(
+        (
+            b'{"role":"user","x_own": 1.50,"content":[{"type":"text","text":"See:"},{"type":"image","source":{"type":'
+            b'"base64","media_type":"image/png","data":"AAAA"},"cache_control":{"type":"ephemeral"}},'
+            b'{"type":"text","text":"What is it?"}]}'
+        ),
+        (
+            b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"See:"},'
+            b'{"type":"image","source":{"type":"url","url":"https://pictures.example/1"}}]},'
+            b'{"type":"text","text":"What is it?"}]}'
+        ),
+        (
+            b'{"role":"user","content":[{"type":"document","source":{"type":"content","content":[{"type":"text","text":'
+            b'"See:"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}},'
+            b'{"type":"text","text":"What is it?"}]}'
+        ),
+    ),
     alike=(
         (b'{"role":"user","content":"a"}', b'{"content":[{"type":"text","text":"a"}],"role":"user"}'),
         (b'"a"', b'[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]'),

@@ -164,6 +164,16 @@ SAMPLES = Samples(
         (b'{"role":"user","content":"<environment_context>a</environment_context>"}', Kind.CLIENT),
         (b'{"type":"function_call_output","call_id":"c","output":"a"}', Kind.RESULT),
     ),
+    shown=(
+        (
+            b'{"role":"user","x_own": 1.50,"content":[{"type":"input_text","text":"See:"},{"type":"input_image",'
+            b'"image_url":"data:image/png;base64,AAAA"},{"type":"input_text","text":"What is it?"}]}'
+        ),
+        (
+            b'{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"See:"},'
+            b'{"type":"input_image","file_id":"f"},{"type":"input_text","text":"What is it?"}]}'
+        ),
+    ),
     alike=(
         (
             b'{"role":"user","content":"a"}',

@@ -39,6 +39,8 @@ class Samples:
     alike: tuple[tuple[bytes, bytes], ...]
     """Raw messages of one meaning, and so of one digest."""
     unlike: tuple[tuple[bytes, bytes], ...]
+    shown: tuple[bytes, ...]
+    """Messages with a text, a picture and a text, as a user sends them and, where a format has that, as tools do."""
     text_of: Callable[[bytes], str]
     """The text that a raw message holds, read by somebody else than the format."""
 

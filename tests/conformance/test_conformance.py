@@ -305,6 +305,19 @@ def test_a_mask_takes_text_away_and_nothing_else(spoken: WireFormat, samples: Sa
     assert same == masked.raw
 
 
+def test_words_take_the_place_of_what_is_shown_and_nothing_else_changes(spoken: WireFormat, samples: Samples) -> None:
+    for raw in samples.shown:
+        shown = read_messages(spoken, [raw])
+        talk = Conversation(shown, IDENTITY, "t", lambda: Costs([1], 0), None)
+        [message] = talk.transcript.messages
+        assert (message.texts, len(message.media)) == (("See:", "What is it?"), 1)
+        [left] = payload_of(spoken, talk, Altered(0, message.texts, 1, "masked", media=("[a picture]",)))
+        [read] = read_messages(spoken, [left])
+        assert (read.texts, read.media, read.role) == (("See:", "[a picture]", "What is it?"), (), message.role)
+        assert (b'"x_own": 1.50' in left, b"ephemeral" in left) == (b'"x_own": 1.50' in raw, b"ephemeral" in raw)
+        assert payload_of(spoken, talk, Altered(0, message.texts, 1, "masked")) == [raw]
+
+
 def test_calls_are_cut_and_taken_out_by_their_places(spoken: WireFormat, samples: Samples) -> None:
     talk = talk_of(spoken, samples.request)
     index, caller = max(enumerate(talk.transcript.messages), key=lambda place: len(place[1].calls))

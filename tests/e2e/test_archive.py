@@ -394,3 +394,21 @@ def test_requests_are_answered_while_the_database_is_away_and_messages_are_kept_
     until(lambda: not steno.services.store.writes.waiting)
     until(lambda: get(steno.url, "/context/conversations/outage/messages").status == 200)
     assert [json.loads(message["sent"]) for message in kept(steno, "sk-test", "outage")] == history
+
+
+def test_a_part_of_the_latest_history_is_read_by_its_indexes(steno: StartSteno) -> None:
+    """Of an edited history the branch that was sent last."""
+    running = steno(storage={"messages": True})
+    for said in ("first", "second"):
+        history = [*turns(2)[:-1], {"role": "user", "content": said}]
+        assert post(running.url, chat(history, conversation_id="one")).status == 200
+    target = "/context/conversations/one/messages"
+    part = get(running.url, f"{target}?first_index=3&last_index=9").json
+    assert [(each["index"], each["sent"]["content"][:8]) for each in part["data"]] == [(3, "Answer 2"), (4, "second")]
+    assert part["has_more"] is False
+    assert all(each["usage"] and each["coverage"]["kind"] == "verbatim" for each in part["data"])
+    [alone] = get(running.url, f"{target}?first_index=4").json["data"]
+    assert alone["id"] == part["last_id"]
+    for last in (2, 103):
+        refused = get(running.url, f"{target}?first_index=3&last_index={last}")
+        assert (refused.status, refused.json["error"]["param"]) == (400, "last_index")

@@ -18,6 +18,8 @@ from tests.e2e.test_masks import TOOL, steps
 
 DEAR: Any = [{"match": "*", "prompt": 10, "completion": 40, "cached": 1}]
 """As many models of today: what the cache has costs a tenth."""
+QUOTED: Any = {"style": "transcript"}
+"""The dearer style: what it costs is read anew."""
 LIMIT = 7_600
 """Of a window of 8,000: 5 % are the answer's."""
 DUE, FORCED = 13, 16
@@ -44,8 +46,20 @@ def reported(record: Record) -> tuple[int, int]:
     return record.usage["prompt_tokens"], record.usage["prompt_tokens_details"]["cached_tokens"]
 
 
-def test_a_compaction_of_a_warm_prompt_is_put_off_while_there_is_room(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno(prices=DEAR, compaction={"background": {"enabled": False}})
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prices": DEAR},
+        {"prices": [{**DEAR[0], "match": "another"}]},
+        {"prices": [], "list_prices": False},
+    ],
+    ids=["prices that are set", "no price of the model", "no prices"],
+)
+def test_a_compaction_of_a_warm_prompt_is_put_off_while_there_is_room(
+    simulator: Simulator, steno: StartSteno, settings: Any
+) -> None:
+    """Where nobody knows a price a common ratio decides: a cached token costs a tenth, one of an answer five times."""
+    proxy = steno(**settings, summary=QUOTED, compaction={"background": {"enabled": False}})
     for number in range(11, FORCED):
         answered = ask(proxy, number)
         told = context(answered)
@@ -72,17 +86,14 @@ def test_a_prompt_that_is_not_warm_is_compacted_when_it_is_due(simulator: Simula
         {"compaction": {"trigger": {"turns": DUE - 1}}},
         {"prices": [{"match": "*", "prompt": 10, "completion": 40}]},
         {"prices": [{"match": "*", "prompt": 10, "completion": 40, "cached": 9}]},
-        {"prices": [{"match": "another", "prompt": 10, "completion": 40, "cached": 1}]},
-        {"summary": {"model": "another"}, "prices": [{**DEAR[0], "match": "gpt*"}]},
-        {"prices": [], "list_prices": False},
     ],
     ids=[
         *("switched off", "long conversations", "a system that others know", "a trigger by turns"),
-        *("no price of the cache", "a cache that hardly pays", "no price", "no price of the summariser", "no prices"),
+        *("no price of the cache", "a cache that hardly pays"),
     ],
 )
 def test_a_warm_prompt_is_compacted_when_it_is_due(simulator: Simulator, steno: StartSteno, settings: Any) -> None:
-    proxy = steno(**{"prices": DEAR, **settings})
+    proxy = steno(**{"prices": DEAR, "summary": QUOTED, **settings})
     assert context(talk(proxy, DUE))["status"] == "summarized"
     assert len(simulator.summaries) == 1
 
@@ -106,7 +117,7 @@ def test_a_summariser_that_costs_more_than_it_spares_is_put_off_also_where_nothi
 
 def test_list_prices_do_where_the_operator_sets_none(steno: StartSteno) -> None:
     """What the cache has costs a tenth of gpt-5's prompts, and half of gpt-4o's."""
-    proxy = steno()
+    proxy = steno(summary=QUOTED)
     for model, status in (("gpt-5", "full"), ("gpt-4o", "summarized")):
         bodies = (chat(turns(number), model=model) for number in range(11, DUE + 1))
         answers = [post(proxy.url, body, f"x-conversation-id: {model}".encode()) for body in bodies]
@@ -114,7 +125,7 @@ def test_list_prices_do_where_the_operator_sets_none(steno: StartSteno) -> None:
 
 
 def test_a_dry_run_puts_off_what_a_request_would(steno: StartSteno) -> None:
-    proxy = steno(prices=DEAR)
+    proxy = steno(prices=DEAR, summary=QUOTED)
     talk(proxy, DUE)
     body = chat(turns(DUE + 1), conversation_id="c-1")
     planned = json.loads(post(proxy.url, body, target="/context/plan").body)
@@ -139,7 +150,7 @@ def work(proxy: Steno, last: int) -> dict[int, Answer]:
 def test_a_mask_that_would_break_a_warm_prompt_for_too_little_is_put_off_while_there_is_room(
     simulator: Simulator, steno: StartSteno
 ) -> None:
-    told = work(steno(prices=DEAR, compaction=NOTHING_RECALLED), 9)
+    told = work(steno(prices=DEAR, summary=QUOTED, compaction=NOTHING_RECALLED), 9)
     assert [context(answered)["actions"] for answered in told.values()] == [[], [], [], [], ["masked"]]
     assert {number for number, answered in told.items() if answered.header("x-context-reason")} == {7, 8}
     assert not simulator.summaries
@@ -168,7 +179,7 @@ def test_a_mask_that_saves_what_it_costs_is_made_when_it_is_due(steno: StartSten
 # The conversation's own cached prompt
 
 
-@pytest.mark.parametrize("style", ["transcript", "prefix"])
+@pytest.mark.parametrize("style", ["transcript", "prefix", "auto"])
 def test_a_summary_in_the_style_of_a_prefix_rides_the_cached_prompt(
     simulator: Simulator, steno: StartSteno, style: str
 ) -> None:
@@ -176,10 +187,19 @@ def test_a_summary_in_the_style_of_a_prefix_rides_the_cached_prompt(
     assert context(talk(proxy, DUE))["status"] == "summarized"
     [summary] = simulator.summaries
     prompt, cached = reported(summary)
-    assert cached > 0.8 * prompt if style == "prefix" else cached == 0
+    assert cached == 0 if style == "transcript" else cached > 0.8 * prompt
     told = get(proxy.url, "/context/usage").json["totals"]["summary"]
     assert (told["prompt"], told["cached"]) == (prompt, cached)
     assert told["cached_share"] == round(cached / prompt, 4)
+
+
+@pytest.mark.parametrize("settings", [{"summary": {"model": "another"}}, {}], ids=["another model", "not warm"])
+def test_by_itself_it_is_a_transcript_for_whoever_has_nothing_in_the_cache(
+    simulator: Simulator, steno: StartSteno, settings: Any
+) -> None:
+    proxy = steno(**settings, compaction={"background": {"enabled": False}})
+    assert context(talk(proxy, FORCED, 11 if settings else FORCED))["status"] == "summarized"
+    assert all(len(summary.messages or ()) <= 2 for summary in simulator.summaries)
 
 
 def test_tools_do_not_keep_it_from_that(simulator: Simulator, steno: StartSteno) -> None:
@@ -206,12 +226,12 @@ def test_it_is_led_to_the_cache_as_the_conversation_is_and_no_other_provider_is(
 
 def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: StartSteno) -> None:
     settings: Any = {"compaction": {"cost_gate": {"requests": 16}}, "prices": DEAR}
-    assert context(talk(steno(**settings), DUE))["status"] == "full"
-    assert context(talk(steno(**settings, summary={"style": "prefix"}), DUE))["status"] == "summarized"
+    assert context(talk(steno(**settings, summary=QUOTED), DUE))["status"] == "full"
+    assert context(talk(steno(**settings), DUE))["status"] == "summarized"
 
 
 def test_what_is_put_off_is_not_made_in_the_background_either(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno(prices=DEAR, compaction={"background": {"tokens_per_hour": 0}})
+    proxy = steno(prices=DEAR, summary=QUOTED, compaction={"background": {"tokens_per_hour": 0}})
     for number in range(11, FORCED):
         assert context(ask(proxy, number))["status"] == "full"
         until(lambda: not len(proxy.services.background._room))

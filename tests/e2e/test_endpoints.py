@@ -382,7 +382,7 @@ def name_of(answered: Answer) -> str | None:
 
 def test_conversation_is_named_by_the_first_place_that_names_it(before_scripted: StartSteno) -> None:
     """In the order that docs/rest.md tells."""
-    identity = {"use_prompt_cache_key": True, "use_user": True}
+    identity = {"body_names": ["prompt_cache_key", "user"]}
     url = before_scripted(identity=identity).url
     headers = [
         b"x-context-conversation-id: 1",
@@ -497,7 +497,7 @@ def test_a_path_with_such_a_name_is_refused_wherever_it_leads(
 
 def test_a_name_that_another_tool_sends_is_left_out_if_it_cannot_be_one(before_scripted: StartSteno) -> None:
     """Who uses the tool could not change it. The next place is looked at, and the log says so."""
-    url = before_scripted(identity={"use_user": True}).url
+    url = before_scripted(identity={"body_names": ["user"]}).url
     with capture_logs() as logged:
         for session in (b"x" * 257, b"caf\xe9"):
             assert name_of(post(url, chat(conversation_id="mine"), b"x-session-id: " + session)) == "mine"

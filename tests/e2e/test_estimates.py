@@ -233,11 +233,6 @@ def test_an_untouched_stream_is_not_asked_for_its_usage(simulator: Simulator, st
     assert b"stream_options" not in simulator.chats[-1].body
 
 
-def test_the_question_for_the_usage_can_be_switched_off(simulator: Simulator, steno: StartSteno) -> None:
-    post(steno(calibration={"ask_usage": False}).url, chat(LONG, stream=True))
-    assert b"stream_options" not in simulator.chats[-1].body
-
-
 def test_a_provider_that_refuses_the_question_is_asked_once(simulator: Simulator, steno: StartSteno) -> None:
     refusal = json.dumps({"error": {"message": "Unknown parameter: stream_options", "type": "invalid_request_error"}})
     simulator.when(lambda record: b"stream_options" in record.body, status=400, body=refusal.encode())

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
@@ -175,6 +176,17 @@ def test_uvx_runs_it_without_installing_anything(source: str, wheel: Path, tmp_p
     uvx = [str(UV), "tool", "run", "--from", str(wheel if source == "wheel" else ROOT), "steno"]
     assert "tables" in finished([*uvx, "tables"], tmp_path, variables)
     assert "summarized" in finished([*uvx, "demo"], tmp_path, variables)
+
+
+def test_two_make_targets_at_once_make_one_environment(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/setup_venv.sh", tmp_path / "scripts")
+    (tmp_path / "requirements").mkdir()
+    for name in ("run", "dev"):
+        (tmp_path / f"requirements/{name}.txt").write_text("# nothing\n")
+    with ThreadPoolExecutor() as threads:
+        said = [*threads.map(lambda _: finished(["/bin/sh", "scripts/setup_venv.sh", "dev"], tmp_path), range(2))]
+    assert sorted(map(bool, said)) == [False, True], "both made it"
 
 
 def registry() -> dict[str, str]:

@@ -113,7 +113,7 @@ def steno() -> Iterator[Steno]:
     simulator = Simulator(window=WINDOW, tables=TABLES, max_messages=None, lenient_messages=True)
     with pytest.MonkeyPatch.context() as patched, simulator.serve() as server:
         running.forget_environment(patched)
-        identity = {"use_prompt_cache_key": True, "use_user": True}
+        identity = {"body_names": ["prompt_cache_key", "user"]}
         # Faster than anybody is meant to ask: more than 600 compactions a minute are demanded here.
         steno = running.start(server.url, {"identity": identity, "limits": {"forced_compactions_per_minute": None}})
         try:

@@ -23,7 +23,7 @@ def test_the_rules_are_played_beside_steno(recording: Recording) -> None:
     cells = {row[0]: dict(zip(grid.header, row, strict=True)) for row in grid.rows}
     assert cells[BASE]["cost"] == "1.00"
     assert {name: row["invalid"] for name, row in cells.items()} == dict.fromkeys(cells, "0")
-    assert [cells[name]["over the window"] for name in ("default+prices", "full-summary")] == ["0", "0"]
+    assert [cells[name]["too large"] for name in ("default+prices", "full-summary")] == ["0", "0"]
     assert int(cells["default+prices"]["summaries"]) > 0
     assert int(cells["full-summary"]["summaries"]) > 0
     assert cells["keep-last"]["summaries"] == "0"

@@ -45,6 +45,23 @@ for turn in range(14):
 print(messages[-1]["content"])
 sys.exit(3)
 """
+ASKING_FOR_TOOLS = """
+import asyncio, os, sys, tomllib
+import httpx2, mcp
+from mcp.client.streamable_http import streamable_http_client
+
+async def tools(url, bearer_token_env_var):
+    key = {"authorization": "Bearer " + os.environ[bearer_token_env_var]}
+    async with httpx2.AsyncClient(headers=key, timeout=30.0) as http:
+        async with mcp.Client(streamable_http_client(url, http_client=http)) as client:
+            print(*sorted(tool.name for tool in (await client.list_tools()).tools))
+
+given = [tomllib.loads(each) for each in sys.argv if each.startswith("mcp_servers.")]
+if given:
+    asyncio.run(tools(**given[0]["mcp_servers"]["steno"]))
+else:
+    print("none")
+"""
 COUNTING_INTERRUPTS = """
 import signal, sys, time
 seen = []
@@ -131,6 +148,18 @@ def test_a_simulated_run_keeps_messages_and_another_does_what_is_set(tmp_path: P
     upstream = ("--upstream", "http://127.0.0.1:9/v1", "--database-url", url)
     assert run(tmp_path, [PYTHON, "-c", asks], *upstream).stdout == "404\n"
     assert run(tmp_path, [PYTHON, "-c", asks], *upstream, STENO_STORAGE__MESSAGES="true").stdout == "200\n"
+
+
+def test_codex_is_connected_to_what_steno_keeps(tmp_path: Path) -> None:
+    """What it is given as arguments leads to tools."""
+    pytest.importorskip("mcp", reason="the extra `mcp` is not installed: make dev-env")
+    codex = tmp_path / "codex"
+    codex.write_text(f"#!{PYTHON}\n{ASKING_FOR_TOOLS}")
+    codex.chmod(0o755)
+    ended = run(tmp_path, [str(codex)], "--simulated")
+    assert ended.stdout == "get_summary list_conversations read_messages search_conversations\n"
+    ended = run(tmp_path, [str(codex)], OPENAI_API_KEY="sk-mine")
+    assert ended.stdout == "none\n"
 
 
 def test_the_database_url_of_the_command_is_not_steno_s(tmp_path: Path) -> None:

@@ -337,16 +337,18 @@ async def test_an_error_in_the_middle_of_an_answer_is_no_overflow(
 async def test_a_refusal_without_a_reason_is_an_overflow_only_for_the_conversation_itself(
     simulator: Simulator, provider: RunningServer
 ) -> None:
-    """A transcript is made to fit; the conversation is as large as it is."""
+    """A transcript is made to fit; the conversation is as large as it is, and it may have filled the window or not."""
     simulator.summary_default = Fault(status=413, body=b"")
-    prefix = Prefix((b'{"role": "user", "content": "Hello"}',), {})
-    async with routed(provider) as routes:
+    small, prefix = (Prefix((b'{"role": "user", "content": "Hello"}',), {}, tokens) for tokens in (6_300, 6_400))
+    async with routed(provider) as known:
+        routes = [replace(route, window=8_000) for route in known]
         asking = summariser()
         assert await asking.ask(request(), routes, None, monotonic() + PATIENCE, TENANT) == failure(
             "summariser_status_413"
         )
-        reply = await asking.ask(request(), routes, prefix, monotonic() + PATIENCE, TENANT)
-    assert reply == failure("summariser_status_413", overflow=True)
+        for shown, overflow in ((small, False), (prefix, True)):
+            reply = await asking.ask(request(), routes, shown, monotonic() + PATIENCE, TENANT)
+            assert reply == failure("summariser_status_413", overflow=overflow)
 
 
 # The conversation itself in place of a transcript

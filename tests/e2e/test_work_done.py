@@ -26,9 +26,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def count(owner: Any, name: str) -> None:
         work = getattr(owner, name)
 
-        def counting(*arguments: Any) -> Any:
+        def counting(*arguments: Any, **named: Any) -> Any:
             times[name] += 1
-            return work(*arguments)
+            return work(*arguments, **named)
 
         monkeypatch.setattr(owner, name, counting)
 

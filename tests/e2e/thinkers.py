@@ -67,6 +67,8 @@ class Thinker:
     made: list[frozenset[str]] = field(default_factory=list)
     """The summaries in each answer's payload, one after the other."""
     acts: list[tuple[str, ...]] = field(default_factory=list)
+    masked: list[int] = field(default_factory=list)
+    """Number of masked messages in each payload."""
     adaptive: bool = False
     capricious: bool = False
     """Now and then it goes back, has a turn without thinking or one without compaction."""
@@ -86,9 +88,9 @@ class Thinker:
         return sum(bool(later - earlier) for earlier, later in pairwise([frozenset(), *self.made]))
 
     def changed(self, number: int) -> bool:
-        """Whether the answer behind that one stood on another view: other summaries, or masks that were put."""
-        (first, before), (second, after) = ((self.made[n], self.acts[n]) for n in (number, number + 1))
-        return first != second or "masked" in set(after) ^ set(before)
+        """Whether the answer behind that one stood on another view: other summaries, or more masks."""
+        first, second = ((self.made[n], self.masked[n]) for n in (number, number + 1))
+        return first != second
 
     def ask(self) -> None:
         """The next turn's beginning."""
@@ -179,6 +181,7 @@ async def turn(client: httpx2.AsyncClient, thinker: Thinker, urls: Iterator[str]
         context = answer.get("context") or {}
         thinker.made.append(frozenset(context.get("chunks", ())))
         thinker.acts.append(tuple(context.get("actions", ())))
+        thinker.masked.append(context.get("messages", {}).get("masked", 0))
         if not thinker.take(answer):
             return
 

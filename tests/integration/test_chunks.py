@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from app.core.view.chunks import SummaryChunk
 from app.store import Store, UnknownCursor
@@ -17,6 +18,7 @@ from app.store.chunks import (
     chunks_named,
     deactivate_summaries,
     find_summary,
+    read_active,
     read_summaries,
     read_versions,
     recent_first_chunks,
@@ -109,6 +111,27 @@ async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: S
     assert [one.id for one in stored] == ["fold", "chunk-4-8"]
 
 
+async def test_summaries_made_side_by_side_are_all_stored_while_others_write(
+    open_store: OpenStore, sqlite_url: str
+) -> None:
+    """What is not stored was paid for in vain; behind a gap no later summary is of use."""
+    store = open_store(sqlite_url, timeout=0.25)
+    await store.start()
+    held = await take(store, 0, 64)
+
+    async def write() -> None:
+        async with store.database.writing(patient=True):
+            await asyncio.sleep(0.2)
+
+    others = [asyncio.create_task(write()) for _ in range(12)]
+    made = [chunk(number, number + 8) for number in range(0, 64, 8)]
+    with capture_logs() as log:
+        stored = await asyncio.gather(*(store.leases.commit(held, [each]) for each in made))
+    assert [len(each or ()) for each in stored] == [1] * len(made)
+    assert not log
+    await asyncio.gather(*others)
+
+
 async def test_commit_is_all_or_nothing(store: Store) -> None:
     """A pass whose second chunk cannot be stored leaves no first one behind."""
     lease = await take(store, 0, 4)
@@ -150,6 +173,17 @@ async def test_summaries_are_listed_before_the_conversation_is(store: Store) -> 
     await put(store, chunk(0, 4))
     page = await store.rest(read_summaries, TENANT, "c1", Paging(10))
     assert [one.id for one in page.data] == ["chunk-0-4"]
+
+
+async def test_what_a_conversation_may_use_is_read_by_version_and_of_too_much_the_latest(store: Store) -> None:
+    first = chunk(0, 4)
+    await put(store, first, chunk(4, 8))
+    edited = chunk(0, 4, id="edited", version=2, text="edited")
+    assert await store.change_at_once(replace_summary, TENANT, first.id, edited) is not None
+    read = [one.id for one in await store.rest(read_active, TENANT, "c1", 10)]
+    assert read == ["chunk-4-8", "edited"]
+    assert [one.id for one in await store.rest(read_active, TENANT, "c1", 1)] == ["edited"]
+    assert await store.rest(read_active, STRANGER, "c1", 10) == []
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

@@ -85,6 +85,7 @@ SAMPLES = Samples(
         (b'{"from":"messenger","text":"a"}', Kind.OTHER),
         (b'{"from":"sender","text":"<system-reminder>a</system-reminder>"}', Kind.CLIENT),
     ),
+    shown=(),
     alike=((b'{"from":"sender","text":"a"}', b'{"text":["a"],"from":"sender"}'),),
     unlike=(
         (b'{"from":"sender","text":"a"}', b'{"from":"sender","text":"b"}'),

@@ -182,8 +182,11 @@ def test_a_history_of_results_that_are_told_holds_answers() -> None:
     assert not told().holds_answers
 
 
-def test_text_without_a_call_makes_nothing_old() -> None:
-    assert newer_in(told("I look.", "I look.")) == {}
+@pytest.mark.parametrize(
+    "text", ["I look.", "That is all.</p>", "```python\nx\n```", "```bash\ncat b.py", "```\n```", "```bash\n```python"]
+)
+def test_text_without_a_call_makes_nothing_old(text: str) -> None:
+    assert newer_in(told(text, text)) == {}
 
 
 def test_what_is_old_follows_from_what_stands_before_it_is_known() -> None:

@@ -24,6 +24,7 @@ from app.core.tokens.calibration import (
     Sample,
     _best,
     agreed_line,
+    claude_version,
     observe,
     picture_sample,
     picture_scale,
@@ -386,6 +387,13 @@ def test_the_prior_is_that_of_the_models_family(model: str, ratio: float, offset
     assert (prior_of(model, tools=True).ratio, prior_of(model, tools=True).offset) == (ratio, with_tools)
 
 
+def test_a_version_is_read_wherever_a_name_has_it() -> None:
+    versions = {"claude-sonnet-4.5": (4, 5), "claude-4.6-sonnet": (4, 6), "claude-opus-4": (4, 0), "gpt-5": None}
+    assert {name: claude_version(name) for name in versions} == versions
+    assert claude_version("claude-3-5-sonnet-20241022-v2:0") == (3, 5)
+    assert claude_version("claude-latest") == (99, 0)
+
+
 def test_without_samples_the_prior_is_the_line() -> None:
     calibration = Calibration(Prior(1.25, 490, KNOWN))
     assert (calibration.ratio, calibration.offset, calibration.note) == (1.25, 490, None)
@@ -510,6 +518,7 @@ def test_of_two_tenants_lines_what_is_nearer_to_the_prior_holds_at_either_end() 
 def test_lines_that_lie_beyond_all_that_was_measured_give_none_that_does() -> None:
     assert agreed_line(prior_of("gpt-4o", tools=False), [Line(1_500.0, 5.0)] * 3) == Line(1_500.0, 1.8)
     assert agreed_line(prior_of("gpt-4o", tools=False), [Line(0.0, 0.5)] * 2) == Line(0.0, 0.7)
+    assert agreed_line(prior_of("gpt-4o", tools=False), [Line(2_500.0, 1.0)] * 2) == Line(1_500.0, 1.01)
 
 
 @given(st.lists(TOLD, min_size=2, max_size=6), st.builds(Line, st.floats(0, 1_500), st.floats(0.5, 5.0)))

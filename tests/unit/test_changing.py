@@ -305,7 +305,8 @@ def test_what_stands_before_an_agents_turn_does_not_tell_when_its_steps_were_see
 def test_a_form_that_was_there_before_the_other_one_did_not_follow_it() -> None:
     succession = Succession(known_beyond=10, length=17, lasted=2)
     assert not succession.is_refuted(19, [])
-    assert not succession.is_refuted(19, [9])
+    assert not succession.is_refuted(19, [9, 10])
     assert succession.is_refuted(19, [11])
+    assert succession.is_refuted(19, [17])
     assert not succession.is_refuted(21, [19])
     assert succession.is_refuted(23, [19])

@@ -29,7 +29,7 @@ from app.core.summary.plan import MOST_PARTS, plan_asked
 from app.core.summary.prompts import SummaryRequest
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
-from app.core.view.view import Conversation, Part, Pruned, Verbatim
+from app.core.view.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
 from tests.unit.conversations import (
     SETTINGS,
     TOO_LARGE,
@@ -312,6 +312,19 @@ def test_what_is_shown_may_be_larger_than_what_can_be_quoted() -> None:
     assert len(requests(effects)) > 1
 
 
+def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_masks() -> None:
+    note = Recalled((0,), "quoted", tokens=7)
+    masked = Altered(3, ("short",), 2, "masked")
+    sent = View((Verbatim(0, 3), masked, note, Verbatim(4, len(TALK.transcript)), note), 500)
+    plan = plan_compaction(TALK, (), BUDGET, PREFIX, "additive")
+    assert plan is not None
+    effects, _ = play(compact(TALK, "conv", plan, BUDGET, PREFIX, count, sent), notes())
+    (request,) = requests(effects)
+    assert shown(request) == (Verbatim(0, 4), note, Verbatim(4, 14))
+    assert request.shown is not None
+    assert request.shown.tokens == TALK.tokens - TALK.transcript.tokens(14) + 7
+
+
 def test_what_a_client_left_unpaired_is_not_shown() -> None:
     orphans = [message("assistant", calls=["a"], tokens=9), message("tool", "r", answers="b")]
     talk = conversation(*turns(5, size=40), *orphans, *turns(4, size=40, first=5), QUESTION)
@@ -425,15 +438,17 @@ def test_a_failed_fold_leaves_the_new_chunk() -> None:
 
 
 def test_chunks_too_many_for_one_call_are_folded_in_parts_and_again() -> None:
-    talk = conversation(*turns(14, size=40), QUESTION)
+    """Each part carries the instructions among its own messages."""
+    told = [message("developer", "be brief"), message("assistant", "w " * 40)]
+    talk = conversation(*turns(5, size=40), *told, *turns(8, size=40, first=5), QUESTION)
     stored = tuple(chunk(talk, n, n + 2, tokens=100) for n in range(0, 18, 2))
     settings = replace(SETTINGS, input_tokens=400, part_tokens=400)
     _, compaction = play(flow(talk, stored, settings, fold=150), notes(), notes(60), notes(60), notes(60))
-    assert [(made.level, made.first_index, made.last_index) for made in compaction.made] == [
-        (0, 18, 21),
-        (1, 0, 7),
-        (1, 8, 15),
-        (2, 0, 17),
+    assert [(made.level, made.first_index, made.last_index, made.carried) for made in compaction.made] == [
+        (0, 18, 21, ()),
+        (1, 0, 7, ()),
+        (1, 8, 15, (2,)),
+        (2, 0, 17, (10,)),
     ]
 
 

@@ -23,6 +23,7 @@ from app.core.deciding.decide import RECOVERIES, ROUNDS, untouched
 from app.core.deciding.effects import (
     AskPrices,
     Background,
+    Brief,
     Effect,
     Freed,
     KeepPrint,
@@ -59,7 +60,19 @@ from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
 from app.core.view.ties import MARK
 from app.core.view.view import Pruned, View
-from tests.unit.conversations import TENANT, WHY, budget, chunk, conversation, message, turns, words
+from tests.unit.conversations import (
+    SETTINGS,
+    TENANT,
+    WHY,
+    budget,
+    chunk,
+    conversation,
+    message,
+    notes,
+    play,
+    turns,
+    words,
+)
 from tests.unit.worlds import AWAY, Then, World, asked
 
 QUESTION = message("user", "the last question")
@@ -278,6 +291,29 @@ def test_where_one_compaction_does_not_suffice_another_one_follows() -> None:
     assert decision.status == "summarized"
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_one_compaction_leaves_over_is_summarised_at_once_though_the_view_fits(ends: bool) -> None:
+    """Under the trigger is not enough: the next turns would fire it again. A summary that fails later ends it."""
+    long = conversation(*turns(100, size=100), QUESTION)
+    limits = budget(22_000, trigger=15_000, target=6_000, summary=40, fold=20_000)
+    world: World
+
+    def make(effect: Make) -> Compaction:
+        if ends and world.stored.chunks:
+            return FAILED
+        _, compaction = play(effect.flow, *[notes(25)] * 100)
+        world.stored = replace(world.stored, chunks=(*world.stored.chunks, *compaction.made))
+        return compaction
+
+    world = World({Brief: replace(SETTINGS, source_tokens=250), Make: make})
+    decision = world.decide(asked(long, budget=limits))
+    assert decision.view is not None
+    assert world.names.count("Make") == 2
+    assert (decision.view.tokens <= limits.target) == (not ends)
+    assert decision.view.tokens <= limits.trigger.tokens
+    assert World({Read: world.stored}).decide(asked(long, budget=limits)).view == decision.view
+
+
 def _stored(made: Compaction, _: Effect) -> Compaction:
     return made
 
@@ -365,6 +401,14 @@ def test_a_compaction_that_costs_more_than_it_saves_is_put_off_where_all_prices_
     assert [effect.summariser for effect in world.effects if isinstance(effect, AskPrices)] == ["m"]
 
 
+def test_a_summariser_that_reads_the_cached_prompt_is_shown_what_is_quoted_in_it_too() -> None:
+    policy = Policy(mask=None, recall=RecallPolicy(), cost_gate=None)
+    for style, before in (("prefix", True), ("transcript", False)):
+        world = World({Brief: replace(SETTINGS, style=style)})
+        world.decide(asked(LONG, policy=policy))
+        assert ("Recall" in world.names[: world.names.index("Make")]) is before
+
+
 def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
     parts = [Compaction((chunk(FAR, start, start + 6),)) for start in (0, 6, 12, 18)]
     world = World({AskPrices: Then(Prices(), DEAR), Make: Then(*(partial(_stored, made) for made in parts))})
@@ -388,7 +432,7 @@ def test_without_room_or_where_turns_are_counted_nobody_asks_for_the_price() -> 
         assert "AskPrices" not in world.names
 
 
-def test_a_mask_is_put_off_likewise_and_its_reason_stands_where_no_summary_is_possible() -> None:
+def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:
     policy = replace(MASKS, cost_gate=CostGate())
     limits = budget(hold=1_000, trigger=700)
     for prices, keeps in ((DEAR, False), (Prices(), True)):
@@ -396,6 +440,7 @@ def test_a_mask_is_put_off_likewise_and_its_reason_stands_where_no_summary_is_po
         world.decide(asked(tools(), policy=policy, budget=limits))
         assert ("KeepMask" in world.names) is keeps
         assert AskPrices() in world.effects
+        assert "Make" not in world.names
     world = World({AskPrices: DEAR})
     no_gain = budget(hold=1_000, trigger=350, target=350, summary=900)
     decision = world.decide(asked(tools(), policy=policy, budget=no_gain))

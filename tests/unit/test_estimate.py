@@ -24,6 +24,7 @@ from app.core.tokens.estimate import (
     byte_bound,
     declared_tokens,
     estimate,
+    note_tokens,
     picture_tokens,
     system_text,
     unit_tokens,
@@ -462,3 +463,7 @@ def test_an_estimate_is_the_sum_of_its_parts_and_never_exceeds_its_bytes(
     assert sum(map(len, parts)) == len(messages)
     assert all(tokens >= 0 for part in parts for tokens in part)
     assert total == estimate(messages, declarations, rules, count)
+
+
+def test_a_message_of_our_own_costs_its_text_its_role_and_three() -> None:
+    assert note_tokens("a note", len) == 3 + len("user") + len("a note")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import History, Message
+from app.core.history.messages import History, Message, ToolCall
 from app.core.quoting import _BREAKS
 from app.core.summary import handoff as document
 from app.core.summary.handoff import handoff, standing
@@ -78,16 +78,17 @@ def test_a_conversation_without_a_turn_is_shown_too() -> None:
 @pytest.mark.parametrize(
     ("covered", "shown", "told"),
     [
-        pytest.param(0, [3, 5], "messages from 1 to 4", id="nothing is summarised"),
-        pytest.param(2, [3, 5], "messages from 4 to 4", id="up to the turn"),
-        pytest.param(4, [3, 5], None, id="all that has no room"),
+        pytest.param(0, [1, 5, 7], "the others from 2 to 6", id="nothing is summarised"),
+        pytest.param(2, [3, 5, 7], "the others from 4 to 6", id="up to a turn"),
+        pytest.param(4, [5, 7], "the others from 6 to 6", id="up to the last turn"),
+        pytest.param(6, [5, 7], None, id="all that has no room"),
     ],
 )
-def test_where_room_is_short_the_task_and_the_last_message_are_shown(
+def test_where_room_is_short_what_the_turns_are_about_and_the_last_message_are_shown(
     covered: int, shown: list[int], told: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document, "ROOM", 10)
-    said = [*turns(1), message("user", "find it"), message("assistant", "a"), message("assistant", "b")]
+    said = [*turns(2), message("user", "find it"), message("assistant", "a"), message("assistant", "b")]
     chunks = [chunk(conversation(*said), 0, covered)] if covered else []
     latest = sections(written(*said, chunks=chunks))["Latest turns"]
     assert [int(line.split()[1]) for line in latest.splitlines() if line.startswith("#")] == shown
@@ -107,6 +108,31 @@ def test_the_last_failure_stands_with_its_call() -> None:
     assert failure == (
         '### 2 assistant\n\n\t[calls tool_c1 with {"a": 1}]\n\n### 3 tool tool_c1\n\n\tError: one is not two'
     )
+
+
+def test_the_plan_and_the_files_that_were_changed_are_told_wherever_they_stand() -> None:
+    plan, change = '{"todos": ["measure", "mend"]}', '{"file_path": "a.py", "content": "1"}'
+    said = [
+        message("user", "mend it"),
+        replace(message("assistant"), calls=(ToolCall("c1", "TodoWrite", plan),)),
+        message("tool", "noted", answers="c1"),
+        replace(message("assistant"), calls=(ToolCall("c2", "Write", change),)),
+        message("tool", "written", answers="c2"),
+        *turns(3),
+    ]
+    state = sections(written(*said, chunks=[chunk(conversation(*said), 0, 5)]))["State of the work"]
+    assert f"\n\n\tplan in message 2: {plan}\n" in state
+    assert "\n\tfile a.py: changed in message 4 by " in state
+
+
+def test_an_exit_status_tells_of_a_failure_too() -> None:
+    said = [
+        message("user", "test it"),
+        message("assistant", calls=["c1"]),
+        message("tool", "one is not two\nexit code: 1", answers="c1"),
+        replace(message("tool", "Error: of a thought", answers="c1"), sealed=True),
+    ]
+    assert sections(written(*said))["Last failure"].endswith("\n\tone is not two\n\texit code: 1")
 
 
 def test_a_failure_that_answers_no_call_stands_alone() -> None:

@@ -76,6 +76,12 @@ def test_what_several_histories_begin_with_is_worked_out_once(
     assert not shared.rest or shared.rest.chained
 
 
+def test_the_first_instruction_has_its_place_and_none_is_behind_all() -> None:
+    history = [message("user", "q"), message("system", "s"), message("system", "t")]
+    assert History(history).first_instruction == 1
+    assert History(history[:1]).first_instruction == 1
+
+
 def test_a_history_that_two_tenants_send_has_a_chain_for_each() -> None:
     history = History([message("user", "q")])
     one, other = IDENTITY.chain_of("one", history), IDENTITY.chain_of("other", history)

@@ -37,6 +37,14 @@ def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, by
     return FORMATS[0].read(body.encode()), Caller(tenant, [header] if header else [], FORMATS[0])
 
 
+@pytest.mark.parametrize(
+    ("said", "allowed"), [("on", True), ("true", True), ("1", True), ("off", False), ("False", False), ("0", False)]
+)
+def test_a_header_switches_compactions_and_quotations(said: str, allowed: bool) -> None:
+    assert asked("one", header=(b"x-context-compaction", said.encode()))[1].allows_compaction is allowed
+    assert asked("one", header=(b"x-context-recall", said.encode()))[1].allows_recall is allowed
+
+
 async def measured(services: Services, *request: Any) -> Any:
     return await services.measuring.of(*request, remember=True)
 

@@ -344,6 +344,12 @@ def test_each_order_is_a_rule_where_the_user_says_it() -> None:
     assert [rules([user(order)]) for order in ORDERS] == [[order] for order in ORDERS]
 
 
+def test_what_stands_before_a_result_is_the_users_unless_most_of_his_messages_are_results() -> None:
+    task, result, both = ("Go on.",), ("Observation: done",), ("Always use tabs.\nObservation: done",)
+    assert rules(talk(task, result, both)) == []
+    assert rules(talk(task, task, task, result, result, both)) == ["Always use tabs."]
+
+
 @each_protocol
 def test_no_result_becomes_a_rule_wherever_it_stands_and_whatever_is_in_it(protocol: Protocol) -> None:
     for place, written in enumerate(protocol.results):

@@ -108,6 +108,12 @@ def test_a_large_refill_is_summarised_to_its_end_in_several_parts() -> None:
     assert plan.range.through_digest == talk.chain[34]
 
 
+def test_of_a_giant_last_turn_no_more_stays_than_the_tail_is_filled_up_to() -> None:
+    talk = agent_turn(6)
+    for fill, cut in ((220, 11), (150, 13), (30, 13), (0, 11)):
+        assert choose_cut(talk, Path(), budget(tail_fill=fill), SETTINGS) == cut
+
+
 def test_a_giant_last_turn_keeps_its_user_message_and_the_newest_units_that_fit() -> None:
     talk = agent_turn(6)
     cut = choose_cut(talk, Path(), budget(), SETTINGS)
@@ -171,6 +177,12 @@ MADE: dict[str, tuple[Conversation, list[tuple[int, int, int]], Budget, bool]] =
         False,
     ),
     "none of too few chunks": (conversation(*turns(2), QUESTION), [(0, 2, 300), (2, 4, 300)], budget(), False),
+    "one of three chunks over their share": (
+        conversation(*turns(3), QUESTION),
+        [(n, n + 2, 300) for n in (0, 2, 4)],
+        budget(),
+        True,
+    ),
     "none of small chunks": (FOUR_TURNS, [(n, n + 2, 10) for n in (0, 2, 4, 6)], budget(), False),
     # Copies that fill the view again make each compaction due anew.
     "one that leaves room for copies": (TEN_TURNS.with_pins(Pins(tuple(range(4)))), [], budget(), True),

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Media
 from app.core.quoting import fence_of
+from app.core.shapes.shape import shorten
 from app.core.summary.prompts import (
     LONGEST_FAILURE,
     chunk_text,
@@ -14,7 +15,6 @@ from app.core.summary.prompts import (
     quote_messages,
     summary_request,
 )
-from app.core.view.mask import shorten
 from app.core.view.view import Verbatim, View
 from tests.unit.conversations import TENANT, chunk, conversation, message, turns
 
@@ -122,6 +122,7 @@ def test_a_text_is_shortened_to_head_and_tail_with_its_size() -> None:
 
 def test_another_prompt_has_another_version() -> None:
     assert prompt_version("one") == prompt_version("one") != prompt_version("two")
+    assert len(prompt_version("one")) == 12
 
 
 def test_recent_messages_are_marked_from_an_offset_on() -> None:

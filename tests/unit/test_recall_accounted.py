@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from app.core.limits.budget import Budget, Line, Shares, Window, budget_for
 from app.core.reasons import Code
 from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import Recollection, with_recalled
+from app.core.recall.recall import WIDE, Recollection, with_recalled
 from app.core.view.coverage import coverage_of
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
@@ -59,7 +59,7 @@ def test_what_is_recalled_stays_the_same_while_a_calibration_learns(then: Line, 
 def test_what_is_recalled_takes_hardly_more_than_its_share_of_the_providers_tokens(ratio: float) -> None:
     view = recalled_by(Line(ratio=ratio))
     tokens = sum(part.tokens for part in view.parts if isinstance(part, Recalled))
-    assert ratio * tokens <= 1.125 * 0.05 * 3_000
+    assert ratio * tokens <= 1.125 * WIDE * 0.05 * 3_000
 
 
 def test_the_coverage_says_whose_messages_are_quoted_and_where() -> None:
@@ -78,11 +78,11 @@ def test_where_there_is_no_room_the_latest_goes_first(spare: int, kept: int) -> 
     """What stands before it is still in the provider's cache then."""
     first = talk()
     answer = message("assistant", "By the river, behind the chapel. " * 40, tokens=300)
-    both = conversation(*first.transcript.messages, answer, message("user", "Which village by which river is it?"))
+    both = conversation(*first.transcript.messages, answer, message("user", "Which train left late by 27 minutes?"))
     view = replace(summarised(both), parts=(Summary(chunk(both, 0, SUMMARISED)), Verbatim(SUMMARISED, LAST + 3)))
 
     def recalled(limits: Budget) -> list[Recalled]:
-        found = with_recalled(both, view, Recollection(both), RecallPolicy(), limits, cost)
+        found = with_recalled(both, view, Recollection(both), RecallPolicy(max_tokens=150), limits, cost)
         return [part for part in found.parts if isinstance(part, Recalled)]
 
     roomy = budget(3_000)

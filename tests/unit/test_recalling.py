@@ -15,7 +15,7 @@ from app.core.history.messages import Message, ToolCall, own_message
 from app.core.limits.budget import Budget
 from app.core.quoting import indented
 from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import OPENING, VALUES_OPENING, Recollection, hidden_in, with_recalled
+from app.core.recall.recall import OPENING, VALUES_OPENING, WIDE, Recollection, hidden_in, with_recalled
 from app.core.view.verify import problems
 from app.core.view.view import (
     Altered,
@@ -169,6 +169,77 @@ def test_without_anything_left_out_or_anybody_asking_nothing_is_read() -> None:
     assert recall(first, view) is view
 
 
+def test_what_follows_a_question_is_found_before_what_repeats_it() -> None:
+    asking, answering = "What did the kestrel eat behind the chapel?", "Two mice and a lizard, by noon."
+    asked = talk(user(asking), assistant(answering), question="What did the kestrel eat?")
+    brief = RecallPolicy(max_tokens=42)
+    assert quoted(recall(asked, summarised(asked, 40), brief)) == f"2 assistant: {answering}"
+
+
+def test_a_question_that_goes_on_from_the_latest_messages_has_before_it_what_it_is_about() -> None:
+    early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
+    said = (user("A kestrel nests here."), assistant("Nice, by the mill."))
+    for between, found in ((0, False), (6, True)):
+        small = [(user, assistant)[n % 2](FILLER[n]) for n in range(between)]
+        asked = talk(*early, then=(*said, *small), question="Why does that kestrel nest?")
+        assert ("chapel" in quoted(recall(asked, summarised(asked, 40)))) == found
+
+
+@pytest.mark.parametrize(
+    ("instructions", "asked_for"),
+    [
+        ("You are Ben. The user is Ada.", "user"),
+        ("Your name is Ben. You are talking to Ada.", "user"),
+        ("Ada (the user) and Ben (assistant) are friends.", "user"),
+        ("The user is Ben. You are Ada.", "assistant"),
+        ("The user is Ben; Ada is the assistant.", "assistant"),
+    ],
+)
+def test_who_is_named_in_a_question_is_quoted_first(instructions: str, asked_for: str) -> None:
+    said = "kestrels are what I paint"
+    early = (user(f"Yes, {said}, and well."), assistant(f"Oh, {said}, and well."))
+    for question in ("What does Ada paint, kestrels?", "What does Ada paint, kestrels, and what Ben?"):
+        plain = talk(*early, question=question)
+        asked = conversation(message("system", instructions), *plain.transcript.messages)
+        found = quoted(recall(asked, summarised(asked, 40), RecallPolicy(max_tokens=42)))
+        both = "Ben" in question
+        assert found.startswith(f"{1 + (asked_for == 'assistant' and not both)} ")
+
+
+def test_the_room_is_wide_where_a_question_is_matched_well_and_the_view_leaves_it_free() -> None:
+    early = [user(f"The kestrel nests behind chapel {n}.") for n in range(40)]
+    asked = talk(*early, question="Where does the kestrel nest, behind which chapel?", fillers=300)
+    view, room = summarised(asked, 310), int(0.1 * LIMIT)
+    assert room < notes(recall(asked, view))[0].tokens <= WIDE * room
+    full = replace(view, tokens=int(0.6 * LIMIT))
+    assert notes(recall(asked, full))[0].tokens <= room
+    half = talk(
+        *early,
+        question="Where does the kestrel nest by chapel 12 beside gondolas, sloops, zeppelins, harpsichords, grapes?",
+        fillers=300,
+    )
+    assert notes(recall(half, summarised(half, 310)))[0].tokens <= room
+
+
+def test_beyond_the_usual_room_only_what_matches_nearly_as_well_is_quoted() -> None:
+    said = "Our kestrel of the osprey heron lapwing dunlin nests."
+    others = [user(f"A walk {n}, and one kestrel.") for n in range(60)]
+    asked = talk(user(said), *others, question="Which kestrel osprey heron lapwing dunlin?", fillers=300)
+    (note,) = notes(recall(asked, summarised(asked, 310)))
+    assert said in note.text
+    assert note.tokens <= int(0.1 * LIMIT)
+
+
+def test_a_wide_note_stays_only_before_a_turn_that_is_about_as_large() -> None:
+    early = [user(f"The kestrel nests behind chapel {n}.") for n in range(40)]
+    for size, stays in ((250, False), (700, True)):
+        answer = message("assistant", "So it goes.", tokens=size)
+        then = (user("Where does the kestrel nest, behind which chapel?"), answer)
+        asked = talk(*early, then=then, question="Thanks a lot.", fillers=300)
+        view = summarised(asked, 310, history_length=341)
+        assert bool(notes(recall(asked, view))) == stays
+
+
 def test_a_long_question_is_read_at_its_beginning_and_its_end() -> None:
     early = (user("The kestrel nests behind the chapel."), assistant("Noted."))
     for question, found in (("the kestrel? " + " " * 9_000, True), (" " * 4_500 + "kestrel?" + " " * 4_500, False)):
@@ -206,10 +277,10 @@ def test_quotations_stand_before_the_question_in_order_with_position_and_speaker
 
 
 def test_neighbouring_passages_of_a_message_are_quoted_as_one_piece() -> None:
-    text = " ".join(f"Kestrel {n} nests behind chapel {n}." for n in range(1, 41))
+    text = " ".join(f"Kestrel {n} nests behind chapel {n}." for n in range(1, 61))
     asked = talk(user(text), question="Where do the kestrels of the chapel nest?", fillers=300)
-    found = quoted(recall(asked, summarised(asked, 280), RecallPolicy(max_ratio=0.13)))
-    (line,) = [line for line in found.split("\n") if line.startswith("1 user")]
+    found = quoted(recall(asked, summarised(asked, 280), RecallPolicy(max_ratio=0.13, max_tokens=280)))
+    line = max((line for line in found.split("\n") if line.startswith("1 user")), key=len)
     heading, _, piece = line.partition(": ")
     assert heading == "1 user, in part"
     assert piece in text
@@ -385,11 +456,12 @@ def test_results_and_documents_beside_a_question_are_not_asked_about() -> None:
     asked = replace(user("Which heron was that?"), texts=("Which heron was that?", "kestrel " * 30), passed_on=(1,))
     between = [(user, assistant)[n % 2](FILLER[n % len(FILLER)]) for n in range(1, 10)]
     told = talk(user("The heron stood by the mill."), *between, user("A kestrel hovers."), then=(asked,))
-    last = quoted(recall(told, summarised(told, 40)))
+    brief = RecallPolicy(max_tokens=60)
+    last = quoted(recall(told, summarised(told, 40), brief))
     assert "heron stood" in last
     assert "kestrel" not in last
     asked_all = conversation(*told.transcript.messages[:-1], replace(asked, passed_on=()))
-    assert "kestrel" in quoted(recall(asked_all, summarised(asked_all, 40)))
+    assert "kestrel" in quoted(recall(asked_all, summarised(asked_all, 40), brief))
 
 
 def turns_about(number: int, size: int) -> Conversation:
@@ -418,14 +490,14 @@ def test_no_passage_is_quoted_twice() -> None:
     assert "\n".join(note.text for note in notes(view)).count("Our kestrel kestrelq") == 1
 
 
-def test_earlier_notes_take_no_more_than_twice_the_room_for_one() -> None:
+def test_earlier_notes_take_no_more_than_the_widest_room_for_one() -> None:
     asked = turns_about(5, 200)
     stop = 10 + 40
     taken = []
     for ratio in (0.02, 0.03, 0.05, 0.1):
         view = recall(asked, summarised(asked, stop, history_length=stop + 1), RecallPolicy(max_ratio=ratio))
         earlier = sum(note.tokens for note in notes(view)[:-1])
-        assert earlier <= 2 * int(ratio * LIMIT)
+        assert earlier <= WIDE * int(ratio * LIMIT)
         taken.append(earlier / (ratio * LIMIT))
     assert max(taken) > 1
 
@@ -454,9 +526,9 @@ def test_keeps_to_its_budget(ratio: float, most: int) -> None:
     early = [user(f"The kestrel nests behind chapel {n}.") for n in range(20)]
     asked = talk(*early, question="Where does the kestrel nest, behind which chapel?", fillers=300)
     view = recall(asked, summarised(asked, 310), RecallPolicy(ratio, most))
-    room = min(int(ratio * LIMIT), most)
+    room = min(int(WIDE * ratio * LIMIT), most)
     assert all(note.tokens <= room for note in notes(view))
-    assert sum(note.tokens for note in notes(view)[:-1]) <= 2 * room
+    assert sum(note.tokens for note in notes(view)[:-1]) <= room
     assert bool(notes(view)) == (room >= 40)
 
 
@@ -472,7 +544,16 @@ def test_what_costs_more_together_is_shortened_until_it_fits() -> None:
         view = with_recalled(
             asked, summarised(asked, 310), Recollection(asked), RecallPolicy(ratio), budget(LIMIT), dear
         )
-        assert all(dear(own_message(note.text)) == note.tokens <= ratio * LIMIT for note in notes(view))
+        assert all(dear(own_message(note.text)) == note.tokens <= WIDE * ratio * LIMIT for note in notes(view))
+
+
+def test_a_passage_that_does_not_fit_leaves_its_room_to_a_smaller_one() -> None:
+    early = (
+        user("The kestrel nests behind the chapel, " + "as I said, " * 20),
+        assistant("A kestrel nests by the mill."),
+    )
+    asked = talk(*early, question="Where does the kestrel nest?")
+    assert quoted(recall(asked, summarised(asked, 40), RecallPolicy(max_tokens=45))).startswith("2 assistant: ")
 
 
 def test_quotations_go_first_where_there_is_no_room() -> None:
@@ -602,7 +683,7 @@ def test_values_take_at_most_half_of_the_room_and_nothing_where_there_is_none() 
     asked = talk(user("My order."), assistant("", call), many, question="Thanks.", fillers=44)
     for ratio in (0.01, 0.05, 0.1):
         view = recall(asked, summarised(asked, 40), RecallPolicy(max_ratio=ratio))
-        assert sum(note.tokens for note in view.recalled) <= ratio * LIMIT / 2
+        assert sum(note.tokens for note in view.recalled if isinstance(note, Note)) <= ratio * LIMIT / 2
         assert bool(values_of(view)) == (ratio > 0.01)
     full = replace(summarised(asked, 40), tokens=LIMIT - 5)
     assert recall(asked, full) is full
@@ -661,7 +742,7 @@ def test_endless_messages_and_endless_histories_end() -> None:
     for huge in ("kestrel " * 500_000, "k" * 4_000_000):
         asked = talk(message("user", huge, tokens=9), question="Where does the kestrel nest?")
         view = recall(asked, summarised(asked, 40))
-        assert sum(note.tokens for note in notes(view)) <= 200
+        assert sum(note.tokens for note in notes(view)) <= WIDE * 200
     early = [user(f"The kestrel nests behind chapel {n}.") for n in range(10_000)]
     asked = talk(*early, question="Who nests behind chapel 4711?")
     assert "behind chapel 4711." in quoted(recall(asked, summarised(asked, 10_020)))
@@ -695,7 +776,7 @@ def test_of_any_conversation_only_what_is_left_out_is_quoted(
     asked, view = made
     policy, limits = RecallPolicy(max_ratio=ratio), budget(limit)
     found = with_recalled(asked, view, Recollection(asked), policy, limits, cost)
-    room = int(ratio * limit)
+    room = int(WIDE * ratio * limit)
     assert problems(asked, found, limit) == problems(asked, view, limit)
     assert _without_notes(found) == _covered(view)
     assert sum(note.tokens for note in notes(found)[:-1]) <= room

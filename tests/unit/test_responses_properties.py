@@ -228,7 +228,7 @@ def talk_of(body: bytes) -> Conversation:
     return Conversation(read, IDENTITY, "t", lambda: Costs([tokens(message) for message in read], 0), None)
 
 
-@settings(max_examples=2_000 if LONG else 50, deadline=None)
+@settings(max_examples=2_000 if LONG else 25, deadline=None)
 @given(SEEDS)
 def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int) -> None:
     shelf, history = Shelf(), written(seed)
@@ -245,7 +245,7 @@ def test_no_compaction_makes_a_request_that_a_strict_provider_refuses(seed: int)
         assert all(json.dumps(item).encode() in body for item in sent if item not in own)
 
 
-@settings(max_examples=2_000 if LONG else 100, deadline=None)
+@settings(max_examples=2_000 if LONG else 50, deadline=None)
 @given(SEEDS, st.integers(100, 4_000))
 def test_nothing_that_stages_cut_or_leave_out_is_refused(seed: int, at_most: int) -> None:
     history = written(seed)

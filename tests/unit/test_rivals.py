@@ -82,6 +82,11 @@ def test_a_tool_with_a_name_of_its_own_reads_and_writes() -> None:
     assert (set(wrote.changes), wrote.shown) == ({"b/c.py"}, "")
 
 
+def test_a_file_that_is_read_is_no_failure_whatever_it_says() -> None:
+    [step] = steps_of((asks("cat -n notes.md"), told(FAILED)))
+    assert (step.error, step.shown) == (None, FAILED)
+
+
 def test_a_view_is_known_whole_or_by_half_of_the_names_it_defines() -> None:
     view = View("shapes/square.py", SHOWN)
     assert view.is_known_from(f"before {SHOWN} after")

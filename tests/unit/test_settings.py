@@ -380,7 +380,9 @@ def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, mo
     monkeypatch.setenv("STENO_COMPACTION__PRESET", "lightspeed")
     settings = load()
     assert (settings.compaction.strategy, settings.compaction.trigger.of) == ("additive", "window")
-    assert settings.summary == Settings.model_fields["summary"].default.model_copy(update={"source_tokens": None})
+    assert settings.summary == Settings.model_fields["summary"].default.model_copy(
+        update={"source_tokens": None, "style": "transcript"}
+    )
 
 
 def test_a_trigger_beside_a_preset_replaces_the_presets_as_a_whole() -> None:
@@ -484,7 +486,7 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ),
         ("STENO_COMPACTION__TAIL__MAX_RATIO", "0", ("compaction.tail.max_ratio", "'0'", "more than 0 and at most 1")),
         ("STENO_COMPACTION__SESSION_PRUNING__MODE", "on", ("session_pruning.mode", "'on'", "'off', 'adaptive'")),
-        ("STENO_SUMMARY__STYLE", "chat", ("summary.style", "'chat'", "'transcript' or 'prefix'")),
+        ("STENO_SUMMARY__STYLE", "chat", ("summary.style", "'chat'", "'auto', 'transcript' or 'prefix'")),
         ("STENO_SUMMARY__FALLBACKS", "[{}]", ("summary.fallbacks.0", "a model is needed, or an upstream")),
         ("STENO_SUMMARY__PROMPTS", '[{"model": "m"}]', ("summary.prompts.0.prompt", "required")),
         (

@@ -181,7 +181,7 @@ def test_patterns_of_the_operator_make_rules_of_what_fits_them() -> None:
 
 # Long and hostile texts
 
-LONG = 4_000_000
+LONG = 400_000
 HOSTILE = [
     "a\n", "<a>", "<a ", "</a>", "```\n", '"a ', "“a", "a:\n- b\n", "From: x\n", " ", ". ", "> ", "- ", "ok, ", "{",
     "summary:\n", "never push. ", "never ", "please ", "from now on ", "以后", "必ず", "immer ", "ne ", "\0",
@@ -192,7 +192,7 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_of_a_long_message_a_bounded_part_is_read(piece: str) -> None:
     text = piece * (LONG // len(piece))
-    for texts in ((text,), tuple([text[: LONG // 1_000]] * 1_000)):
+    for texts in ((text,), tuple([text[: LONG // 100]] * 100)):
         sentences = [*sentences_in(words_of(texts))]
         read = sum(len(sentence.text) for sentence in sentences)
         assert read <= 2 * LONGEST_MESSAGE
@@ -320,7 +320,7 @@ def test_rules_of_a_compaction_that_the_history_begins_with_are_the_oldest() -> 
     steps=st.lists(st.integers(1, 12), min_size=3, max_size=8),
     source=st.sampled_from([None, 1_000, 2_500]),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_every_rule_is_in_the_payload_after_any_compactions_and_folds(
     strategy: Strategy, places: list[int], steps: list[int], source: int | None
 ) -> None:

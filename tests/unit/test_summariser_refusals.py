@@ -101,6 +101,8 @@ async def test_what_a_provider_does_not_know_is_left_out(
         (429, {"retry_after": "Sat, 22 Nov 2098 06:00:00 GMT"}, 1),
         (429, {"retry_after": "Sat, 21 Nov 2026 06:00:00 GMT"}, 2),
         (429, {}, 1),
+        (503, {}, 1),
+        (500, {}, 2),
     ],
 )
 async def test_a_pause_is_waited_for_as_the_provider_words_it(
@@ -128,3 +130,23 @@ async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_ques
     route = network.post(URL).mock(side_effect=lambda _: answer(400, body))
     assert await ask(upstream) == Failure(because(Code.SUMMARISER_STATUS, "400"))
     assert route.call_count == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "counts", "is_overflow"),
+    [
+        (400, "9000 tokens", True),
+        (200, "9000 tokens", True),
+        # Less of the history would change nothing.
+        (400, "8256 tokens (64 in the messages, 8192 in the completion)", False),
+    ],
+)
+async def test_a_refusal_for_size_is_one_that_a_smaller_request_may_escape(
+    upstream: Upstream, network: respx.MockRouter, status: int, counts: str, is_overflow: bool
+) -> None:
+    said = f"This model's maximum context length is 8192 tokens. However, you requested {counts}."
+    body = json.dumps({"error": {"message": said, "code": 400}}).encode()
+    network.post(URL).mock(side_effect=lambda _: answer(status, body if status != 200 else b"data: %b\n\n" % body))
+    failure = await ask(upstream)
+    assert isinstance(failure, Failure)
+    assert failure.overflow is is_overflow

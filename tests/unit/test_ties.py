@@ -75,10 +75,10 @@ def thinking(text: str, calls: tuple[str, ...] = ()) -> Message:
     return replace(message("assistant", text, calls=calls), tied=True, thoughts=("a thought of four words",))
 
 
-def payload(talked: Conversation, view: View) -> Sent:
-    """As a format renders it."""
+def payload(talked: Conversation, view: View, offered: str = "") -> Sent:
+    """As a format renders it, behind the tools that are added."""
     messages = talked.transcript.messages
-    sent: list[tuple[str, str | None]] = []
+    sent: list[tuple[str, str | None]] = [(offered, None)]
 
     def add(*indexes: int, said: str | None = None) -> None:
         for index in indexes:
@@ -132,10 +132,10 @@ def view_of(talked: Conversation, cut: int, kind: str) -> View | None:
 
 
 KINDS = st.sampled_from(["whole", "summary", "shortened", "pruned", "pinned"])
-PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS), min_size=1, max_size=6)
+PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS, st.sampled_from(["", "search"])), min_size=1, max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=6),
     PLANS,
@@ -144,26 +144,29 @@ PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS), min_size=1, max_size=6)
     st.booleans(),
 )
 def test_no_thought_is_ever_sent_behind_another_prompt(
-    steps: list[int], plans: list[tuple[int, str]], changes: list[int], moods: list[int], as_sent: bool
+    steps: list[int], plans: list[tuple[int, str, str]], changes: list[int], moods: list[int], as_sent: bool
 ) -> None:
-    """Whatever is done to the history from one request to the next, and whichever prompt a provider signs."""
+    """Whatever is done to the history from one request to the next, whichever tools are added to a view, and whichever
+    prompt a provider signs."""
     messages = talk(steps)
     provider, prints = StrictProvider(as_sent=as_sent), Prints()
     requests = [end for end in range(2, len(messages)) if messages[end].tied]
     for number, end in enumerate(requests):
         talked = conversation(*messages[:end])
-        wanted = view_of(talked, *plans[changes[number % len(changes)] % len(plans)])
+        cut, kind, offered = plans[changes[number % len(changes)] % len(plans)]
+        offered = offered if (wanted := view_of(talked, cut, kind)) else ""
         thinks = moods[number % len(moods)] > 0
-        shown = keep(prints, tie(talked, wanted, prints, cost, thinks=thinks)) or wanted or whole(talked)
+        tied = tie(talked, wanted, prints, cost, thinks=thinks, offered=offered)
+        shown = keep(prints, tied) or wanted or whole(talked)
         assert thinks or not shown.drops
-        read = provider.read(payload(talked, shown), drops=shown.drops)
+        read = provider.read(payload(talked, shown, offered), drops=shown.drops)
         if thinks:
             provider.thought[messages[end].text] = read
         else:
             messages[end] = replace(messages[end], tied=False, thoughts=())
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=6), st.integers(0, 20), st.integers(0, 12), st.booleans())
 def test_what_was_refused_once_is_not_refused_again_until_something_else_is_done_to_the_history(
     steps: list[int], lost_at: int, cut: int, as_sent: bool

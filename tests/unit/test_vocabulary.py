@@ -36,9 +36,11 @@ REPORT = "Steno's own report and events, the same in every format"
 
 ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
-    "compaction/request.py": {"summary": PURPOSE},
+    "compaction/request.py": {"summary": PURPOSE, "tools": "a part of the estimate, the same in every format"},
+    "compaction/writing.py": dict.fromkeys(("auto", "prefix"), "a style of summary calls"),
     "compaction/performer.py": {"background": PURPOSE},
     "core/deciding/attempt.py": {"cmp_": "what Steno calls a compaction"},
+    "core/deciding/decide.py": {"prefix": "a style of summary calls"},
     "core/limits/overflow.py": {"request_too_large": "what was too large: all of a request, not the window"},
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/own_words.py": {"tool": "the group that its name is found in"},
@@ -46,6 +48,11 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},
+    "core/recall/asked.py": dict.fromkeys(
+        ("description", "object", "type"), "members of the schema of Steno's own functions"
+    ),
+    "core/shapes/shape.py": dict.fromkeys(("diff", "source", "search", "output", "text"), "a shape"),
+    "core/shapes/source.py": {"command": "an argument that shells are called with, whatever the format"},
     "core/stages/account.py": dict.fromkeys(("actions", "reason", "trigger"), REPORT),
     "core/stages/policy.py": {"none": "a strategy: no summaries"},
     "core/summary/plan.py": {"prefix": "a style of summary calls"},
@@ -62,6 +69,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("prompt", "audio", "search"), "an amount"),
     },
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
+    "core/view/mask.py": dict.fromkeys(("audio", "file", "image"), "kinds of media, as core names them"),
     "core/view/verify.py": {"result": "which side of a pair is missing"},
     "edge/asgi.py": {"status": ASGI, "type": ASGI},
     "edge/connection.py": {"status": "a member of an answer"},
@@ -69,6 +77,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "proxy/intake.py": {"compaction": OPTION},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
+    "proxy/naming.py": {"user": "the member that may name a conversation, in the settings' words"},
     "proxy/options.py": {"trigger": OPTION},
     "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "edge/protocol.py": {"status": ASGI},

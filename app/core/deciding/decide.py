@@ -28,9 +28,11 @@ from app.core.deciding import effects
 from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, Recover, StepDown, Untie
 from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
+from app.core.history.messages import own_message
 from app.core.history.recognition import possible_heads
 from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
+from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
 from app.core.stages.ladder import UNTOUCHED, Decision, Status, settle, step_down
 from app.core.stages.ladder import untouched as needs_nothing
@@ -71,7 +73,8 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
     request, mode = attempt.request, attempt.mode
     match mode:
         case Untie(refused):
-            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties)
+            offered = _offered(request, refused)
+            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties, offered=offered)
             return (yield from _with_ties(refused, found))
         case StepDown(refused, said):
             return (yield from _stepped_down(attempt, refused, said))
@@ -107,7 +110,7 @@ def _answered(attempt: Attempt, *, recalls: bool = True) -> Deciding[Decision]:
     if attempt.without_store:
         decision = replace(decision, why=decision.why or because(Code.STORAGE))
     if recalls:
-        decision = yield from _recalled(request, decision)
+        decision = _offering(attempt, (yield from _recalled(request, decision)))
     return (yield from _tied(request, decision))
 
 
@@ -158,7 +161,7 @@ def _made_with_store(attempt: Attempt) -> Deciding[bool]:
             yield from _read(attempt)
             yield from _mask(attempt)
             looks_again = False
-            if not attempt.case.is_settled:
+            if not attempt.case.is_settled or _is_unfinished(attempt):
                 compaction = yield from _attempted(attempt)
                 attempt.came_to(compaction)
                 looks_again = _goes_on(compaction)
@@ -202,11 +205,11 @@ def _mask_as_in(attempt: Attempt, masked: Case) -> Deciding[None]:
 
 
 def _attempted(attempt: Attempt) -> Deciding[Compaction]:
-    """Make the due compaction, or wait for whoever makes it."""
+    """Make the due compaction, or wait for whoever makes it. None is made in place of a mask that would do."""
+    if attempt.mask_is_put_off:
+        return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
     plan = yield from _due_plan(attempt)
     if plan is None:
-        if attempt.mask_is_put_off:
-            return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
         return Compaction((), Outcome.NOTHING_TO_SUMMARISE)
     if not attempt.own and (yield from _puts_off(attempt, plan)):
         return Compaction((), Outcome.NOT_BEGUN, because(Code.PUT_OFF_FOR_COST))
@@ -324,7 +327,10 @@ def _due_plan(attempt: Attempt) -> Deciding[Plan | None]:
 
 def _flow(attempt: Attempt, plan: Plan) -> Deciding[Flow]:
     request, case, brief = attempt.request, attempt.case, (yield from _brief(attempt))
-    return compact(case.conversation, request.conversation_id, plan, request.budget, brief, request.count)
+    sent = None
+    if brief.style == "prefix" and plan.base == case.widest_path:
+        sent = (yield from _recalled(request, Decision(case.widest_view))).view
+    return compact(case.conversation, request.conversation_id, plan, request.budget, brief, request.count, sent)
 
 
 def _without(attempt: Attempt) -> Deciding[Case | None]:
@@ -372,6 +378,15 @@ def _no_more_rounds(attempt: Attempt) -> Reasons:
     if last is None or (len(attempt.own) < ROUNDS and last.outcome is not Outcome.DELETED):
         return ()
     return last.reasons or because(Code.SUMMARIES_NOT_ENOUGH)
+
+
+def _is_unfinished(attempt: Attempt) -> bool:
+    """True if its last compaction took in as much as one does, and the rest is for the next one. What is made so far
+    may be under the trigger, but it is not what was planned, and would be too large again soon."""
+    if not attempt.own or not attempt.own[-1].is_whole or len(attempt.own) >= ROUNDS:
+        return False
+    path = attempt.case.widest_path
+    return bool(path.chunks) and path.chunks[-1].continued
 
 
 def _goes_on(compaction: Compaction) -> bool:
@@ -463,6 +478,18 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
     return decision if found == view else replace(decision, view=found, actions=found.actions)
 
 
+def _offering(attempt: Attempt, decision: Decision) -> Decision:
+    """Offer the functions by which the model may ask for what the view leaves out, where there is room for them."""
+    request, mode, view = attempt.request, attempt.mode, decision.view
+    may_ask = isinstance(mode, Imagine) or (isinstance(mode, Answer) and mode.may_ask)
+    if not may_ask or view is None or not leaves_out(view) or (policy := request.asks) is None:
+        return decision
+    told, tokens = with_line(request.conversation, view, policy, request.cost), request.cost(own_message(policy.text))
+    if told.tokens + tokens > request.budget.limit:
+        return decision
+    return replace(decision, view=told, offered=tokens)
+
+
 def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     """Fit thoughts to the provider. The print of what is sent is kept before: another process may have the next
     request."""
@@ -470,7 +497,14 @@ def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     if not conversation.history.holds_ties and (view is None or not request.ties):
         return decision
     prints = yield effects.ReadPrints(tied_places(conversation))
-    return (yield from _with_ties(decision, tie(conversation, view, prints, request.cost, thinks=request.ties)))
+    offered = _offered(request, decision)
+    found = tie(conversation, view, prints, request.cost, thinks=request.ties, offered=offered)
+    return (yield from _with_ties(decision, found))
+
+
+def _offered(request: Request, decision: Decision) -> str:
+    """Return the tools that are added to the client's, as a text; empty for none."""
+    return request.asks.text if decision.offered and request.asks else ""
 
 
 def _with_ties(decision: Decision, found: Tied) -> Deciding[Decision]:

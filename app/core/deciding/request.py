@@ -10,6 +10,7 @@ from msgspec import Struct
 from app.core.history.messages import own_message
 from app.core.lazy import lazy
 from app.core.limits.budget import Budget
+from app.core.recall.asked import AskPolicy
 from app.core.stages.policy import Policy
 from app.core.tokens.estimate import Cost, Count
 from app.core.view.view import Conversation, Note, Pins
@@ -53,6 +54,11 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     @property
     def place(self) -> Place:
         return self.tenant, self.conversation_id
+
+    @property
+    def asks(self) -> AskPolicy | None:
+        """Functions by which the model may ask for what is left out; None where it cannot."""
+        return None
 
     @lazy
     def is_long(self) -> bool:

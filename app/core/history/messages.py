@@ -13,7 +13,7 @@ from typing import Any, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.told import Told, calls_in_text
+from app.core.history.told import READ_CHARACTERS, Told, calls_in_text
 from app.core.lazy import lazy
 
 
@@ -67,6 +67,10 @@ class Media(Struct, frozen=True):
     """Written on all its pages together."""
     text: str = ""
     """Content of a file that is text."""
+    name: str = ""
+    """Name of a file, as its sender wrote it."""
+    bound: bool = False
+    """True where no text may stand in its place."""
 
 
 class Message(Struct, frozen=True, weakref=True):
@@ -448,9 +452,21 @@ class Transcript:
         message = self.messages[index]
         return called_in(message, self._called) or message.name
 
+    def call_text(self, index: int) -> str:
+        """Names and arguments of the calls that a result answers, or the text that made the call."""
+        message = self.messages[index]
+        if message.is_told:
+            return self.messages[index - 1].text[-READ_CHARACTERS:] if index else ""
+        return "\n".join(self._arguments[id_] for id_ in message.answers if id_ in self._arguments)
+
     @lazy
     def _called(self) -> dict[str, str]:
         return {call.id: call.name for message in self.messages for call in message.calls}
+
+    @lazy
+    def _arguments(self) -> dict[str, str]:
+        calls = (call for message in self.messages for call in message.calls)
+        return {call.id: f"{call.name} {call.arguments}" for call in calls}
 
     def unit_of(self, index: int) -> tuple[int, int]:
         """Start and stop of the unit that a message belongs to."""

@@ -1,83 +1,86 @@
 """Ranking: which parts of records come first, where there is not room for all.
 
-A part is worth what it adds behind those before it: the worth of its values, and a share of that of the thing that it
-belongs to. A value that is told already adds little in another record. The sum is divided by a power of the room that
-the part takes, and the first part of a thing takes that of its name, too.
+A part is worth what it adds behind those before it, for the room that it takes: the worth of values that are not told
+yet, and a share of that for saying for the first time what something belongs to. The first part of a thing takes the
+room of its name, too, and the first one with a label that of the label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from app.core.history.records import Record, merged, parts_of
+from app.core.history.records import Record, parts_of
 
 MOST_RANKED = 256
-SIZE_POWER = 0.7
+SIZE_POWER = 0.8
 TOLD_SHARE = 0.03
 """Share of its worth that a value has where it is told a second time."""
-THING_SHARE = 0.1
-"""Share of the worth of its thing that each part adds which has something new."""
+OWNED_SHARE = 0.3
+"""Share of its worth that it has where it is told for the first time to what it belongs, or what belongs to it."""
 DESCRIBED = 0.02
 """Worth of a part without a value, such as a state."""
 NEGLIGIBLE = 1e-9
 
+_PIECE = re.compile(r"[^\W\d_]{1,8}|\d{1,3}|[^\w\s]|_")
 
-def ranked(things: Mapping[str, Record], worth: Mapping[str, float], known: Mapping[str, Record]) -> list[Record]:
-    """Parts of these things, at most `MOST_RANKED`.
 
-    `known`: records that are told elsewhere, by their keys. Where there is news of one, the first part has all that is
-    told of it, and takes the place of that.
-    """
-    ranking = _Ranking(worth, known.values())
-    for key, record in things.items():
-        if key not in known:
-            ranking.add(key, parts_of(record))
-        elif news := _news(known[key], record):
-            ranking.add(key, news[:1], news[1:])
+def ranked(things: Iterable[Record], worth: Mapping[str, float]) -> list[Record]:
+    """Parts of these things, at most `MOST_RANKED`. `worth` is that of each value."""
+    ranking = _Ranking(things, worth)
     return ranking.ranked()
 
 
-def _news(known: Record, record: Record) -> list[Record]:
-    """The known record brought up to date, with the first field that is new to it, and then the other new ones."""
-    whole = merged(known, record)
-    labels = {field.label for field in known.fields}
-    more = [field for field in whole.fields if field not in known.fields and field.label not in labels]
-    told = tuple(field for field in whole.fields if field not in more[1:])
-    is_news = any(field not in known.fields for field in told)
-    return [replace(whole, fields=told), *(replace(whole, fields=(field,)) for field in more[1:])] if is_news else []
+def words_of(text: str) -> list[str]:
+    """Pieces of a record's text of which a value may be one."""
+    return [text, *(word for piece in text.split(" ") if (word := piece.strip("(),;")))]
 
 
-class _Part(Struct):
-    key: str
+def _size(text: str) -> int:
+    """About how many tokens it is."""
+    return len(_PIECE.findall(text))
+
+
+class _Part(Struct, eq=False):
     record: Record
+    label: str
     values: frozenset[str]
-    """Words of its fields that are worth something."""
-    size: int
-    """Characters of its fields."""
+    """Those of its fields that are worth something."""
+    named: frozenset[str]
+    """Those of its name."""
+    is_owner: bool
+    """Whether its thing may belong to its value, as there is one only."""
     is_done: bool = False
 
 
 class _Ranking:
-    def __init__(self, worth: Mapping[str, float], known: Iterable[Record]) -> None:
+    def __init__(self, things: Iterable[Record], worth: Mapping[str, float]) -> None:
         self._worth = worth
-        self._told = {value for record in known for value in (record.key, *record.line.replace(",", "").split())}
-        self._begun: set[str] = set()
-        self._waiting: list[tuple[float, int, _Part]] = []
+        self._told: set[str] = set()
+        self._owned: set[str] = set()
+        self._begun: set[tuple[str, str]] = set()
         self._of: dict[str, list[_Part]] = {}
+        for thing in things:
+            labels = [field.label for field in thing.fields]
+            named = self._valued(thing.name)
+            for part in parts_of(thing):
+                field = part.fields[0] if part.fields else None
+                values = self._valued(f"{field.value} {field.note}", field.value) if field else frozenset[str]()
+                label = field.label if field else ""
+                alone = labels.count(label) == 1
+                self._of.setdefault(part.key, []).append(_Part(part, label, values, named, alone))
 
-    def add(self, key: str, first: Sequence[Record], then: Sequence[Record] = ()) -> None:
-        """Parts of a thing: those that it may begin with, and those that only follow."""
-        begins = [self._part(key, record) for record in first]
-        self._waiting += [(-self._gain(part), len(self._waiting) + place, part) for place, part in enumerate(begins)]
-        self._of[key] = [*begins, *(self._part(key, record) for record in then)]
+    def _valued(self, *texts: str) -> frozenset[str]:
+        return frozenset(word for text in texts for word in words_of(text) if word in self._worth)
 
     def ranked(self) -> list[Record]:
-        waiting, chosen, number = self._waiting, list[Record](), len(self._waiting)
+        parts = [part for parts in self._of.values() for part in parts]
+        waiting = [(-self._gain(part), place, part) for place, part in enumerate(parts)]
         heapify(waiting)
+        chosen, number = list[Record](), len(waiting)
         while waiting and len(chosen) < MOST_RANKED:
             promised, place, part = heappop(waiting)
             if part.is_done:
@@ -87,27 +90,27 @@ class _Ranking:
                 continue
             part.is_done = True
             chosen.append(part.record)
-            self._told.update((part.key, *part.values))
-            if part.key not in self._begun:
-                self._begun.add(part.key)  # The others have the name for nothing now.
-                for other in self._of[part.key]:
+            self._told |= part.values | part.named
+            if part.named:
+                self._owned |= part.values | (part.named if part.is_owner else frozenset())
+            if (begun := (part.record.key, part.label)) not in self._begun:
+                self._begun |= {begun, (part.record.key, "")}
+                for other in self._of[part.record.key]:  # They have the name, or the label, for nothing now.
                     if not other.is_done:
                         number += 1
                         heappush(waiting, (-self._gain(other), number, other))
         return chosen
 
-    def _part(self, key: str, record: Record) -> _Part:
-        words = (word for field in record.fields for word in (field.value, *field.value.split(" ")))
-        values = frozenset(word for word in words if word in self._worth)
-        return _Part(key, record, values, sum(len(field.text) + 2 for field in record.fields))
-
     def _gain(self, part: _Part) -> float:
-        name = (part.key,) if part.key not in self._begun else ()
-        adds = sum(
-            self._worth.get(value, 0.0) * (TOLD_SHARE if value in self._told else 1.0)
-            for value in sorted(part.values.union(name))
-        )
-        if not part.values <= self._told:
-            adds += THING_SHARE * self._worth.get(part.key, 0.0)
-        size = part.size + (len(part.record.name) + 2 if name else 0)
-        return float((adds + DESCRIBED) / size**SIZE_POWER)
+        key = part.record.key
+        is_named = (key, "") in self._begun
+        values = part.values if is_named else part.values | part.named
+        adds = sum(self._worth[value] * (TOLD_SHARE if value in self._told else 1.0) for value in sorted(values))
+        if part.named and part.values:
+            owned = part.values | (part.named if part.is_owner else frozenset())
+            adds += OWNED_SHARE * sum(self._worth[value] for value in sorted(owned - self._owned))
+        fields = part.record.fields
+        size = sum(_size(field.value) + _size(field.note) + 1 for field in fields)
+        size += 0 if (key, part.label) in self._begun else _size(part.label) + 1
+        size += 0 if is_named else _size(part.record.name) + 1
+        return float((adds + DESCRIBED) / max(1, size) ** SIZE_POWER)

@@ -1,133 +1,135 @@
 """Records: what is known of a thing by its identifiers, on one line that makes sense by itself.
 
-    reservation VA5SGQ: user raj_brown_5782, flights HAT035 2024-05-17, HAT102 2024-05-19, status paid (was open)
+    reservation VA5SGQ: user raj_brown_5782; flights HAT035, HAT102 (2024-05-17); status paid (was open)
 
-A record is written as such a line wherever it is kept, and read back from it where several are to become one.
+A record is kept as such a line, and read back from it where several are to become one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-_WAS = re.compile(r"(.*) \(was (.*)\)")
-_TELLING = re.compile(r"[^\d]*\d|[A-Z]{2}|.+[/@]")
-"""How a word begins that is a value rather than what it is called."""
-_NUMBERS = re.compile(r"[\W\d]+")
-_LEAST_NUMBER = 5
+WAS = "was "
+"""Beginning of a note on what a value took the place of."""
+MOST_GONE = 2
+"""Values that a note names as gone."""
+
+_ITEM = re.compile(r"(.+?)(?: \(([^()]*)\))?(?:, |$)")
+_KNOWN_BY = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/~.]\S+|[A-Z]{5,}|\d{6,}")
 
 
 class Field(Struct, frozen=True):
-    """What a thing has: a value, what it is called, and what it was before."""
+    """What a thing has."""
 
     label: str
-    """A few words, none of which looks like a value; empty where nothing says what it is."""
+    """One word."""
     value: str
-    """A value, or a few with their labels, such as `HAT035 price 523`: what belongs together."""
-    before: str = ""
-    """Value that this one replaced; empty for none."""
+    note: str = ""
+    """What belongs to the value, such as its date, and what it replaced; empty for nothing."""
 
     @property
-    def text(self) -> str:
-        return f"{self.label} {self.value}".strip()
+    def gone(self) -> Sequence[str]:
+        """Values that this one took the place of."""
+        _, was, gone = self.note.rpartition(WAS)
+        return gone.split(", ") if was else ()
+
+    def instead_of(self, values: Sequence[str]) -> Field:
+        note = self.note if not self.gone else self.note.rpartition(WAS)[0].rstrip(", ")
+        said = f"{WAS}{', '.join(values[:MOST_GONE])}" if values else ""
+        return replace(self, note=", ".join(filter(None, (note, said))))
 
 
 class Record(Struct, frozen=True):
-    """One thing. Of several with one `key` each holds a part: see `merged`.
-
-    Names, labels and values have no line breaks, and neither `: ` nor `, `.
-    """
+    """One thing, or a part of what is known of it. Those of one `key` are about one thing."""
 
     name: str
-    """Kind and identifier, as the history has them: `reservation VA5SGQ`; a whole fact where it is about nothing that
-    has an identifier."""
+    """Kind and identifier, as the history has them: `reservation VA5SGQ`."""
     fields: tuple[Field, ...] = ()
-    """Those with one label stand together."""
 
     @property
     def key(self) -> str:
-        """What it is known by, whatever kind it is said to be: `VA5SGQ`."""
+        """Identifier, whatever kind it is said to be; the whole name where it has none, such as a call's."""
         last = self.name.rpartition(" ")[2]
-        if not _TELLING.match(last):
-            return self.name
-        # A small number counts things of one kind, and a date alone is none.
-        is_name = not _NUMBERS.fullmatch(last) or (self.fields and len(last) >= _LEAST_NUMBER)
-        return last if is_name else self.name
+        return last if _KNOWN_BY.fullmatch(last) and not last.endswith(")") else self.name
 
     @property
     def line(self) -> str:
-        """The record as it stands in a payload. A label is said once for all that it has."""
-        written, label = list[str](), ""
-        for field, then in zip_longest(self.fields, self.fields[1:]):
-            value = field.value
-            first, _, rest = value.partition(" ")
-            if rest and then is not None and then.label == field.label and then.value.endswith(f" {rest}"):
-                value = first  # What several have in common stands behind the last of them.
-            text = value if label and field.label == label else f"{field.label} {value}".strip()
-            written.append(f"{text} (was {field.before})" if field.before else text)
-            label = field.label
-        return f"{self.name}: {', '.join(written)}" if written else self.name
+        """The record as it stands in a payload. A label is said once for all that it has, and so is a note."""
+        groups: dict[str, list[Field]] = {}
+        for field in self.fields:
+            groups.setdefault(field.label, []).append(field)
+        told = "; ".join(f"{label} {_listed(fields)}" for label, fields in groups.items())
+        return f"{self.name}: {told}" if told else self.name
 
-    def joined(self, fields: Iterable[Field]) -> Record:
-        """The record with these fields, too, each behind the last that is called alike."""
-        own = list(self.fields)
-        for field in fields:
-            alike = [place for place, each in enumerate(own, 1) if each.label == field.label]
-            rest = field.value.partition(" ")[2]
-            alike = [place for place in alike if rest and own[place - 1].value.endswith(f" {rest}")] or alike
-            own.insert(alike[-1] if alike else len(own) if field.label else 0, field)
-        return replace(self, fields=tuple(own))
+    def with_fields(self, fields: Iterable[Field]) -> Record:
+        return replace(self, fields=(*self.fields, *fields))
+
+    def brought_up_to_date(self, newer: Record, *, lists: bool = False) -> Record:
+        """The record with what a newer one says of the same thing.
+
+        A value that stands alone under its label takes the place of the one that stood alone there. Of several with
+        one label nothing goes, but what the newer one says is gone; with `lists` all go that are not there any more.
+        """
+        record = replace(self, name=newer.name) if newer.name.endswith(f" {self.name}") else self
+        for label, group in groupby(sorted(newer.fields, key=lambda field: field.label), lambda field: field.label):
+            now = [*group]
+            then = [field for field in record.fields if field.label == label]
+            values = {field.value for field in now}
+            gone = {value for field in now for value in field.gone}
+            if lists or len(now) == len(then) == 1:
+                gone |= {field.value for field in then}
+            gone -= values
+            left = [field for field in then if field.value not in gone | values]
+            kept = {field.value: field for field in then if field.value in values}
+            told = [_newer_of(kept.get(field.value), field) for field in now]
+            if replaced := [field.value for field in then if field.value in gone]:
+                told[-1] = told[-1].instead_of(replaced)
+            others = [field for field in record.fields if field.label != label]
+            place = next((at for at, field in enumerate(record.fields) if field.label == label), len(others))
+            record = replace(record, fields=(*others[:place], *left, *told, *others[place:]))
+        return record
+
+
+def _newer_of(then: Field | None, now: Field) -> Field:
+    return now if now.note or then is None else then
+
+
+def _listed(fields: Sequence[Field]) -> str:
+    """Values of one label: those with a note first, so that each stands for those before it that have none."""
+    by_note: dict[str, list[str]] = {}
+    for field in sorted(fields, key=lambda field: not field.note):
+        by_note.setdefault(field.note, []).append(field.value)
+    return ", ".join(", ".join(values) + (f" ({note})" if note else "") for note, values in by_note.items())
 
 
 def record_of(line: str) -> Record:
     """The record that a line was written from; of any other line one without fields."""
-    name, _, rest = line.partition(": ")
-    fields, label = list[Field](), ""
-    for text in rest.split(", ") if rest else ():
-        now, before = found.groups() if (found := _WAS.fullmatch(text)) else (text, "")
-        words = now.split(" ")
-        at = next((place for place, word in enumerate(words) if _TELLING.match(word)), min(1, len(words) - 1))
-        label = " ".join(words[:at]) or label
-        fields.append(Field(label, " ".join(words[at:]), before))
-    return Record(name, tuple(fields))
-
-
-def merged(older: Record, newer: Record) -> Record:
-    """One record of two of the same thing: of what has one label the newer values hold, and tell what they replaced.
-
-    What the newer one has of a label may be a part of what the older one has: then it is no news.
-    """
-    record = older if " " in older.name else replace(older, name=newer.name)  # One word alone says no kind.
-    for label in dict.fromkeys(field.label for field in newer.fields):
-        now = [field for field in newer.fields if field.label == label]
-        then = {field.value: field for field in record.fields if field.label == label}
-        values = [field.value for field in now]
-        if then.keys() >= set(values):
-            continue
-        said = {word for value in values for word in value.split(" ")}
-        # A value that is a part of a new one was not replaced by it.
-        gone = iter([value for value in then if label and not said.issuperset(value.split(" "))])
-        if label:
-            kept = tuple(field for field in record.fields if field.label != label)
-            record = replace(record, fields=kept)
-        for field in now:
-            if field.value not in then:
-                record = record.joined((replace(field, before=field.before or next(gone, "")),))
-            elif label:
-                record = record.joined((then[field.value],))
-    return record
+    name, _, told = line.partition(": ")
+    fields: list[Field] = []
+    for group in told.split("; ") if told else ():
+        label, _, items = group.partition(" ")
+        waiting: list[str] = []
+        for value, note in _ITEM.findall(items):
+            waiting.append(value)
+            if note:
+                fields += (Field(label, each, note) for each in waiting)
+                waiting = []
+        fields += (Field(label, each) for each in waiting)
+    record = Record(name, tuple(fields))
+    return record if record.line == line else Record(line)
 
 
 def brought_together(records: Iterable[Record]) -> dict[str, Record]:
-    """Records by their keys, each thing once and brought up to date: they come in order of time."""
+    """Each thing once, by its key. The records come in order of time."""
     things: dict[str, Record] = {}
     for record in records:
         held = things.get(record.key)
-        things[record.key] = record if held is None else merged(held, record)
+        things[record.key] = record if held is None else held.brought_up_to_date(record)
     return things
 
 
@@ -136,7 +138,7 @@ def put_together(parts: Iterable[Record]) -> dict[str, Record]:
     things: dict[str, Record] = {}
     for part in parts:
         held = things.get(part.key)
-        things[part.key] = part if held is None else held.joined(part.fields)
+        things[part.key] = part if held is None else held.with_fields(part.fields)
     return things
 
 
@@ -145,41 +147,12 @@ def parts_of(record: Record) -> list[Record]:
     return [replace(record, fields=(field,)) for field in record.fields] or [record]
 
 
-def said_once(lists: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Lists of lines, the oldest first, without what a newer one says of the same things."""
-    kept: list[tuple[str, ...]] = []
-    newer: dict[str, str] = {}
-    for lines in reversed(lists):
-        keys = {line: record_of(line).key for line in lines}
-        kept.insert(0, tuple(line for line in lines if not _covers(newer.get(keys[line]), line)))
-        newer = {keys[line]: line for line in lines} | newer
-    return kept
-
-
-def _covers(newer: str | None, line: str) -> bool:
-    """Whether a line of the same thing has all that this one has, or what replaced it."""
-    if newer is None:
-        return False
-    now = record_of(newer)
-    labels, values = {field.label for field in now.fields if field.label}, set(newer.replace(",", "").split())
-    return all(field.label in labels or values.issuperset(field.value.split()) for field in record_of(line).fields)
-
-
-def fitting_records(
-    parts: Iterable[Record], room: int, count: Callable[[str], int], freed: Mapping[str, Record] | None = None
-) -> tuple[str, ...]:
-    """Lines of records that take at most `room` tokens together, with a line end each: as many of the parts as fit.
-
-    `freed`: records, by their keys, whose lines give way to these and leave their room to them.
-    """
-    freed = freed or {}
+def fitting_records(parts: Iterable[Record], room: int, count: Callable[[str], int]) -> tuple[str, ...]:
+    """Lines of records that take at most `room` tokens together, with a line end each: as many of the parts as fit."""
     kept: dict[str, tuple[Record, int]] = {}
     for part in parts:
-        if part.key in kept:
-            held, size = kept[part.key]
-            record = held.joined(part.fields)
-        else:
-            record, size = part, count(freed[part.key].line) + 1 if part.key in freed else 0
+        held, size = kept.get(part.key, (None, 0))
+        record = part if held is None else held.with_fields(part.fields)
         takes = count(record.line) + 1
         if takes - size <= room:
             room -= takes - size

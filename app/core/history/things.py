@@ -7,16 +7,17 @@ A value is worth the sum of its uses. Each message that holds it is one use, and
 of a call 4, the user's words 3, the assistant's 2, a tool's result 1), and half as much at the start of the range as at
 its end. The sum is scaled by what the value is (see `_WORTH`). `ranking` says which come first.
 
-Texts are anybody's. What is read is bounded, and so is what is found; names and labels are a few words.
+Texts are anybody's. What is read is bounded, and so is what is found; labels are a few words.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.exact_values import (
@@ -34,8 +35,8 @@ from app.core.history.exact_values import (
 )
 from app.core.history.messages import Kind, Message, ToolCall
 from app.core.history.own_words import before_results
-from app.core.history.ranking import ranked
-from app.core.history.records import Field, Record, brought_together, merged
+from app.core.history.ranking import ranked, words_of
+from app.core.history.records import Field, Record
 from app.core.history.work import tells_of_error
 from app.core.quoting import word
 
@@ -45,13 +46,11 @@ MOST_FOUND = 4_000
 """Fields of a range that are weighed, and different values, the newest first."""
 DEEPEST = 6
 """Levels of JSON that are looked through."""
-LONGEST_NAME = 40
+LONGEST_LABEL = 40
 """Characters of a label, and of a name or a state in words."""
 LABEL_WORDS = 3
 LABEL_REACH = 60
-"""Characters before a value in which the words that say what it is are looked for."""
-MOST_TOGETHER = 6
-"""Values that one field holds of an object that is a part of another."""
+"""Characters before a value in which the word that says what it is is looked for."""
 
 _WORTH = {
     "identifier": 1.0,
@@ -68,6 +67,7 @@ _PLACES = {Kind.USER: 3.0, Kind.ASSISTANT: 2.0}
 _ARGUMENT, _ELSEWHERE = 4.0, 1.0
 _NAMING = frozenset({"identifier", "path", "link"})
 """Kinds of values that a thing is known by."""
+_NOTED = _NAMING | {"date"}
 
 _GENERIC = ("id", "_id", "uuid", "key", "sha", "hash", "number", "code")
 _NAMES_IT = re.compile(r"(?:_|[a-z](?=[A-Z]))(?:id|number|key|code|no)$", re.IGNORECASE)
@@ -75,42 +75,72 @@ _PLACE_OF_IT = re.compile(r"(?:^|_|[a-z](?=[A-Z]))(?:path|file|filename|url|uri|
 _ENDING = re.compile(r"(?<=[^_])(?:_?(?:ids?|number|key|code|no)|(?<=[a-z])(?:Ids?|IDs?|Number|Key|Code))$")
 _DESCRIBES = re.compile(r"(?:^|_|[a-z](?=[A-Z]))(?:name|title|status|state)$", re.IGNORECASE)
 _COUNTS_MONEY = re.compile(r"price|amount|total|cost|fee|balance|refund", re.IGNORECASE)
-_PLAIN = re.compile(rf"\w[\w .'&+/-]{{0,{LONGEST_NAME - 1}}}")
+_PLAIN = re.compile(rf"\w[\w .'&+/-]{{0,{LONGEST_LABEL - 1}}}")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LABEL_WORD = re.compile(r"[^\W\d_](?:[\w'\u2019-]*\w)?")
 _CLAUSE_ENDS = re.compile(r"[\n\r;{}\u3002\uff01\uff1f\uff1b]|\\n|[.!?]\s")
-_ANSWERING = re.compile(r"\s*[\[{]")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ]\d\d:.*")
+_PARAGRAPH = re.compile(r"\n[ \t]*\r?\n")
+_JSON_OPENS = re.compile(r"\s*[\[{]")
+_UNTELLING = frozenset(
+    "a an and are as at be been but by can do for from had has have he her his i id if in into is it its me my no not"
+    " number of on or our she so than that the their them then there these they this those to us use used was we were"
+    " which will with would you your".split()
+)
+"""Words that say of nothing what it is."""
+_BARE = "also"
+"""Label of what nothing says anything of."""
+
+
+class _Told(Struct, frozen=True):
+    """A record that one message tells."""
+
+    record: Record
+    lists: bool = False
+    """Whether its lists are whole, as a result's are."""
+    in_passing: bool = False
+    """Whether it is told in prose, which says less than structure, and only adds to it."""
 
 
 def records_in(messages: Sequence[Message], known: Mapping[str, Record] | None = None) -> list[Record]:
     """Parts of records, to be put together, the worthiest first: at most `MOST_RANKED`.
 
-    `known`: records that are kept elsewhere, by their keys. Where there is news of one, the first part of it has all of
-    it, and takes its place. Nothing of sealed
-    messages, of reasoning, of instructions, and nothing that looks like a password or a key.
+    Of a thing that is `known` (by its key) only news. Nothing of sealed messages, of reasoning, of instructions, and
+    nothing that looks like a password or a key.
     """
-    told, said, worth = _read(messages)
-    things = brought_together(reversed(told))
-    values = {value for record in things.values() for field in record.fields for value in _values(field)}
-    for key, record in brought_together(reversed(said)).items():
-        held = things.get(key)
-        if held is None and (record.fields or key not in values):
-            things[key] = record
-        elif held is not None:
-            own = {value for field in held.fields for value in _values(field)}
-            news = tuple(field for field in record.fields if own.isdisjoint(_values(field)))
-            things[key] = merged(held, replace(record, name=held.name, fields=news))
-    return ranked(things, worth, known or {})
+    told, worth = _read(messages)
+    things: dict[str, Record] = {}
+    for each in (each for each in told if not each.in_passing):
+        held = things.get(each.record.key)
+        up_to_date = each.record if held is None else held.brought_up_to_date(each.record, lists=each.lists)
+        things[each.record.key] = up_to_date
+    structured = {word for record in things.values() for word in words_of(record.line)}
+    for record in (each.record for each in told if each.in_passing):
+        held = things.get(record.key)
+        own = {word for field in held.fields for word in words_of(field.value)} if held else set[str]()
+        news = [field for field in record.fields if field.value not in own]
+        if held is not None:
+            things[record.key] = held.with_fields(dict.fromkeys(news))
+        elif not {record.key, *(field.value for field in news)} <= structured:
+            things[record.key] = record
+    return ranked(_news(things, known or {}), worth)
 
 
-def _values(field: Field) -> tuple[str, ...]:
-    return (field.value, *field.value.split(" ")) if " " in field.value else (field.value,)
+def _news(things: Mapping[str, Record], known: Mapping[str, Record]) -> Iterator[Record]:
+    for key, record in things.items():
+        if (before := known.get(key)) is None:
+            yield record
+        else:
+            said = {field.value for field in before.fields}
+            now = before.brought_up_to_date(record)
+            if news := [field for field in now.fields if field.value not in said]:
+                yield replace(record, fields=tuple(news))
 
 
-def _read(messages: Sequence[Message]) -> tuple[list[Record], list[Record], dict[str, float]]:
-    """Records by structure and by prose, the newest first, and what each value is worth."""
+def _read(messages: Sequence[Message]) -> tuple[list[_Told], dict[str, float]]:
+    """What the messages tell, in order of time, and what each value is worth."""
     callers, failed = _callers(messages)
-    told, said, worth = list[Record](), list[Record](), dict[str, float]()
+    told, worth = list[_Told](), dict[str, float]()
     left, found = MOST_READ, 0
     for index in reversed(range(len(messages))):
         message = messages[index]
@@ -122,13 +152,12 @@ def _read(messages: Sequence[Message]) -> tuple[list[Record], list[Record], dict
         for value, use in reading.uses.items():
             if value in worth or len(worth) < MOST_FOUND:
                 worth[value] = worth.get(value, 0.0) + recent * use
-        for records, new in ((told, reading.told), (said, reading.said)):
-            for record in reversed(new):
-                found += max(1, len(record.fields))
-                if found <= MOST_FOUND:
-                    records.append(record)
+        for each in reversed(reading.told):
+            found += max(1, len(each.record.fields))
+            if found <= MOST_FOUND:
+                told.append(each)
         left = reading.left
-    return told, said, worth
+    return told[::-1], worth
 
 
 def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, ToolCall], set[int]]:
@@ -154,26 +183,25 @@ class _Reading:
         self._failed = failed
         self.left = left
         self.uses: dict[str, float] = {}
-        self.told: list[Record] = []
-        self.said: list[Record] = []
+        self.told: list[_Told] = []
         self._place = _ELSEWHERE
 
     def message(self, message: Message, caller: ToolCall | None) -> None:
         self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)
-        hint, owner = self._asked(caller) if caller is not None else ("", "")
         for self._place, text in _placed(message):
             content = self._parsed(text)
             if isinstance(content, dict | list):
-                self._things(content, hint, owner, 0)
+                kind, owner = self._asked(caller) if caller is not None else ("", "")
+                self._content(content, kind, owner, 0)
             else:
-                self._prose(text, owner)
+                self._prose(text, self._asked(caller)[1] if caller is not None else "")
             self.left -= len(text)
 
     def _parsed(self, text: str) -> Any:
         """Content of a text that is JSON; None of another, and of one that is too long."""
-        if len(text) > self.left or not _ANSWERING.match(text):
+        if len(text) > self.left or not _JSON_OPENS.match(text):
             return None
         try:
             return json.loads(text)
@@ -181,124 +209,122 @@ class _Reading:
             return None
 
     def _asked(self, call: ToolCall) -> tuple[str, str]:
-        """What a call's name says that its result is, and the thing that its arguments name; empty without."""
-        words = _words_of(call.name)
-        hint = " ".join(words[1:] or words)
+        """What a call's name says that its result is, and the thing that it asks for: the one that its arguments
+        identify, or else the call itself."""
+        _, _, kind = _label(call.name).partition("_")
         arguments = self._parsed(call.arguments)
-        return hint, _named(arguments, "") if isinstance(arguments, dict) else ""
+        if not isinstance(arguments, dict):
+            return kind, word(call.name)
+        asked = (text for key, value in arguments.items() for text in self._values(key, value)[:1])
+        told = ", ".join(text for text in asked if "(" not in text)
+        return kind, _named(arguments, "") or (f"{word(call.name)}({told})" if told else word(call.name))
 
     def _call(self, call: ToolCall) -> None:
         arguments = self._parsed(call.arguments)
         if not isinstance(arguments, dict):
             self._prose(call.arguments, "")
+        elif id(call) in self._failed:
+            name = f"failed {word(call.name)}"
+            self.told.append(_Told(Record(name, tuple(self._fields(arguments, "", 0)))))
         else:
-            name = _named(arguments, "") or word(call.name)
-            fields = self._fields(arguments, name, 0)
-            if id(call) in self._failed:
-                self.said.append(Record(name, tuple(replace(each, label=f"tried {each.label}") for each in fields)))
-            elif fields:
-                self.told.append(Record(name, tuple(fields)))
+            _, name = self._asked(call)
+            fields = self._fields(arguments, name, 0) if _named(arguments, "") else []
+            self.told.append(_Told(Record(name, tuple(fields))))
         self.left -= len(call.arguments)
 
-    def _things(self, content: Any, hint: str, owner: str, depth: int) -> None:
+    def _content(self, content: Any, kind: str, owner: str, depth: int) -> None:
         """Records of JSON: of each object that has an identifier, or belongs to a thing that has one."""
         if depth > DEEPEST:
             return
         if isinstance(content, list):
-            if values := [text for each in content if (text := self._kept("", each))]:
-                listed = tuple(Field(hint if owner else "", text) for text in values)
-                self.told.append(Record(owner or hint or "list", listed))
-            for each in content:
-                if isinstance(each, dict | list):
-                    self._things(each, _one(hint), owner if len(content) == 1 else "", depth + 1)
+            self._list(content, kind, owner, depth)
             return
-        name = _named(content, hint, owner)
+        name = _named(content, kind, owner)
+        fields = tuple(self._fields(content, name, depth))
         if name:
-            fields = self._fields(content, name, depth)
-            self.told.append(Record(name, tuple(fields)))
-            return
-        plain = {key: value for key, value in content.items() if not isinstance(value, dict | list)}
-        if fields := self._fields(plain, "", depth):
-            self.told.append(Record(hint or fields[0].label, tuple(fields)))
-        for key, value in content.items():
-            if isinstance(value, dict | list) and not OF_A_SECRET.search(key):
-                self._things(value, _label(key), "", depth + 1)
+            self.told.append(_Told(Record(name, fields), lists=True))
+        else:
+            self.told += (_Told(Record(f"{field.label} {field.value}")) for field in fields)
 
-    def _fields(self, content: Mapping[str, Any], name: str, depth: int) -> list[Field]:
+    def _list(self, content: Sequence[Any], kind: str, owner: str, depth: int) -> None:
+        """Records of what a list holds. Things that say no more than their names are told as the list's own."""
+        label = kind or "list"
+        fields = [Field(label, text) for each in content for text in self._values("", each)]
+        for each in content:
+            if isinstance(each, list):
+                self._list(each, kind, owner, depth + 1)
+            elif isinstance(each, dict) and (owner or not _named(each, _one(kind))):
+                fields += self._part(label, each, depth)
+            elif isinstance(each, dict):
+                self._content(each, _one(kind), "", depth + 1)
+        if fields:
+            self.told.append(_Told(Record(owner or label, tuple(fields))))
+
+    def _fields(self, content: Mapping[str, Any], name: str, depth: int) -> Iterator[Field]:
         """What a thing has by the members of its object."""
-        fields: list[Field] = []
         if depth > DEEPEST:
-            return fields
+            return
         own = name.rpartition(" ")[2]
         for key, value in content.items():
             if OF_A_SECRET.search(key):
                 continue
             label = _label(key)
-            if isinstance(value, list):
-                for each in value:
-                    fields += self._part(label, each, name, depth)
-            elif isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
-                for inner, each in value.items():
-                    fields += self._part(label, {"id": inner, **each}, name, depth)
-            elif isinstance(value, dict):
-                fields += self._part(label, value, name, depth)
-            elif (text := self._kept(key, value)) and text != own:
-                fields.append(Field(label, text))
-        return fields
+            if isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
+                value = [{"id": inner, **each} for inner, each in value.items()]
+            for each in value if isinstance(value, list) else (value,):
+                if isinstance(each, dict):
+                    yield from self._part(label, each, depth + 1)
+                elif isinstance(each, list):
+                    yield from self._fields({key: each}, name, depth + 1)
+                else:
+                    yield from (Field(label, text) for text in self._values(key, each) if text != own)
 
-    def _part(self, label: str, part: Any, name: str, depth: int) -> Iterator[Field]:
-        """What a part of a thing is told as: together, if it is small, or as a thing of its own."""
-        if isinstance(part, list):
-            for each in part[:MOST_TOGETHER]:
-                yield from self._part(label, each, name, depth + 1)
-            return
-        if not isinstance(part, dict):
-            if text := self._kept(label, part):
-                yield Field(label, text)
-            return
+    def _part(self, label: str, part: Mapping[str, Any], depth: int) -> Iterator[Field]:
+        """What a part of a thing is told as: its name with a note, or a thing of its own that the other one names."""
         identity = _named(part, _one(label))
-        if identity and any(isinstance(each, dict | list) and each for each in part.values()):
-            self._things(part, _one(label), "", depth + 1)
-            yield Field(label, identity.rpartition(" ")[2])
+        fields = [*self._fields(part, identity, depth + 1)]
+        if not identity:
+            named = [field.value for field in fields if _DESCRIBES.search(field.label)]
+            if not named:
+                yield from fields
+                return
+            rest = [field for field in fields if not _DESCRIBES.search(field.label)]
+            yield Field(label, " ".join(named), _noted(rest))
             return
-        inner = self._fields(part, identity, depth + 1)
-        if not identity and len(inner) > MOST_TOGETHER // 2:
-            yield from inner
-            return
-        values = []
-        if identity:
-            values.append(self._kept("id", identity.rpartition(" ")[2]))
-            inner = [field for field in inner if _is_exact(field)] or [each for each in inner if _is_money(each)]
-        for field in inner[:MOST_TOGETHER]:
-            is_plain = field.label in _SILENT or (not identity and len(inner) == 1)
-            values.append(field.value if is_plain else field.text)
-        if values:
-            yield Field(label, " ".join(values))
+        if any(self._is_thing(field) for field in fields):
+            self.told.append(_Told(Record(identity, tuple(fields)), lists=True))
+            fields = []
+        key = identity.rpartition(" ")[2]
+        self._values("id", key)
+        yield Field(label, key, _noted(fields))
 
-    def _kept(self, key: str, value: Any) -> str:
-        """What of a JSON value is kept, as it stands there; empty for nothing."""
+    def _is_thing(self, field: Field) -> bool:
+        whole = classified(field.value)
+        return whole is not None and whole[0] in _NAMING
+
+    def _values(self, key: str, value: Any) -> list[str]:
+        """What of a JSON value is kept, as it stands there."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            return ""
+            return []
         if not isinstance(value, str):
             written = str(value)
             if type(value) is int and IDENTIFIES.search(key) and not is_card(written):
-                return self._used("word", written)
-            return written if _COUNTS_MONEY.search(key) else ""
+                return [self._used("word", written)]
+            return [written] if _COUNTS_MONEY.search(key) else []
         if is_word(value):
             whole = classified(value)
             if whole and whole[1] == value:
-                return self._used(*whole) if whole[0] != "symbol" or self._place > _ELSEWHERE else ""
+                whole = whole[0], _MOMENT.sub(r"\1", value)
+                return [self._used(*whole)] if whole[0] != "symbol" or self._place > _ELSEWHERE else []
             if (IDENTIFIES.search(key) or value.isupper()) and not is_secret(value):
-                return self._used("word", value)
+                return [self._used("word", value)]
         if _DESCRIBES.search(key) and _PLAIN.fullmatch(value) and not is_secret(value):
-            return value
+            return [value]
         if len(value) > LONGEST_VALUE:
             self._text(value)
-            return ""
-        found = [
-            self._used(each.kind, each.value) for each in spotted(read_of(value, LONGEST_VALUE)) if self._counts(each)
-        ]
-        return " ".join(dict.fromkeys(found))
+            return []
+        found = spotted(read_of(value, LONGEST_VALUE))
+        return [self._used(each.kind, each.value) for each in found if self._counts(each)]
 
     def _text(self, text: str) -> None:
         """A long one is a text that somebody wrote, such as the content of a file."""
@@ -317,19 +343,30 @@ class _Reading:
     def _prose(self, text: str, owner: str) -> None:
         """Records of a text: what stands in one clause belongs to the first in it that is an identifier, or else to the
         `owner`, if there is one."""
-        text = read_of(text, min(self.left, LONGEST_TEXT))
+        text, asked, end = read_of(text, min(self.left, LONGEST_TEXT)), owner, 0
         for clause in _clauses(text, [each for each in spotted(text) if self._counts(each)]):
             for _, each in clause:
                 self._used(each.kind, each.value)
+            if _PARAGRAPH.search(text, end, clause[0][1].start):
+                owner = asked
+            end = clause[-1][1].stop
             first = next((place for place, (_, each) in enumerate(clause) if each.kind in _NAMING), None)
-            fields = [Field(label, each.value) for place, (label, each) in enumerate(clause) if place != first]
+            fields = [
+                Field(label or each.kind, each.value) for place, (label, each) in enumerate(clause) if place != first
+            ]
             if first is not None:
                 label, each = clause[first]
-                self.said.append(Record(f"{label} {each.value}".strip(), tuple(fields)))
-            elif owner:
-                self.said.append(Record(owner, tuple(fields)))
-            else:
-                self.said += (Record(field.text) for field in fields if field.label)
+                owner = f"{label or each.kind} {each.value}"
+            told = [Record(owner, tuple(fields))] if owner else [Record(f"{each.label} {each.value}") for each in fields]
+            self.told += (_Told(record, in_passing=True) for record in told)
+
+
+def _noted(fields: Sequence[Field]) -> str:
+    """What belongs to a part, in its note: an exact value, or else a name or a state, or else an amount."""
+    exact = (field.value for field in fields if (found := classified(field.value)) and found[0] in _NOTED)
+    described = (field.value for field in fields if _DESCRIBES.search(field.label))
+    counted = (f"{field.label} {field.value}" for field in fields if _COUNTS_MONEY.search(field.label))
+    return next((value for value in (*exact, *described, *counted) if "(" not in value), "")
 
 
 def _placed(message: Message) -> Iterator[tuple[float, str]]:
@@ -346,7 +383,7 @@ def _placed(message: Message) -> Iterator[tuple[float, str]]:
 
 
 def _clauses(text: str, values: Sequence[Spotted]) -> Iterator[list[tuple[str, Spotted]]]:
-    """Values by the clauses that they stand in, each behind the words before it."""
+    """Values by the clauses that they stand in, each behind the word that says what it is."""
     clause: list[tuple[str, Spotted]] = []
     end = 0
     for each in values:
@@ -355,21 +392,18 @@ def _clauses(text: str, values: Sequence[Spotted]) -> Iterator[list[tuple[str, S
             clause = []
         before = _CLAUSE_ENDS.split(text[max(end, each.start - LABEL_REACH) : each.start])[-1]
         words = [_plain(found) for found in _LABEL_WORD.findall(before)]
-        clause.append((" ".join(words[-LABEL_WORDS:])[-LONGEST_NAME:].strip(), each))
+        telling = [found for found in words if found.lower() not in _UNTELLING]
+        clause.append((telling[-1][:LONGEST_LABEL] if telling else "", each))
         end = each.stop
     if clause:
         yield clause
 
 
-_SILENT = frozenset({"name", "first name", "last name", "date", "path", "title"})
-"""Labels that say no more than the value behind them does."""
-
-
-def _named(content: Mapping[str, Any], hint: str, owner: str = "") -> str:
+def _named(content: Mapping[str, Any], kind: str, owner: str = "") -> str:
     """Kind and identifier of an object, as a record is named, or else the thing that it belongs to; empty without."""
-    for key in (f"{hint}_id", *_GENERIC):
+    for key in (f"{kind}_id", *_GENERIC):
         if key in content and (value := _identifier(content[key])):
-            return f"{_one(hint) or _label(key)} {value}"
+            return f"{_one(kind) or _label(key)} {value}"
     for shape in (_NAMES_IT, _PLACE_OF_IT):
         for key, value in content.items():
             if shape.search(key) and not OF_A_SECRET.search(key) and isinstance(value, str) and _identifier(value):
@@ -377,15 +411,6 @@ def _named(content: Mapping[str, Any], hint: str, owner: str = "") -> str:
         if owner:
             return owner
     return ""
-
-
-def _is_exact(field: Field) -> bool:
-    """Whether a field of a part says more than a word, a code or a number."""
-    return any(map(classified, field.value.split(" "))) or _DESCRIBES.search(field.label) is not None
-
-
-def _is_money(field: Field) -> bool:
-    return _COUNTS_MONEY.search(field.label) is not None
 
 
 def _identifier(value: Any) -> str:
@@ -397,13 +422,14 @@ def _identifier(value: Any) -> str:
     return value if not value.isalpha() or value.isupper() else ""
 
 
-def _words_of(name: str) -> list[str]:
-    """Words of the name of a member or a tool."""
-    return [_plain(each) for each in _LABEL_WORD.findall(_CAMEL.sub(" ", name[:LONGEST_NAME].replace("_", " ")))]
-
-
 def _label(key: str) -> str:
-    return " ".join(_words_of(_ENDING.sub("", key))) or " ".join(_words_of(key))
+    """A few words of the name of a member or a tool, as one word."""
+    return _words(_ENDING.sub("", key)) or _words(key) or _BARE
+
+
+def _words(name: str) -> str:
+    found = _LABEL_WORD.findall(_CAMEL.sub(" ", name[:LONGEST_LABEL].replace("_", " ")))
+    return "_".join(_plain(each) for each in found[:LABEL_WORDS])
 
 
 def _one(label: str) -> str:

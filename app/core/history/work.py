@@ -54,10 +54,10 @@ _STATUS_CHARACTERS = 200
 _WORDS = re.compile(r"\w+")
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+")
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Add|Delete) File:|\+\+\+(?: b/)?)[ \t]*(\S+)", re.MULTILINE)
-_FENCED = re.compile(r"^```(\w*)[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*```(\w*)[ \t]*$", re.MULTILINE)
 _LAST_TAG = re.compile(r"</([a-z]\w*)>(?:\s*</function_calls>)?\s*\Z")
 _MEMBER = re.compile(r"<(\w+)(?:(?:=| name=\")(\w+)\"?)?>(.*?)</\1>", re.DOTALL)
-_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n.*?^[ \t]*\2[ \t]*$", re.MULTILINE | re.DOTALL)
+_DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?")
 _TOKENS = re.compile(r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s;&|<>()'"\\])+)|(&&|\|\||>>|>&|[;&|<>\n])""", re.DOTALL)
 
 
@@ -101,7 +101,7 @@ def newer_in(messages: Sequence[Message]) -> dict[int, Newer]:
     """
     found: dict[int, Newer] = {}
     latest: dict[tuple[str, ...], Newer] = {}
-    done = [*_done_in(messages)]
+    done = [*done_in(messages)]
     for index, caller, works in reversed(done):
         said = messages[index].text
         newer = [
@@ -139,13 +139,13 @@ def _makes_old(work: Work, index: int, caller: int, said: str) -> dict[tuple[str
         made["run", work.call] = Newer(index, index + 1, "run again")
     elif not work.writes:
         made["same", work.call, said] = Newer(index, index + 1, "returned again")
-    if not has_failed(said):
+    if work.writes and not has_failed(said):
         how = "written anew" if work.is_whole else "changed"
         made |= {("write", path): Newer(caller, index + 1, how) for path in work.writes}
     return made
 
 
-def _done_in(messages: Sequence[Message]) -> Iterator[tuple[int, int, list[Work]]]:
+def done_in(messages: Sequence[Message]) -> Iterator[tuple[int, int, list[Work]]]:
     """Each message of results, with the one that calls for them, and what those calls do."""
     called: dict[str, tuple[int, ToolCall]] = {}
     spoken = 0
@@ -189,15 +189,26 @@ def work_of(call: ToolCall) -> Work:
 def _told(text: str) -> Iterator[Work]:
     """The call that an assistant's text ends with; nothing where it is not understood."""
     text = text[-LONGEST_COMMAND:]
-    commands = [command for language, command in _FENCED.findall(text) if language in SHELLS]
-    if commands:
-        yield _of_command(commands[-1])
-    elif last := _LAST_TAG.search(text):
-        head, _, rest = text[text.rfind(f"<{last[1]}", 0, last.start()) : last.start()].partition(">")
+    if command := _fenced(text):
+        yield _of_command(command)
+    elif (last := _LAST_TAG.search(text)) and (start := text.rfind(f"<{last[1]}", 0, last.start())) >= 0:
+        head, _, rest = text[start : last.start()].partition(">")
         # `<read_file>`, `<function=bash>` or `<invoke name="bash">`.
         tool = _WORDS.findall(head)[-1]
         members = _MEMBER.findall(rest[:LONGEST_MEMBERS])
         yield _work_of(tool, {named or name: value.strip() for name, named, value in members})
+
+
+def _fenced(text: str) -> str:
+    """The last command in a fence of its own; empty without one."""
+    command, begun = "", None
+    for fence in _FENCE.finditer(text):
+        if begun is None:
+            begun = fence
+        elif not fence[1]:
+            command = text[begun.end() : fence.start()] if begun[1] in SHELLS else command
+            begun = None
+    return command.strip()
 
 
 def _work_of(tool: str, arguments: Mapping[str, Any]) -> Work:
@@ -208,7 +219,7 @@ def _work_of(tool: str, arguments: Mapping[str, Any]) -> Work:
             command = command[-1]
         return _of_command(str(command))
     # One tool of several actions: `{"command": "view", "path": ...}`.
-    words = {word.lower() for word in _NAME_WORDS.findall(command if isinstance(command, str) else tool)}
+    words = words_of_name(command if isinstance(command, str) else tool)
     same = f"{tool} {json.dumps(arguments, sort_keys=True, default=str)}"
     if words & (WRITING | CHANGING):
         texts = (value[:LONGEST_COMMAND] for value in arguments.values() if isinstance(value, str))
@@ -220,6 +231,10 @@ def _work_of(tool: str, arguments: Mapping[str, Any]) -> Work:
     return Work(same)
 
 
+def words_of_name(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _NAME_WORDS.findall(name))
+
+
 def _path(written: str) -> str:
     return normpath(written.removeprefix("file://").strip()[:LONGEST_PATH])
 
@@ -229,7 +244,7 @@ def _of_command(command: str) -> Work:
     same = f"$ {command}"
     if len(command) > LONGEST_COMMAND:
         return Work(same, runs=True)
-    steps = _steps(_DOCUMENT.sub(r"\3", command.replace("\\\n", " ")))
+    steps = _steps(_without_documents(command.replace("\\\n", " ")))
     folder = ""
     if steps and steps[0].words[:1] == ["cd"] and len(steps[0].words) == 2 and not steps[0].pipes:
         folder = steps[0].words[1]
@@ -240,6 +255,19 @@ def _of_command(command: str) -> Work:
     changed = [path for step in steps for path in _changed(step)] + [*_PATCHED.findall(command)]
     writes = tuple(dict.fromkeys(_path(join(folder, path)) for path in (*whole, *changed)))
     return Work(same, writes=writes, is_whole=not changed, runs=True)
+
+
+def _without_documents(command: str) -> str:
+    """A command without the texts that it brings along, each up to the line that ends it."""
+    kept, end = list[str](), ""
+    for line in command.split("\n"):
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        if begun := _DOCUMENT.search(line):
+            end = begun[1]
+        kept.append(_DOCUMENT.sub("", line))
+    return "\n".join(kept)
 
 
 class _Step(Struct):
@@ -289,7 +317,7 @@ def _printed(steps: Sequence[_Step]) -> tuple[str, str] | None:
         elif name in ("head", "tail"):
             parts.append(f"{name} {' '.join(word for word in words if word.lstrip('-+nc').isdigit())}")
         paths += [word for word in words if not word.startswith("-") and not word.lstrip("+").isdigit()]
-    # Numbering lines (`nl -ba`) takes a word that is no path.
+    # Numbering lines (`nl -b a`) takes a word that is no path.
     return (paths[0], " ".join(parts)) if len(paths) == 1 else None
 
 

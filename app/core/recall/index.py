@@ -7,6 +7,10 @@ fields are weighted in BM25F). And a word's weight is the square of its rarity: 
 two of them must not weigh more than the name that it is about. To ask for words of the best matches, too (Rocchio,
 1971), found no more within the usual budget.
 
+What the words alone rank is corrected twice. A passage that ends in a question often has just the words that are asked
+for, and what follows has the answer: a part of its score goes there. And a remark of two words takes nearly all of its
+score from its neighbours, and says nothing: the shorter a passage, the less it is worth.
+
 It only grows, as histories do, and it is asked about its beginning: the first so many passages. What comes later
 changes nothing for these, so the same question to the same history has the same answer at every replica, whatever else
 that has read meanwhile.
@@ -21,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import log
 
 from app.core.history.messages import History, Message
-from app.core.recall.passages import Passage, called_by, passages_in, text_of
+from app.core.recall.passages import Passage, called_by, ends_asking, passages_in, text_of
 from app.core.recall.words import Words
 
 SATURATION = 1.2
@@ -31,6 +35,11 @@ LENGTH = 0.75
 NEIGHBOURS = (0.5, 0.25)
 """Shares of a word's weight for the passages next to the one that holds it, and for those next to them."""
 RARITY_POWER = 2
+ASKING_SHARE, ANSWERING_SHARE = 0.6, 0.3
+"""Shares of the score of a passage that ends in a question: what it keeps, and what the next one gets as well."""
+LENGTH_POWER = 0.2
+HEADING = 24
+"""Characters that a quotation has beside its passage, about."""
 COMMON_SHARE = 0.25
 """A word in a larger share of the passages distinguishes nothing, and takes long to look at."""
 FEW_PASSAGES = 100
@@ -57,6 +66,8 @@ class Index:
     def __init__(self, language: str) -> None:
         self._words = Words(language)
         self._passages: list[Passage] = []
+        self._asking = bytearray()
+        """Flag of each passage: whether it ends in a question."""
         self._first_of: list[int] = []
         """Number of each message's first passage."""
         self._length_before = array("q", [0])
@@ -78,6 +89,7 @@ class Index:
         for message in messages:
             self._first_of.append(len(self._passages))
             for passage in passages_in(message, len(self._first_of) - 1):
+                self._asking.append(ends_asking(message, passage))
                 self._add(passage, self._counted(message, passage))
 
     def counted(self, text: str) -> Counter[str]:
@@ -119,7 +131,21 @@ class Index:
                 length = 1 - LENGTH + LENGTH * self._length_around(number, among) / usual
                 matched = weight * often * (SATURATION + 1) / (often + SATURATION * length)
                 scores[number] = scores.get(number, 0.0) + matched
-        return scores
+        return self._corrected(scores, among)
+
+    def _corrected(self, scores: Scores, among: int) -> Scores:
+        """Scores with what questions pass on, and by length."""
+        passed = dict(scores)
+        for number, score in scores.items():
+            if self._asking[number]:
+                passed[number] += (ASKING_SHARE - 1) * score
+                if number + 1 < among:
+                    passed[number + 1] = passed.get(number + 1, 0.0) + ANSWERING_SHARE * score
+        return {number: score * self._length(number) ** LENGTH_POWER for number, score in passed.items()}
+
+    def _length(self, number: int) -> int:
+        passage = self._passages[number]
+        return HEADING + passage.stop - passage.start
 
     def _held_among(self, word: str, among: int) -> Holding:
         numbers, often = self._holding.get(word) or NONE

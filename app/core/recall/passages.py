@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from app.core.history.messages import Message
+from app.core.history.messages import Kind, Message, Transcript
+from app.core.quoting import word
 
 LONGEST_PASSAGE = 480
 """Characters: some sentences, or a dozen lines of code. What is shorter is one passage."""
+
+QUESTION_MARKS = "?\uff1f\u061f\u037e"
+"""Ends of a question in Latin and most other scripts, Chinese and Japanese, Arabic, and Greek."""
 
 _BREAKS = ("\n\n", "\n", "}, ", ". ", "? ", "! ", "\u3002", "; ", ", ", ",", " ")
 """Signs behind which a passage may end, the best first."""
@@ -49,9 +53,26 @@ def called_by(message: Message, source: int) -> str:
     return calls[source - len(message.texts)].name if source >= len(message.texts) else ""
 
 
+def heading_of(transcript: Transcript, passage: Passage) -> str:
+    """Number of a passage's message, from 1, and who says or calls it, as it stands before the quotation."""
+    message = transcript.messages[passage.message]
+    if tool := called_by(message, passage.source):
+        speaker = f"{word(message.role)} calls {word(tool)}"
+    elif message.kind is Kind.RESULT:
+        speaker = f"tool {word(transcript.tool_name(passage.message))}".strip()
+    else:
+        speaker = f"{word(message.role)} {word(message.name)}".strip()
+    return f"{passage.message + 1} {speaker}"
+
+
 def text_of(message: Message, passage: Passage) -> str:
     """A passage of this message, letter by letter."""
     return sources(message)[passage.source][passage.start : passage.stop]
+
+
+def ends_asking(message: Message, passage: Passage) -> bool:
+    """Whether a passage ends in a question, which what follows it may answer."""
+    return text_of(message, passage).rstrip().endswith(tuple(QUESTION_MARKS))
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Iterator
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
+from app.core.shapes.shape import shorten
 from app.core.tokens.estimate import Cost
-from app.core.view.mask import shorten
 from app.core.view.view import Alteration, Altered, Carried, Conversation, Part, Verbatim, View
 
 SHORTEST = 200
@@ -37,7 +37,11 @@ def alter(
         if index is not None and _may_change(conversation, index):
             message = message_of(conversation, index, part)
             before = part.tokens if isinstance(part, Altered) else conversation.transcript.tokens_of(index)
-            now = _altered(conversation, index, message, change(index, message), before, by, cost, may_grow) or part
+            media = part.media if isinstance(part, Altered) else ()
+            now = (
+                _altered(conversation, index, message, change(index, message), before, by, cost, may_grow, media)
+                or part
+            )
             saved += before - now.tokens if isinstance(now, Altered) else 0
         append(parts, now)
     return replace(view, parts=tuple(parts), tokens=view.tokens - saved)
@@ -75,14 +79,16 @@ def _altered(
     by: Alteration,
     cost: Cost,
     may_grow: bool,
+    media: tuple[str, ...],
 ) -> Altered | None:
     if changed is None or changed == message:
         return None
-    tokens = cost(changed)
+    # A mask in place of its media stays.
+    tokens = cost(replace(changed, texts=(*changed.texts, *media), media=()) if media else changed)
     calls = None
     if changed.calls != conversation.transcript.messages[index].calls:
         calls = tuple((position, call.arguments) for position, call in enumerate(changed.calls))
-    return Altered(index, changed.texts, tokens, by, calls) if may_grow or tokens < before else None
+    return Altered(index, changed.texts, tokens, by, calls, media) if may_grow or tokens < before else None
 
 
 def append(parts: list[Part], part: Part) -> None:

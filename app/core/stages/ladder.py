@@ -53,6 +53,8 @@ class Decision(Struct, frozen=True, dict=True):
     """Budget by which it was decided, where that is not the request's own."""
     made: tuple[SummaryChunk, ...] = ()
     """Summaries that were made for it, or imagined."""
+    offered: int = 0
+    """Tokens of the functions by which the model may ask for what is left out; 0 where they are not offered."""
 
     @lazy
     def status(self) -> Status:

@@ -21,7 +21,7 @@ from app.core.summary.plan import Plan
 from app.core.summary.spans import Span, halves, summary_tokens
 from app.core.tokens.estimate import Count
 from app.core.view.chunks import SummaryChunk
-from app.core.view.view import Conversation
+from app.core.view.view import Conversation, View
 
 MAX_HALVINGS = 3
 
@@ -33,13 +33,15 @@ def compact(
     budget: Budget,
     settings: SummaryBrief,
     count: Count,
+    sent: View | None = None,
 ) -> Flow:
-    """Make the planned chunks, one call each, then fold all but the newest if they exceed their share.
+    """Make the planned chunks, one call each, then fold all but the newest if they exceed their share. `sent`: the view
+    over the plan's base as the provider knows it.
 
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
     rules = rules_of_plan(conversation, plan, budget, settings, count)
-    maker = ChunkMaker(conversation, conversation_id, plan, budget, settings, count, rules)
+    maker = ChunkMaker(conversation, conversation_id, plan, budget, settings, count, rules, sent)
     yield Announce(plan.messages)
     if settings.cumulative:
         return (yield from _go_on(maker, plan))

@@ -56,7 +56,8 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
     tokens.
 
     A turn that leaves most of the fill unused because it is too long for it is cut between its units: what an agent has
-    just done is what it goes on from.
+    just done is what it goes on from. Of the last turn no more than the fill is left, if there is one, or its last
+    unit: each token more would be read anew now, and with every step until the next compaction, which comes sooner.
     """
     turns = transcript.turn_starts
     fitting = bisect_left(cuts, -fill, key=lambda cut: -transcript.tokens(cut))
@@ -65,7 +66,8 @@ def _tails(transcript: Transcript, cuts: Sequence[int], always: int, fill: int) 
     next_turn = turns[whole] if whole < len(turns) else len(transcript)
     between_units = () if is_used else cuts[fitting : bisect_left(cuts, next_turn)]
     first = min((always, *turns[whole : whole + 1], *between_units))
-    inside_last_turn = cuts[bisect_right(cuts, transcript.last_turn) :]
+    filled = min(fitting, len(cuts) - 1) if fill else 0
+    inside_last_turn = cuts[max(bisect_right(cuts, transcript.last_turn), filled) :]
     return sorted({*turns[bisect_left(turns, first) :], *between_units, *inside_last_turn} & {*cuts})
 
 

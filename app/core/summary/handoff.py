@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from msgspec.structs import replace
 
 from app.core.history.blocks import without_blocks_in
 from app.core.history.messages import History, Kind, Message
 from app.core.history.records import Record, put_together, record_of
-from app.core.quoting import indented
+from app.core.history.work import has_failed
+from app.core.quoting import as_block
+from app.core.recall.state import state_of
 from app.core.summary import prompts
 from app.core.summary.beside import merged_records, merged_rules
 from app.core.summary.rules import rules_in
@@ -22,11 +25,14 @@ from app.core.view.chunks import SummaryChunk
 
 ROOM = 60_000
 """Characters of the messages under the latest turns, from the last one back. What the last turn begins with, and the
-last unit of it, are shown in any case."""
+first one of those that no summary stands for, are shown in any case."""
 LONGEST_TEXTS = {Kind.USER: 16_000, Kind.RESULT: 1_000}
 LONGEST_TEXT = 4_000
 """Characters of one text of a message, by its kind, and of any other: more is cut out of its middle."""
 LONGEST_FAILURE = 4_000
+LONGEST_PLAN = 8_000
+MOST_ENTRIES = 64
+"""Entries about the state of the work."""
 
 OPENING = """\
 # Handoff of a conversation
@@ -39,6 +45,7 @@ behind the instructions that lead (the system prompt), which are not shown.\
 """
 NO_SUMMARY = "Nothing of it is summarised."
 RULES = "The user set these in the conversation, in these very words, the newest first. They still hold:"
+STATE = "Plan, failed commands and files, copied by code from all messages:"
 VALUES = "Copied by code from the messages that are summarised:"
 LAST_ANSWER = "What the assistant answered to the last message is not stored."
 
@@ -49,15 +56,17 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
     told = "\n".join(f"{name}: {value}" for name, value in about.items())
     covered = chunks[-1].last_index + 1 if chunks else 0
     section = partial(_section, history, prompts.called(history))
+    work = state_of(history, len(history), LONGEST_PLAN)
     sections = {
         "Goal and state": "\n\n".join(map(_notes, chunks)) or NO_SUMMARY,
         "Rules": _rules(chunks, history, covered),
         "Exact values": _list(VALUES, [record.line for record in _records(chunks)]),
+        "State of the work": _list(STATE, [entry.whole for entry in islice(work, MOST_ENTRIES)]),
         "Last failure": _last_failure(history, section),
         "Latest turns": "\n\n".join((*_latest(history, section, covered), LAST_ANSWER)) if history else absent,
     }
     written = (f"## {heading}\n\n{text}" for heading, text in sections.items() if text)
-    return "\n\n".join((OPENING.format(about=_quoted(told)), *written)) + "\n"
+    return "\n\n".join((OPENING.format(about=as_block(told)), *written)) + "\n"
 
 
 def _records(chunks: Sequence[SummaryChunk]) -> Iterable[Record]:
@@ -93,7 +102,7 @@ def _follows(chunk: SummaryChunk, found: Sequence[SummaryChunk]) -> bool:
 
 
 def _notes(chunk: SummaryChunk) -> str:
-    return f"Notes on the messages {chunk.first_index + 1} to {chunk.last_index + 1}:\n\n{_quoted(chunk.text)}"
+    return f"Notes on the messages {chunk.first_index + 1} to {chunk.last_index + 1}:\n\n{as_block(chunk.text)}"
 
 
 def _rules(chunks: Sequence[SummaryChunk], history: History, covered: int) -> str:
@@ -104,22 +113,27 @@ def _rules(chunks: Sequence[SummaryChunk], history: History, covered: int) -> st
 
 
 def _list(heading: str, lines: Sequence[str]) -> str:
-    quoted = _quoted("\n".join(lines))
+    quoted = as_block("\n".join(lines))
     return f"{heading}\n\n{quoted}" if lines else ""
 
 
 def _last_failure(history: History, section: Callable[..., str]) -> str:
-    """The latest result that tells of an error, behind its call."""
-    failed = prompts.failed_places(history)
-    if not failed:
+    """The latest result that tells of an error or of an exit status other than 0, behind its call."""
+    failed = next((index for index in reversed(range(len(history))) if _fails(history[index])), None)
+    if failed is None:
         return ""
-    call = max(start for start in history.unit_starts if start <= failed[-1])
-    return "\n\n".join(section(index, LONGEST_FAILURE) for index in sorted({call, failed[-1]}))
+    call = max(start for start in history.unit_starts if start <= failed)
+    return "\n\n".join(section(index, LONGEST_FAILURE) for index in sorted({call, failed}))
+
+
+def _fails(message: Message) -> bool:
+    return not message.sealed and any(has_failed(message.texts[place]) for place in message.result_places)
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:
     """Sections of the last turn and of what no summary stands for, as far as there is room for them."""
-    task = history.turn_starts[-1] if history.turn_starts else 0
+    starts = history.turn_starts
+    task = starts[-1] if starts else 0
     shown: list[str] = []
     room, begun = ROOM, len(history)
     for start in reversed([place for place in history.unit_starts if place >= min(covered, task)]):
@@ -128,10 +142,10 @@ def _latest(history: History, section: Callable[..., str], covered: int) -> Iter
         if room < 0 and shown:
             break
         shown[:0], begun = unit, start
-    if task < begun:
-        yield section(task)
-    if left_out := [index for index in range(covered, begun) if index != task]:
-        yield f"There is no room for the messages from {left_out[0] + 1} to {left_out[-1] + 1}."
+    asked = {task, next((start for start in starts if start >= covered), task)}
+    yield from (section(index) for index in sorted(asked) if index < begun)
+    if left_out := [index for index in range(covered, begun) if index not in asked]:
+        yield f"There is no room for the others from {left_out[0] + 1} to {left_out[-1] + 1}."
     yield from filter(None, shown)
 
 
@@ -140,7 +154,7 @@ def _section(history: History, names: Mapping[str, str], index: int, longest: in
     message = history[index]
     longest = longest or LONGEST_TEXTS.get(message.kind, LONGEST_TEXT)
     said = "" if message.sealed else prompts.said_in(_own(message), longest)
-    return f"### {index + 1} {prompts.speaker(message, names)}\n\n{_quoted(said)}" if said.strip() else ""
+    return f"### {index + 1} {prompts.speaker(message, names)}\n\n{as_block(said)}" if said.strip() else ""
 
 
 def _own(message: Message) -> Message:
@@ -148,7 +162,3 @@ def _own(message: Message) -> Message:
     if message.kind not in (Kind.USER, Kind.CLIENT):
         return message
     return replace(message, texts=without_blocks_in(message.texts))
-
-
-def _quoted(text: str) -> str:
-    return f"\t{indented(text)}"

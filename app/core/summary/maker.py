@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from math import ceil
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ from app.core.summary.versions import addressed
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
-from app.core.view.view import Conversation, Verbatim, View
+from app.core.view.view import Altered, Conversation, Part, Recalled, Verbatim, View
 
 RULES_SHARE = 1 / 3
 """Rules take at most this share of what a summary replaces, or it would be no smaller than that."""
@@ -47,6 +47,24 @@ class _Source(Struct, frozen=True):
     """Lines that the conversation does not show and the quoted text does."""
 
 
+def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
+    """Parts of a view up to the message at `stop`, the messages as the client wrote them: masks end the cache's match,
+    but a summary of what they leave would hold less."""
+    whole = [_whole(part, stop) for part in parts]
+    ends = (place for place, part in enumerate(whole, 1) if isinstance(part, Verbatim) and part.stop == stop)
+    return whole[: next(ends, len(whole))]
+
+
+def _whole(part: Part, stop: int) -> Part:
+    match part:
+        case Verbatim(start, end):
+            return Verbatim(start, min(end, stop))
+        case Altered(index):
+            return Verbatim(index, index + 1)
+        case _:
+            return part
+
+
 class ChunkMaker(Struct, frozen=True):
     conversation: Conversation
     conversation_id: str
@@ -56,6 +74,8 @@ class ChunkMaker(Struct, frozen=True):
     count: Count
     rules: NewRules
     """Rules that the messages of the plan's spans set: there is one room for all of them."""
+    sent: View | None = None
+    """View over the plan's base with what is quoted in it, as the provider has it in its cache, if that is known."""
 
     def summarise(
         self, span: Span, refused: Reasons = (), *, once: bool = False
@@ -64,7 +84,7 @@ class ChunkMaker(Struct, frozen=True):
         transcript = self.conversation.transcript
         end = self.plan.spans[-1].stop
         carried = tuple(index - span.start for index in transcript.carried(span.start, span.stop, end))
-        continued = span.stop < end
+        continued = span.stop < end or self.plan.goes_on
         chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None
@@ -127,10 +147,11 @@ class ChunkMaker(Struct, frozen=True):
         if not is_shown(self.conversation, path, span, self.settings):
             return None
         tokens = shown_size(self.conversation, path, span)
-        before = (part for part in build_view(self.conversation, path).parts if not isinstance(part, Verbatim))
-        parts = (*before, Verbatim(path.covered, span.stop))
+        view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
+        parts = tuple(_before(span.stop, view.parts))
+        notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
         # A provider refuses a call that the client left without its result. What repairing saves is of no account.
-        return repair(self.conversation, View(parts, tokens), lambda _: 0)
+        return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def fold(self, chunks: Sequence[SummaryChunk], continued: bool) -> Generator[Effect, Reply, SummaryChunk | Failure]:
         """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.

@@ -34,6 +34,8 @@ class Plan(Struct, frozen=True):
     """Range that it will cover: the key of its lease."""
     asked: bool = False
     """Requested by a client; it is made whatever it frees."""
+    goes_on: bool = False
+    """True if the history takes more summaries than one compaction makes: the next one goes on behind it."""
 
     @property
     def messages(self) -> int:
@@ -47,7 +49,7 @@ def plan_compaction(
     """The compaction that is due after `base`, or None if no summary can make the conversation enough smaller."""
     if summary.cumulative:
         return _plan_cumulative(conversation, base, budget, summary, series)
-    start = base.covered
+    start, goes_on = base.covered, False
     cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         foldable = base.chunks[:-1]
@@ -58,10 +60,11 @@ def plan_compaction(
     else:
         all_spans = _spans(conversation, base, Span(start, cut), summary)
         spans = all_spans[:MOST_PARTS]
-        cut = spans[-1].stop
-        if not _worth_it(conversation, base, spans, budget, summary, is_last=spans == all_spans):
+        cut, goes_on = spans[-1].stop, spans != all_spans
+        if not _worth_it(conversation, base, spans, budget, summary, is_last=not goes_on):
             return None
-    return Plan(base, spans, ChunkRange(series, conversation.chain[start], conversation.chain[cut]))
+    through = ChunkRange(series, conversation.chain[start], conversation.chain[cut])
+    return Plan(base, spans, through, goes_on=goes_on)
 
 
 def last_cut(conversation: Conversation) -> int:

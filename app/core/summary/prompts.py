@@ -14,8 +14,8 @@ from msgspec import Struct
 from app.core.history.messages import Kind, Media, Message, called_in
 from app.core.history.work import tells_of_error
 from app.core.quoting import fence_of, marked, one_line, quoted, word
+from app.core.shapes.shape import shorten
 from app.core.view.chunks import SummaryChunk
-from app.core.view.mask import shorten
 from app.core.view.view import View
 
 SUMMARY_PROMPT = """\
@@ -189,19 +189,13 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
     if not most:
         return ""
     names = called(messages)
-    failed = (messages[index] for index in failed_places(messages)[-most:])
-    lines = [f"- {_tool(each, names) or 'tool'}: {one_line(each.text[:LONGEST_FAILURE])}" for each in failed]
-    return FAILURES_HEADING + "\n".join(lines) if lines else ""
-
-
-def failed_places(messages: Sequence[Message]) -> list[int]:
-    """Indexes of the results that tell of an error, one for each call."""
-    places = {
-        message.answers: index
-        for index, message in enumerate(messages)
+    failed = {
+        message.answers: f"- {_tool(message, names) or 'tool'}: {one_line(message.text[:LONGEST_FAILURE])}"
+        for message in messages
         if message.kind is Kind.RESULT and not message.sealed and tells_of_error(message.text)
     }
-    return list(places.values())
+    lines = list(failed.values())[-most:]
+    return FAILURES_HEADING + "\n".join(lines) if lines else ""
 
 
 def _cut(text: str, longest: int | None) -> str:

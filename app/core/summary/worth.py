@@ -38,7 +38,7 @@ def change_of_mask(case: Case, masking: Masking, boundary: Boundary) -> Change:
     before = {index for index, _ in masking.masks.between(covered, held)}
     first = next(index for index, _ in masking.masks.between(covered, boundary.position) if index not in before)
     freed = masking.masks.saved(covered, boundary.position) - masking.masks.saved(covered, held)
-    return _change(case, freed, transcript.tokens(first) - freed)
+    return _change(case, freed, transcript.tokens(first) - masking.masks.saved(first, boundary.position))
 
 
 def calls_of_plan(

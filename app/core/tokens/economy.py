@@ -60,6 +60,11 @@ class Change(Struct, frozen=True):
     """Tokens that each request added so far."""
 
 
+COMMON_PRICE = Price(prompt=1.0, completion=5.0, cached=0.1)
+"""Ratio that holds for most models: it decides where a model has no price. Where there is a cache at all, a local
+model's too, what is read anew takes longer, if nothing else."""
+
+
 def rates_of(price: Price, *, warm: bool) -> Rates | None:
     """Rates of a price; None where the prompt is warm and nobody knows what that is worth."""
     if not warm:

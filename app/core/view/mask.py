@@ -1,4 +1,4 @@
-"""Masks: tool results that the assistant has used become head and tail, and then stay so.
+"""Masks: of tool results that the assistant has used only what their shape leaves is sent, and then stays so.
 
 A boundary is a position in the history. A tool result before it is masked if, before it too, the result was used up:
 
@@ -13,6 +13,7 @@ masked for ten results has the same bytes ever after, wherever the boundary move
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from hashlib import blake2b
@@ -21,15 +22,28 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Message, Transcript
+from app.core.history.messages import Kind, Media, Message, Transcript
 from app.core.history.work import Newer, newer_in
 from app.core.lazy import lazy
+from app.core.quoting import word
+from app.core.shapes.shape import shaped, shorten
 from app.core.tokens.estimate import Cost
+
+BYTES_OF_BASE64 = 0.75
+"""Bytes that a character of base64 stands for."""
+LONGEST_ADDRESS = 1_000
+"""Characters of what only says where a picture is."""
+MASKED_MEDIA = frozenset({"image", "audio", "file"})
+
+SHAPES_VERSION = 1
+"""Version of what a shape leaves: with another one, boundaries that were stored are not used."""
 
 
 class MaskPolicy(Struct, frozen=True):
     characters: int = 300
-    """Characters that are left of a text: 70 % of it head, 30 % tail."""
+    """Characters that are left of a text, beside the notice of its size."""
+    shapes: bool = True
+    """Leave what the shape of a text says; otherwise 70 % head, 30 % tail."""
     allow: tuple[str, ...] = ()
     """Tools whose results are masked, as globs; all if empty."""
     deny: tuple[str, ...] = ()
@@ -47,8 +61,10 @@ class MaskPolicy(Struct, frozen=True):
     @property
     def key(self) -> str:
         """Names what is masked and how: a boundary holds for one set of that."""
-        how = (self.characters, self.allow, self.deny)
-        written = repr(how if self.later is None else (*how, self.later)).encode("utf-8", "surrogatepass")
+        how: tuple[object, ...] = (self.characters, self.allow, self.deny)
+        how += () if self.later is None else (self.later,)
+        how += (SHAPES_VERSION, "shapes") if self.shapes else ()
+        written = repr(how).encode("utf-8", "surrogatepass")
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
 
 
@@ -57,14 +73,6 @@ def is_allowed(tool: str, allow: Sequence[str], deny: Sequence[str]) -> bool:
     if any(fnmatchcase(tool, pattern) for pattern in deny):
         return False
     return not allow or any(fnmatchcase(tool, pattern) for pattern in allow)
-
-
-def shorten(text: str, longest: int) -> str:
-    """Head (70 %) and tail of a text, with a notice of the original size in characters; itself if it is no longer."""
-    if len(text) <= longest:
-        return text
-    head = longest * 7 // 10
-    return f"{text[:head]}\n[... {len(text)} characters in all, shortened ...]\n{text[len(text) - (longest - head) :]}"
 
 
 class Boundary(Struct, frozen=True, order=True):
@@ -81,6 +89,8 @@ class Mask(Struct, frozen=True):
 
     texts: tuple[str, ...]
     tokens: int
+    media: tuple[str, ...] = ()
+    """Words in place of its media; empty where they stay as they are."""
 
 
 class _Used(Struct, frozen=True):
@@ -149,7 +159,11 @@ class Masks:
                 aged = results[behind - later] + 1 if later is not None and behind >= later else never
                 old = newer.get(index)
                 old_at = old.known if old is not None and old.known <= aged else never
-                if (at := min(said, aged, old_at)) < never:
+                at = min(said, aged, old_at)
+                if mask.media:
+                    # Pictures stay whole until the user goes on: the turn that they stand in may speak of them again.
+                    at, old_at = max(said, self._next_turn(index)), never
+                if at < never:
                     found[index] = _Used(at, mask, old_at, self._mask(index, old) if old and old_at < never else mask)
             results += [index] * (len(message.answers) or message.is_told)
         return found
@@ -164,31 +178,65 @@ class Masks:
             if not is_allowed(self._transcript.tool_name(index), self._settings.allow, self._settings.deny):
                 continue
             mask = self._mask(index)
-            if mask.texts != message.texts and mask.tokens < self._transcript.tokens_of(index):
+            if (mask.texts != message.texts or mask.media) and mask.tokens < self._transcript.tokens_of(index):
                 found[index] = mask
         return found
 
+    def _next_turn(self, index: int) -> int:
+        """Length of the history once the turn after that of a message has begun; more than any without one."""
+        starts = self._transcript.turn_starts
+        after = bisect_right(starts, index)
+        return starts[after] + 1 if after < len(starts) else len(self._transcript) + 1
+
     def _mask(self, index: int, newer: Newer | None = None) -> Mask:
         message = self._transcript.messages[index]
-        places = message.result_places
-        texts = tuple(self._left(text, newer) if place in places else text for place, text in enumerate(message.texts))
+        places, call = message.result_places, self._transcript.call_text(index)
+        texts = tuple(
+            self._left(text, call, newer) if place in places else text for place, text in enumerate(message.texts)
+        )
         # As the result of a single call; one of several parallel calls costs a few tokens less.
         name = self._transcript.tool_name(index) if message.kind is Kind.RESULT else message.name
-        return Mask(texts, self._cost(replace(message, texts=texts, name=name)))
+        media = tuple(map(in_words, message.media)) if self._settings.shapes and _may_lose_media(message) else ()
+        left = replace(message, texts=(*texts, *media), media=() if media else message.media, name=name)
+        return Mask(texts, self._cost(left), media)
 
-    def _left(self, text: str, newer: Newer | None) -> str:
+    def _left(self, text: str, call: str, newer: Newer | None) -> str:
         """Remainder of a result's text."""
         longest = self._settings.characters
+        left = shaped(text, call, longest) if self._settings.shapes else shorten(text, longest)
         if newer is None or len(text) <= longest:
-            return shorten(text, longest)
+            return left
         where = f"{newer.how} in message {newer.message + 1}"
         if newer.replaces:
             return f"[... {len(text)} characters in all, {where} ...]"
-        return f"{shorten(text, longest)}\n[... {where} ...]"
+        return f"{left}\n[... {where} ...]"
 
 
 def _may_be_masked(message: Message) -> bool:
-    return (message.kind is Kind.RESULT or bool(message.answers)) and not message.sealed
+    is_result = message.kind is Kind.RESULT or bool(message.answers)
+    return (is_result or _may_lose_media(message)) and not message.sealed
+
+
+def _may_lose_media(message: Message) -> bool:
+    """Whether all that is no text in it are pictures, sounds and files that somebody sent or a tool returned."""
+    replaceable = (media.kind in MASKED_MEDIA and not media.bound for media in message.media)
+    return bool(message.media) and message.kind in _SENT and all(replaceable)
+
+
+_SENT = frozenset({Kind.USER, Kind.RESULT})
+
+
+def in_words(media: Media) -> str:
+    """Line in place of a picture, a sound or a file: its kind, its size, and what else is known of it."""
+    known = [f"{int(media.size * BYTES_OF_BASE64):,} bytes"] if media.size > LONGEST_ADDRESS else []
+    if media.width and media.height:
+        known.append(f"{media.width} x {media.height}")
+    if media.pages:
+        known.append(f"{media.pages} pages")
+    if media.seconds:
+        known.append(f"{media.seconds:.0f} seconds")
+    name = f" {word(media.name)}" if media.name else ""
+    return f"[{', '.join((f'{media.kind}{name}', *known))}: you have seen it, and it is left out now]"
 
 
 def _speaks(message: Message) -> bool:

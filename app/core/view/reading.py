@@ -18,7 +18,6 @@ from typing import TypeGuard
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.records import said_once
 from app.core.limits.trigger import Size, Trigger
 from app.core.view.blocks import NOTHING, SaidAgain
 from app.core.view.chunks import SummaryChunk
@@ -50,9 +49,9 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
     """The view over a path; with `masks` tool results that were answered before the boundary are masked."""
     transcript = conversation.transcript
     parts: list[Part] = [*_again(conversation, path)]
-    for chunk, values in zip(path.chunks, said_once([chunk.values for chunk in path.chunks]), strict=True):
+    for chunk in path.chunks:
         start = conversation.chain.positions[chunk.from_digest]
-        parts.append(Summary(chunk if values == chunk.values else replace(chunk, values=values)))
+        parts.append(Summary(chunk))
         parts.extend(Carried(start + offset) for offset in chunk.carried)
     parts += _pinned(conversation, path)
     position, saved = path.covered, 0
@@ -61,7 +60,7 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
         for index, mask in masks.between(path.covered, boundary):
             if position < index:
                 parts.append(Verbatim(position, index))
-            parts.append(Altered(index, mask.texts, mask.tokens, "masked"))
+            parts.append(Altered(index, mask.texts, mask.tokens, "masked", media=mask.media))
             position = index + 1
     if position < len(transcript):
         parts.append(Verbatim(position, len(transcript)))

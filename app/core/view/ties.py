@@ -4,7 +4,8 @@ Some providers sign what a model thought over all that stood before it, and refu
 summary in place of what it was thought about, and behind the whole history where it was thought behind a summary. So of
 each view that is sent its print is kept, by the place in the history where the answer goes; and of a history that comes
 back, each tied message keeps its thoughts where what stands before it now has the print that stood before it then. No
-print was kept of a place that the history itself was sent up to.
+print was kept of a place that the history itself was sent up to. Tools stand before everything: a print begins with
+those that we add, so thoughts made without them do not fit behind them.
 
 Else its thoughts are left out, which every provider takes for a turn that is over. In the turn that is under way some
 demand them: there they stay, and the provider is asked to drop what does not fit. From then on everything stays as it
@@ -52,9 +53,11 @@ def tied_places(conversation: Conversation) -> tuple[bytes, ...]:
     return (*(chain[index] for index, message in enumerate(messages) if message.tied), chain[len(messages)])
 
 
-def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cost, *, thinks: bool = True) -> Tied:
+def tie(
+    conversation: Conversation, view: View | None, prints: Prints, cost: Cost, *, thinks: bool = True, offered: str = ""
+) -> Tied:
     """The view with the thoughts that fit. `thinks`: the model is to, and only then its thoughts of the turn under way
-    are demanded, and its answer is tied."""
+    are demanded, and its answer is tied. `offered`: the tools that are added to the client's, as a text."""
     chain, messages = conversation.chain, conversation.transcript.messages
     plain = _plain_prints(messages)
     users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_told)
@@ -62,7 +65,7 @@ def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cos
     left_out = view.untied if view else frozenset[int]()
     untied = set(left_out)
     kept: list[tuple[bytes, bytes]] = []
-    marked, drops, stood = False, False, b""
+    marked, drops, stood = False, False, _start(offered)
     for index, said in _sent(conversation, view or whole(conversation)):
         goes = index is not None and messages[index].tied and index not in untied
         if index is not None and goes:
@@ -79,7 +82,7 @@ def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cos
                 untied.add(index)
         stood = _next(stood, said, goes)
     if marked and not thinks:  # None is demanded, and what stands before the mark may not fit, either.
-        return tie_refused(conversation, view, cost, thinks=False)
+        return tie_refused(conversation, view, cost, thinks=False, offered=offered)
     end = chain[len(messages)]
     if thinks and (stood != plain[-1] or _prints_in(prints.get(end, frozenset()))):
         kept.append((end, stood))
@@ -89,10 +92,12 @@ def tie(conversation: Conversation, view: View | None, prints: Prints, cost: Cos
     return Tied(_with(conversation, view, untied, cost, drops=drops), news)
 
 
-def tie_refused(conversation: Conversation, view: View | None, cost: Cost, *, thinks: bool = True) -> Tied:
+def tie_refused(
+    conversation: Conversation, view: View | None, cost: Cost, *, thinks: bool = True, offered: str = ""
+) -> Tied:
     """View that is sent after a provider refused thoughts in this: it is to drop them, from here on; and where the
-    model is not to think, none are sent."""
-    messages, stood = conversation.transcript.messages, b""
+    model is not to think, none are sent. `offered` as for `tie`."""
+    messages, stood = conversation.transcript.messages, _start(offered)
     sent: set[int] = set()
     mark = None
     for index, said in _sent(conversation, view or whole(conversation)):
@@ -138,7 +143,7 @@ def _sent(conversation: Conversation, view: View) -> Iterator[tuple[int | None, 
 
 def _plain_prints(messages: tuple[Message, ...]) -> list[bytes]:
     """Prints of the history itself: what stands before each message, and the whole."""
-    prints = [b""]
+    prints = [_start("")]
     for message in messages:
         prints.append(_next(prints[-1], message.digest, message.tied))
     return prints
@@ -147,6 +152,11 @@ def _plain_prints(messages: tuple[Message, ...]) -> list[bytes]:
 def _prints_in(found: frozenset[bytes]) -> frozenset[bytes]:
     """Without the marks."""
     return frozenset(each for each in found if len(each) == PRINT_BYTES)
+
+
+def _start(offered: str) -> bytes:
+    """The print of what stands before the first message: nothing of ours but the tools that we add."""
+    return _next(b"", offered.encode("utf-8", "surrogatepass"), thinks=False) if offered else b""
 
 
 def _mark(stood: bytes) -> bytes:

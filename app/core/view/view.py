@@ -50,6 +50,8 @@ class Altered(Struct, frozen=True):
     by: Alteration
     calls: tuple[tuple[int, str], ...] | None = None
     """The calls that are left, by position, with their arguments; None where they stay as they are."""
+    media: tuple[str, ...] = ()
+    """Words in place of each of its media; empty where they stay as they are."""
 
 
 class Pruned(Struct, frozen=True):
@@ -70,7 +72,7 @@ class Pinned(Struct, frozen=True):
 class Note(Struct, frozen=True):
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
-    kind: Literal["stub", "pinned_text", "exact_values", "client_instructions"]
+    kind: Literal["stub", "pinned_text", "exact_values", "state", "client_instructions", "asking"]
     text: str
     tokens: int
 
@@ -320,7 +322,7 @@ class View(Struct, frozen=True):
     @property
     def recalled(self) -> tuple[Recalled | Note, ...]:
         """Parts that bring back something of messages that are left out or shortened."""
-        return tuple(part for part in self.parts if isinstance(part, Recalled) or _holds_values(part))
+        return tuple(part for part in self.parts if isinstance(part, Recalled) or _is_recalled(part))
 
     @property
     def changed(self) -> Mapping[str, int]:
@@ -348,5 +350,5 @@ class View(Struct, frozen=True):
         return tuple(action for action in ACTIONS if action in done)
 
 
-def _holds_values(part: Part) -> TypeGuard[Note]:
-    return isinstance(part, Note) and part.kind == "exact_values"
+def _is_recalled(part: Part) -> TypeGuard[Note]:
+    return isinstance(part, Note) and part.kind in ("exact_values", "state")

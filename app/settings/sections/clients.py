@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -36,15 +37,10 @@ class IdentitySettings(Section):
 
     A name never decides which summaries apply. A value that cannot be an id is ignored.
     """
-    use_prompt_cache_key: bool = False
-    """Take the body's `prompt_cache_key` as the conversation id if nothing else names it.
+    body_names: tuple[Literal["prompt_cache_key", "user"], ...] = ()
+    """Members of the body, `prompt_cache_key` or `user`, that name the conversation if nothing else does.
 
-    Many applications send the same key for all conversations.
-    """
-    use_user: bool = False
-    """Take the body's `user` as the conversation id if nothing else names it.
-
-    Right only if each user has one conversation.
+    Many applications send the same key for all conversations; `user` is right only if each user has one.
     """
 
     @field_validator("session_headers")

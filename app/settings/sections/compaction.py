@@ -20,6 +20,11 @@ from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
 
 
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,60}$")]
+"""Name that every API takes for a function, with room for a number."""
+FunctionText = Annotated[str, Field(min_length=1, max_length=2_000)]
+
+
 def _is_mark(written: str) -> str:
     mark_of(written)
     return written
@@ -48,13 +53,13 @@ class TailSettings(Section):
 
 
 class MaskSettings(Section):
-    """Masks: old tool results as head and tail."""
+    """Masks: what is left of old tool results."""
 
     enabled: bool = True
     """Mask tool results that the assistant has used, before anything is summarised.
 
-    They are reduced to head and tail, and keep the same bytes from then on. If that alone brings the prompt under the
-    target, no summary is made; the summariser reads the originals.
+    About 300 characters are left of each ([which](policies.md#default)), the same bytes from then on. If that alone
+    brings the prompt under the target, no summary is made; the summariser reads the originals.
     """
     allow: tuple[str, ...] = ()
     """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
@@ -106,9 +111,9 @@ class CostGateSettings(Section):
     """[The cost gate](costs.md)."""
 
     enabled: bool = True
-    """Put off a compaction or a mask that would cost more than it saves, if prices are known and there is room.
+    """Put off a compaction or a mask that would cost more than it saves, if there is room.
 
-    There is room up to 0.90 of the limit. [Costs](costs.md) says when this has no effect.
+    There is room up to 0.90 of the limit, and to the cap. [Costs](costs.md) says when this has no effect.
     """
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
     """Least number of requests, this one included, that a conversation is expected to go on for.
@@ -128,11 +133,6 @@ class BackgroundSettings(Section):
     the background](summaries.md#in-the-background)). Off, the request that fires the trigger waits. This also holds for
     a preset that a request, a model or an upstream chooses, unless the preset switches it off.
     """
-    tokens_per_hour: int = Field(10_000, ge=0, le=MOST_TOKENS)
-    """Prompt tokens an hour, at the pace of its latest requests, that make a conversation worth preparing for.
-
-    Only conversations count of which this process saw three answered requests within a day.
-    """
 
 
 class RecallSettings(Section):
@@ -147,8 +147,8 @@ class RecallSettings(Section):
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
 
-    It is added to what the compaction left, up to the limit. Quotations for earlier messages together may take twice as
-    much, and exact values half as much.
+    It is added to what the compaction left, up to the limit. A question that is matched well may take three times as
+    much, quotations for earlier messages together, too, and exact values half as much.
     """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
     """Most tokens of the quotations for one message, whatever the window.
@@ -230,6 +230,20 @@ class CompactionSettings(Section):
     """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
+    ask: Annotated[Literal["off", "auto", "on"], OFF] = "auto"
+    """Let the model ask for what is left out, by two functions that Steno answers: off, on, or auto: if it has tools.
+
+    They are added to a request's tools once something is left out, and answered from the request's own history; the
+    client sees [one answer](what-is-kept.md#what-the-model-asks-for). A client switches it off with
+    `x-context-recall: off`.
+    """
+    ask_functions: dict[Literal["search", "read"], tuple[FunctionName, FunctionText]] = Field({}, max_length=2)
+    """Names and descriptions of the two functions, in place of Steno's own, as the model sees them.
+
+    Where the client has a tool of that name, ours gets a number behind it. For example:
+
+        {search: ["look_up", "Search what was said earlier in this conversation."]}
+    """
     wait_seconds: Seconds = 60.0
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
 

@@ -85,8 +85,6 @@ class CalibrationSettings(Section):
 
     enabled: bool = True
     """Learn from the usage that providers report how their tokens differ from Steno's estimate."""
-    ask_usage: bool = True
-    """Ask for the usage of streams with replaced messages if the client did not; it is not passed on."""
 
 
 class TokenizerSettings(Section):
@@ -96,8 +94,7 @@ class TokenizerSettings(Section):
     """Folder with the tokenizer tables; null means `tables` in Steno's folder. The usual places are searched next.
 
     `steno tables` puts them there; the usual places are `TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, `.tables` beside
-    the code and two Python packages. Each table is checked by its hash. [Without tables](estimates.md#without-tables)
-    tokens are estimated by bytes.
+    the code and two Python packages. [Without tables](estimates.md#without-tables) tokens are estimated by bytes.
     """
     required: bool = False
     """Refuse to start without the tables, instead of estimating by bytes."""

@@ -9,10 +9,11 @@ from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
 
 from app.runtime.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
-from app.wire.paths import LARGEST_BODIES
 
 _HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
+
+LARGEST_BODY = 100_000_000
 
 
 class ServerSettings(Section):
@@ -90,9 +91,10 @@ class LimitSettings(Section):
     """Bounds for one request, one tenant and one process."""
 
     body_bytes: int | None = Field(None, ge=1_000)
-    """Largest chat request body; null means the API vendor's own bound: 32 MiB for Messages, else 50 MiB.
+    """Largest chat request body; null means 100 MB.
 
-    A larger one gets 413. A compressed body counts by its decompressed size.
+    A larger one gets 413. A compressed body counts by its decompressed size. It is more than providers take: see
+    [`compaction.trigger.body_bytes`](#compactiontriggerbody_bytes).
     """
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`.
@@ -120,9 +122,10 @@ class LimitSettings(Section):
     Reading a value takes up to 300 bytes and a few microseconds. Steno's own routes answer 400.
     """
     messages: int = Field(10_000, ge=100)
-    """Most messages of a chat request that is read; one with more is forwarded as it is (`too_many_messages`).
+    """Most messages of a chat request that is read, beyond those that an earlier one had.
 
-    Steno's own routes answer 400.
+    One with more is forwarded as it is (`too_many_messages`), and one of which less than half is known. Steno's own
+    routes answer 400.
     """
     receive_seconds: Seconds = 60.0
     """Seconds for a client to send headers, a chat request's body, or the next piece of another body, or to take a
@@ -133,12 +136,8 @@ class LimitSettings(Section):
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, in each process; null for any number.
 
-    Beyond it a request goes on without a new summary, with the reason `too_many_compactions`.
-    """
-    background_compactions: int = Field(16, ge=0)
-    """Compactions under way in the background at once, in each process; 0 for none.
-
-    One tenant may have half of the usual 16; they count for `limits.compactions_per_tenant`, too.
+    Beyond it a request goes on without a new summary, with the reason `too_many_compactions`. Those in the
+    background count, too; a process has 16 of them under way at once, a tenant half of these.
     """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """Requests of one tenant to `POST .../compact` in a minute, in each process; null for any number.
@@ -151,17 +150,16 @@ class LimitSettings(Section):
     Prompts and answers count. Beyond it requests go on without new summaries, with the reason `summary_tokens_spent`.
     """
 
-    def body_of(self, format_: str | None = None) -> int:
-        """Bytes that a chat request's body in a format may have; without one, in the format that may have most."""
-        if self.body_bytes is not None:
-            return self.body_bytes
-        return max(LARGEST_BODIES.values()) if format_ is None else LARGEST_BODIES[format_]
+    @property
+    def largest_body(self) -> int:
+        """Bytes that a chat request's body may have."""
+        return self.body_bytes or LARGEST_BODY
 
     def of_each(self, workers: int) -> Self:
         """Limits of each of so many processes: together they keep to what is set, as memory is the machine's."""
         return self.model_copy(
             update={
-                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.body_of())),
+                "in_flight_bytes": max(self.in_flight_bytes // workers, min(self.in_flight_bytes, self.largest_body)),
                 "cache_bytes": self.cache_bytes // workers,
                 "connections": max(self.connections // workers, 1),
             }

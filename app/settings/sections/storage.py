@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, SecretStr
 
+from app.core.history.secrets import Scrub, without_secrets
 from app.settings.places import default_database, sqlite_url
 from app.settings.types import Seconds, Section
 
@@ -20,8 +23,7 @@ class StorageSettings(Section):
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
     doctor` use `.run/` of the checkout. A SQLite file and its folder are readable by the user alone. The secret lies
-    beside it as `steno.secret`: back up both. A database that an earlier release left in the working directory stays in
-    use while nothing is set; a warning says how to move it.
+    beside it as `steno.secret`: back up both.
     """
     timeout_seconds: Seconds = 0.25
     """Seconds that a request waits for one database call before it goes on without stored summaries.
@@ -29,9 +31,11 @@ class StorageSettings(Section):
     Time in which the process itself is busy does not count.
     """
     statement_cache: bool = True
-    """Use prepared statements, and NOTIFY to wake waiting requests, on PostgreSQL.
+    """Use prepared statements on PostgreSQL.
 
-    Turn it off behind PgBouncer in transaction mode: waiting requests then ask four times a second.
+    Turn it off behind PgBouncer in transaction mode, unless that keeps them (`max_prepared_statements`, from 1.21 on).
+    Write the way past it into the URL, so that waiting requests hear of their summary at once instead of asking four
+    times a second: `postgresql://user:password@pgbouncer:6432/name?direct=postgres:5432`.
     """
     retention_days: int | None = Field(30, ge=1, le=36_500)
     """Days after which what nobody used is deleted; null keeps it for ever.
@@ -45,6 +49,17 @@ class StorageSettings(Section):
     They are plain text in the database, pictures and files too, and are deleted with their conversation. What was kept
     stays when this is switched off again, until it is deleted or too old.
     """
+    secrets: Literal["remove", "keep"] = "remove"
+    """Whether keys, tokens, passwords and private keys stay in summaries and archived messages.
+
+    `[secret removed]` stands in their place, in transcripts for the summariser, too. What is sent to the model is
+    whole, and so is the conversation that a summariser reads itself (`summary.style`).
+    """
+
+    @property
+    def scrub(self) -> Scrub:
+        """Function from a text to what is stored of it."""
+        return without_secrets if self.secrets == "remove" else str
 
     @property
     def address(self) -> str:

@@ -108,11 +108,12 @@ class SummarySettings(Section):
 
     A value above `compaction.wait_seconds` is useful: the request goes on, and the summary serves the next one.
     """
-    style: Literal["transcript", "prefix"] = "transcript"
-    """Text that the summariser reads: transcript, or prefix, which its provider may have in its cache.
+    style: Literal["auto", "transcript", "prefix"] = "auto"
+    """Text that the summariser reads: a transcript, or the prefix that its provider may have in its cache.
 
     `transcript`: the messages as quoted text. `prefix`: the conversation itself with its tools, and the task as the
-    last user message; another `summary.model` then costs more than with a transcript. [What the summariser
+    last user message; another `summary.model` then costs more than with a transcript. `auto`: prefix if the
+    conversation's own model writes it and has the conversation in its cache, by its last answer. [What the summariser
     reads](summaries.md#what-the-summariser-reads) says more.
     """
     prompt: str = SUMMARY_PROMPT
@@ -134,7 +135,7 @@ class SummarySettings(Section):
         - {model: "code-*", prompt: "Keep file names, commands and their errors."}
         - {tenant: "f5b1c0de9a7e4d3c2b1a0f9e8d7c6b5a", prompt: "Keep case numbers.", pinned_text: "Answer in German."}
     """
-    values: float = Field(0.2, ge=0, le=0.5)
+    values: float = Field(0.3, ge=0, le=0.5)
     """Share of a summary that [exact values](exact-values.md), which code copies after it, may take; 0 for none."""
     rules: RuleSettings = RuleSettings()
     reasoning_allowance: int = Field(8_192, ge=0)

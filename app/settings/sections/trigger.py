@@ -97,6 +97,14 @@ class TriggerSettings(ConditionSettings):
         - {overflow: true}
     """
 
+    body_bytes: int | None = Field(None, ge=0)
+    """Bytes of a request over which [pictures and files give way](policies.md#default); null means 0.8 of
+    what its provider takes, 0 never.
+
+    Providers take 32 MB in Messages, else 50 MB (Bedrock 20 MB, Vertex 30 MB). It stands beside any conditions, and
+    needs `compaction.mask.enabled`.
+    """
+
     @model_validator(mode="before")
     @classmethod
     def _default_gives_way(cls, given: Any) -> Any:

@@ -36,7 +36,7 @@ class UpstreamSettings(Section):
     """Address of the provider; its path takes the place of the client's `/v1`.
 
     Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. If it is wrong, the start
-    and `steno doctor` name the right one if they find it. Keys do not belong here; clients send their own.
+    and `steno doctor` name the right one if they find it.
     """
     first_byte_seconds: Seconds = 600.0
     """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""

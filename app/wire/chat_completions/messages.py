@@ -176,6 +176,11 @@ def _call(call: Json) -> ToolCall:
     )
 
 
+def is_media(part: Any) -> bool:
+    """Whether a part of a content is neither text nor thoughts."""
+    return isinstance(part, dict) and not is_text(part) and part.get("type") not in ("refusal", "thinking", "reasoning")
+
+
 MEDIA = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
 
 
@@ -192,7 +197,7 @@ def read_media(part: Mapping[str, Any]) -> Media:
         case "image", {"url": str(url)} if url.startswith("data:"):
             width, height = pixels(url)
         case "file", {"file_data": str(data)} if data:
-            return file_of(data, size)
+            return replace(file_of(data, size), name=text_at(members, "filename"))
         case "audio", {"data": str(data)}:
             seconds = seconds_of(data, text_at(members, "format"))
     return Media(kind, size, text_at(members, "detail"), width, height, seconds)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from app.core.view.view import Conversation, View
-from app.wire.chat_completions.messages import is_text
+from app.core.view.view import Altered, Conversation, View
+from app.wire.chat_completions.messages import is_media, is_text
 from app.wire.objects import decoded_object, spliced
 from app.wire.rendering import contents_joined, joined, placed
 
@@ -21,7 +21,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     `alternate`: for a provider that refuses two user messages in a row, each summary and each carried message is merged
     with the user message beside it, whose text stays whole.
     """
-    payload = placed(conversation, view, _note, lambda raw, part: _altered(raw, part.texts, part.calls))
+    payload = placed(conversation, view, _note, _left)
     return joined(payload, _joined) if alternate else [each.raw for each in payload]
 
 
@@ -30,6 +30,21 @@ def _note(text: str) -> bytes:
 
 
 _joined = contents_joined("text")
+
+
+def _left(raw: bytes, part: Altered) -> bytes:
+    left = _altered(raw, part.texts, part.calls)
+    return _without_media(left, part.media) if part.media else left
+
+
+def _without_media(raw: bytes, words: Sequence[str]) -> bytes:
+    """A message with words in place of its parts that are no text, in order."""
+    remaining = iter(words)
+    content = [
+        {"type": "text", "text": next(remaining)} if is_media(part) else part
+        for part in decoded_object(raw).get("content") or ()
+    ]
+    return spliced(raw, {"content": msgspec.json.encode(content)})
 
 
 def _altered(raw: bytes, texts: Sequence[str], calls: Sequence[tuple[int, str]] | None) -> bytes:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from app.core.history.messages import Media
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.members import RawObject, Unreadable, check_keys, split_array
 from app.wire.native import MARK as REFERENCE
-from app.wire.objects import objects_in
+from app.wire.objects import objects_in, text_at
 from app.wire.surrogates import decoded
 
 Json = Mapping[str, Any]
@@ -189,7 +190,7 @@ def media_in(content: object) -> Iterator[Media]:
             case {"type": "document", "source": {"type": "content", "content": held}}:
                 yield from media_in(held)
             case {"type": "document", "source": {"type": "base64", "data": str(data)}}:
-                yield file_of(data)
+                yield replace(file_of(data), name=text_at(block, "title"))
             case {"type": str(kind)} if kind not in READ and not is_server_result(block):
                 yield Media("file" if kind in FILES else kind, _size(block))
 

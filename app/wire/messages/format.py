@@ -11,6 +11,7 @@ from app.wire.messages.answers import MessagesAnswers
 from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
+from app.wire.messages.recall_tools import MessagesRecallTools
 from app.wire.messages.request import (
     NAME,
     PATH,
@@ -33,6 +34,7 @@ class Messages(WireFormat):
     counting_path = PATH + b"/count_tokens"
     largest_body = 32 << 20
     answers = MessagesAnswers()
+    recall_tools = MessagesRecallTools()
     summaries = MessagesSummaries()
     native = MessagesCompaction()
     request = MessagesRequest

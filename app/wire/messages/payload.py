@@ -25,6 +25,7 @@ from app.wire.messages.content import (
     decoded_message,
     edited,
     is_raw_result,
+    media_in,
     raw_blocks,
     texts_in,
     with_content,
@@ -56,7 +57,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
 def _entries(conversation: Conversation, view: View) -> Iterator[Placed]:
     skipped = len(conversation.instructions)
-    for each in placed(conversation, view, _note, _altered, _without_thinking)[skipped:]:
+    for each in placed(conversation, view, _note, _left, _without_thinking)[skipped:]:
         mark = None if each.summary is None else _mark_of(conversation, view, each.summary)
         raw = each.raw if mark is None else edited(each.raw, partial(_marked, mark=mark))
         yield each._replace(raw=raw, role=each.role or "user")
@@ -83,6 +84,28 @@ def _mark_of(conversation: Conversation, view: View, part: Summary) -> object:
 def _without_thinking(raw: bytes) -> bytes | None:
     """None where nothing else is in it."""
     return edited(raw, lambda block: None if block.get("type") in SEALED else block) or None
+
+
+def _left(raw: bytes, part: Altered) -> bytes | None:
+    left = _altered(raw, part)
+    if left is None or not part.media:
+        return left
+    words = iter(part.media)
+    return edited(left, lambda block: _without_media(block, words))
+
+
+def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any]:
+    """A block with words in place of what in it is no text, in order."""
+    match block:
+        case {"type": "tool_result", "content": list(held)}:
+            return {**block, "content": [_without_media(inner, words) for inner in held]}
+        case {"type": "document", "source": {"type": "content", "content": list(held)} as source}:
+            return {**block, "source": {**source, "content": [_without_media(inner, words) for inner in held]}}
+        case _ if any(media_in([block])):
+            mark = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
+            return {"type": "text", "text": next(words), **mark}
+        case _:
+            return block
 
 
 def _altered(raw: bytes, part: Altered) -> bytes | None:

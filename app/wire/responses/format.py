@@ -11,6 +11,7 @@ from app.wire.responses.answers import ResponsesAnswers
 from app.wire.responses.items import INSTRUCTIONS, read_item, stands_beside
 from app.wire.responses.native import ResponsesCompaction
 from app.wire.responses.payload import render
+from app.wire.responses.recall_tools import ResponsesRecallTools
 from app.wire.responses.request import NAME, PATH, ResponsesRequest, as_item, read_request
 from app.wire.responses.summaries import ResponsesSummaries
 from app.wire.responses.tokens import token_rules
@@ -23,6 +24,7 @@ class Responses(WireFormat):
     counting_path = PATH + b"/input_tokens"
     summaries = ResponsesSummaries()
     answers = ResponsesAnswers()
+    recall_tools = ResponsesRecallTools()
     native = ResponsesCompaction()
     request = ResponsesRequest
     read = staticmethod(read_request)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
@@ -292,12 +293,22 @@ def _found(item: Json) -> Iterator[str]:
             yield from (text for key in keys if isinstance(text := each.get(key), str))
 
 
+HOLDING_PARTS = ("content", "output")
+"""Members of an item that hold parts."""
+
+
+def is_media(part: Json) -> bool:
+    """Whether a part is no text."""
+    return not _text_keys(part)
+
+
 def _media(item: Json) -> Iterator[Media]:
-    for member in ("content", "output"):
+    for member in HOLDING_PARTS:
         held = item.get(member)
-        for part in objects_in([held] if isinstance(held, dict) else held):
-            if not _text_keys(part):
-                yield read_media(part)
+        is_alone = isinstance(held, dict)
+        for part in objects_in([held] if is_alone else held):
+            if is_media(part):
+                yield replace(read_media(part), bound=is_alone)
     if isinstance(picture := item.get("result"), str) and item.get("type") == "image_generation_call":
         yield read_media({"type": "input_image", "image_url": f"data:image/png;base64,{picture}"})
     for each in objects_in(item.get("outputs")):
@@ -420,7 +431,7 @@ def read_media(part: Mapping[str, Any]) -> Media:
     width = height = 0
     seconds = 0.0
     if kind == "file" and (data := text_at(members, "file_data")):
-        return file_of(data, size)
+        return replace(file_of(data, size), name=text_at(part, "filename"))
     if kind == "image" and (url := text_at(members, "image_url")).startswith("data:"):
         width, height = pixels(url)
     elif kind == "audio":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from app.core.view.view import Altered, Conversation, View
 from app.wire.objects import decoded_object, spliced
 from app.wire.rendering import Placed, contents_joined, joined, placed
-from app.wire.responses.items import CALLS, NAMED_BY_ID, Path, slots, type_of
+from app.wire.responses.items import CALLS, HOLDING_PARTS, NAMED_BY_ID, Path, is_media, slots, type_of
 from app.wire.responses.request import as_item
 
 
@@ -20,7 +21,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
 
     `alternate`: for a model whose template refuses two user messages in a row.
     """
-    payload = _unbound(conversation, placed(conversation, view, note, _altered))
+    payload = _unbound(conversation, placed(conversation, view, note, _left))
     return joined(payload, _joined) if alternate else [each.raw for each in payload]
 
 
@@ -52,6 +53,23 @@ def _without_id(raw: bytes) -> bytes:
 
 
 _joined = contents_joined("input_text", as_item)
+
+
+def _left(raw: bytes, part: Altered) -> bytes | None:
+    left = _altered(raw, part)
+    if left is None or not part.media:
+        return left
+    item, words = decoded_object(left, "An item"), iter(part.media)
+    held = {
+        member: [*map(partial(_in_words, words), item[member])]
+        for member in HOLDING_PARTS
+        if isinstance(item.get(member), list)
+    }
+    return spliced(left, {member: msgspec.json.encode(parts) for member, parts in held.items()})
+
+
+def _in_words(words: Iterator[str], part: Any) -> Any:
+    return {"type": "input_text", "text": next(words)} if isinstance(part, dict) and is_media(part) else part
 
 
 def _altered(raw: bytes, part: Altered) -> bytes | None:

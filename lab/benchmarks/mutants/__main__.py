@@ -11,7 +11,8 @@ one ended. The sample depends on the seed and the code alone: with a larger numb
 tries those that were not killed once more, `--tests` names files that are tried first, such as those that were just
 written, `--groups` leaves other groups of tests alone.
 
-A kill by a test beyond tests/unit counts if the test fails a second time. Exit code 1 where a mutant lives.
+A kill by a test beyond tests/unit counts if the test fails a second time. Exit code 1 where a mutant lives that `named`
+gives no reason for.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pathlib import Path
 from time import monotonic
 
 from lab.benchmarks.mutants.changes import Change, changes, compiles
+from lab.benchmarks.mutants.named import NAMED
 from lab.benchmarks.mutants.suspects import CONFIGURATION, GROUPS, Suspects, recording
 from lab.benchmarks.mutants.trees import OutOfTime, Tree
 
@@ -198,20 +200,21 @@ def _tried(mutant: Mutant, tree: Tree, suspects: Suspects, first: Sequence[str],
 def _report(sample: Sequence[Mutant], known: dict[str, Result]) -> int:
     """Print how many were killed, and which were not. Returns the exit code."""
     killed, all_of_them = Counter[str](), Counter[str]()
-    alive = []
+    alive, unnamed = [], 0
     for mutant in sorted(sample, key=lambda each: (each.module, each.change.line)):
         room = "/".join(mutant.module.split("/")[:2])
         outcome = known[mutant.key].outcome
         all_of_them[room] += 1
         killed[room] += outcome == "killed"
         if outcome != "killed":
-            alive.append(f"{mutant.place}  {mutant.change.what}  ({outcome})")
+            alive.append(f"{mutant.place}  {mutant.change.what}  ({NAMED.get(mutant.key, f'{mutant.key} {outcome}')})")
+            unnamed += mutant.key not in NAMED
     print("\n| folder | mutants | killed | |\n|---|---|---|---|")
     for room, number in sorted(all_of_them.items()):
         print(f"| {room} | {number} | {killed[room]} | {killed[room] / number:.0%} |")
     print(f"| all | {len(sample)} | {killed.total()} | {killed.total() / len(sample):.0%} |\n")
     print("\n".join(alive))
-    return 1 if alive else 0
+    return 1 if unnamed else 0
 
 
 if __name__ == "__main__":

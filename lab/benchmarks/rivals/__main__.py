@@ -3,8 +3,8 @@
     python -m lab.benchmarks.rivals FILE [--arms default,keep-last] [--windows 32000,64000] [--sample 6] [--text]
 
 A conversation is sent request by request, as its client sends it, to Steno, to another's proxy or through another's
-rule; behind each is a simulator that reports what its prompt cache has, answers what was recorded, and makes all
-summaries. Conversations are chained until they outgrow the window.
+rule; behind each is a simulator that reports what its prompt cache has, and makes all summaries. The cost is that of
+prompts and summaries: answers cost the same everywhere. Conversations are chained until they outgrow the window.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from lab.benchmarks.rivals.arms import CACHED, COMPLETION, PROXIES, Arm, arm
 from lab.benchmarks.rivals.kept import DUE_RATIO, NOTHING, Kept, Memory, Payload, key
 from lab.benchmarks.rivals.rules import RULES
 from lab.replay.recordings import Message, Recording, chain, joined, read_recordings
+from lab.replay.survival import without_values
 from lab.replay.tables import Grid
 from lab.simulator import Record
 
@@ -44,12 +45,12 @@ class Bill:
     requests: int = 0
     summaries: int = 0
     breaks: int = 0
-    masks: int = 0
-    """Breaks in a request for which no summary was made."""
+    silent: int = 0
+    """Breaks in a request for which no summary was made: by masks, dropped messages, or another recalled passage."""
     too_large: int = 0
     invalid: int = 0
     largest: int = 0
-    """Tokens of the largest prompt right behind a break."""
+    """Tokens of the largest prompt for which a summary was made."""
     kept: Kept = field(default_factory=Kept)
 
     def pay(self, record: Record) -> None:
@@ -65,10 +66,13 @@ class Bill:
             self.invalid += not over
 
 
-def play(recordings: Sequence[Recording], name: str, window: int) -> Bill:
-    """All conversations through one arm. Raises `Missing` where it is not installed."""
+def play(recordings: Sequence[Recording], name: str, window: int, *, blind: bool = False) -> Bill:
+    """All conversations through one arm. `blind`: no summary has an exact value, so what is kept is kept by code.
+    Raises `Missing` where it is not installed."""
     bill = Bill()
     with arm(name, window) as against:
+        if blind:
+            against.provider.summary_edit = without_values
         for recording in recordings:
             _play(recording, against, window, bill)
     return bill
@@ -78,7 +82,7 @@ def _play(recording: Recording, against: Arm, window: int, bill: Bill) -> None:
     desk, memory, before = against.desk(), Memory(recording), 0
     for end in recording.requests:
         history = recording.messages[:end]
-        records = against.send(history, said(recording.messages[end]), desk)
+        records = against.send(history, desk)
         bill.requests += 1
         for record in records:
             bill.pay(record)
@@ -89,12 +93,12 @@ def _play(recording: Recording, against: Arm, window: int, bill: Bill) -> None:
         if accepted is not None and accepted.usage is not None:
             broke = accepted.usage["prompt_tokens_details"]["cached_tokens"] < KEPT_SHARE * before
             bill.breaks += broke
-            bill.masks += broke and len(records) == len(answers)
+            bill.silent += broke and len(records) == len(answers)
             before = accepted.usage["prompt_tokens"]
-            bill.largest = max(bill.largest, before if broke else 0)
+            bill.largest = max(bill.largest, before if len(records) > len(answers) else 0)
         memory.look(end, _payload(accepted), bill.kept, due=desk.tokens(history) > DUE_RATIO * window)
     for question in recording.questions or ():
-        records = against.send(recording.followed_by_a_question().asked(question), "", desk, aside=True)
+        records = against.send(recording.followed_by_a_question().asked(question), desk, aside=True)
         answers = [record for record in records if against.is_answer(record) and record.status == 200]
         memory.ask(question, _payload(answers[-1] if answers else None), bill.kept)
 
@@ -119,26 +123,28 @@ def _tokens(recording: Recording) -> int:
 
 
 HEADER = (
-    *("", "cost", "summaries", "breaks", "of them masks alone", "far identifiers", "of them not verbatim"),
-    *("last view of a changed file", "last failure", "evidence", "over the window", "invalid", "largest after a break"),
+    *("", "cost", "summaries", "breaks", "without a summary", "far identifiers", "not verbatim"),
+    *("changed files", "last failure", "evidence", "too large", "invalid", "largest after a summary"),
 )
 
 
 def row(name: str, bill: Bill, base: Bill, window: int) -> tuple[str, ...]:
     kept = bill.kept
     return (
-        *(name, f"{bill.paid / base.paid:.2f}", f"{bill.summaries}", f"{bill.breaks}", f"{bill.masks}"),
+        *(name, f"{bill.paid / base.paid:.2f}", f"{bill.summaries}", f"{bill.breaks}", f"{bill.silent}"),
         *map(str, (kept.far, kept.left, kept.views, kept.failures, kept.evidence)),
-        *(f"{bill.too_large}", f"{bill.invalid}", f"{bill.largest / window:.0%}"),
+        *(f"{bill.too_large}", f"{bill.invalid}", f"{bill.largest / window:.0%}" if bill.summaries else NOTHING),
     )
 
 
-def table(file: Path, recordings: Sequence[Recording], arms: Sequence[str], window: int) -> Grid:
+def table(
+    file: Path, recordings: Sequence[Recording], arms: Sequence[str], window: int, *, blind: bool = False
+) -> Grid:
     base = play(recordings, BASE, window)
     rows = []
     for name in arms:
         try:
-            rows.append(row(name, play(recordings, name, window), base, window))
+            rows.append(row(name, play(recordings, name, window, blind=blind), base, window))
         except Missing as missing:
             rows.append((name, f"not installed: {missing}", *(NOTHING for _ in HEADER[2:])))
     told = [place for place in range(len(HEADER)) if any(each[place] != NOTHING for each in rows)]
@@ -155,13 +161,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--chain", type=int, help="conversations in one; otherwise as many as outgrow the window")
     parser.add_argument("--sample", type=int, default=6, help="conversations of the file that are read; 0: all")
     parser.add_argument("--text", action="store_true", help="leave a text protocol as it is")
+    parser.add_argument("--blind", action="store_true", help="summaries without exact values")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     read = read_recordings(options.file)[: options.sample or None]
     for window in map(int, options.windows.split(",")):
         talks = read if options.text else list(map(with_calls, read))
         chained = chain(talks, options.chain) if options.chain else list(grown(talks, window))
-        grid = table(options.file, chained, options.arms.split(","), window)
+        grid = table(options.file, chained, options.arms.split(","), window, blind=options.blind)
         print(f"{grid.markdown()}\n", flush=True)
 
 

@@ -66,16 +66,20 @@ class Step:
         """Text of its files: the result of reading, or what it writes as a whole; empty where it shows none."""
         if "<<" in self.command and _WRITTEN.search(self.command):
             return self.command
-        reads = _SHOWN.search(self.command) if self.tool == SHELL else _READING.search(self.tool)
-        return self.result if reads and self.error is None and self.result.count("\n") >= LEAST_LINES else ""
+        return self.result if self._reads and self.result.count("\n") >= LEAST_LINES else ""
 
     @cached_property
     def error(self) -> str | None:
-        """Last line that says what failed; None where nothing did."""
-        if _FAILED.search(self.result) is None:
+        """Last line that says what failed; None where nothing did, or where a file was read, which may say anything."""
+        if self._reads or _FAILED.search(self.result) is None:
             return None
         lines = [line.strip() for line in self.result.splitlines() if _ERROR.search(line)]
         return lines[-1][:LONGEST_SIGN] if lines else None
+
+    @cached_property
+    def _reads(self) -> bool:
+        reads = _SHOWN.search(self.command) if self.tool == SHELL else _READING.search(self.tool)
+        return reads is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ ENVIRONMENTS = Path(".bench").absolute()
 START_SECONDS, ANSWER_SECONDS = 60.0, 600.0
 SUMMARY = {"x-context-call": "summary"}
 SUMMARY_WORDS = 400
+ANSWER = "I see."
+"""Every answer but a summary: what the agent says costs the same behind each arm."""
 
 Priced = Mapping[str, Any]
 PRICES: Priced = {"prices": [{"match": "*", "prompt": 1.0, "completion": COMPLETION, "cached": CACHED}]}
@@ -45,17 +47,26 @@ STENO: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(slots=True)
 class Provider:
-    """A simulator, and what the model has to say next."""
+    """A simulator that knows what it is asked."""
 
     simulator: Simulator
     asked: str = ""
     """Last message of the request: what does not end with it asks for a summary."""
-    answer: str = ""
+    summary_edit: Callable[[str], str] = str
+    """Function that changes a summary, whoever asked for it."""
+
+    def __post_init__(self) -> None:
+        self.simulator.reply = self.say
+        self.simulator.summary_edit = self.edited
 
     def say(self, messages: list[Any]) -> str:
         if "\n".join(texts_of(messages[-1])) == self.asked:
-            return self.answer
-        return summary_of(messages, SUMMARY_WORDS, None, self.simulator.count)
+            return ANSWER
+        return self.edited(summary_of(messages, SUMMARY_WORDS, None, self.simulator.count))
+
+    def edited(self, summary: str) -> str:
+        """Apply the edit that is in effect by then."""
+        return self.summary_edit(summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +87,11 @@ class Arm:
 
         return Desk(self.provider.simulator.window, tokens, self._summarised)
 
-    def send(self, history: Sequence[Message], answer: str, desk: Desk, *, aside: bool = False) -> Sequence[Record]:
+    def send(self, history: Sequence[Message], desk: Desk, *, aside: bool = False) -> Sequence[Record]:
         """Everything that the provider received while the request was answered."""
         simulator = self.provider.simulator
         simulator.clear_log()
-        self.provider.asked, self.provider.answer = "\n".join(texts_of(history[-1])), answer
+        self.provider.asked = "\n".join(texts_of(history[-1]))
         given = desk if not aside else replace(desk)
         payload = history if self.rule is None else self.rule(history, given)
         if self.rule is not None:  # It may have put a summary in the place of everything.
@@ -117,9 +128,7 @@ def arm(name: str, window: int) -> Iterator[Arm]:
         preset, added, rest = name.partition("+")
         with stage(MODEL, window, compaction=settings_of(preset), settings=STENO[added + rest]) as set_up:
             assert isinstance(set_up.provider, Simulator)  # noqa: S101 - there is no other upstream
-            provider = Provider(set_up.provider)
-            set_up.provider.reply = provider.say
-            yield Arm(provider, set_up.base_url, client)
+            yield Arm(Provider(set_up.provider), set_up.base_url, client)
 
 
 @contextmanager
@@ -127,7 +136,6 @@ def _other(name: str, window: int, client: httpx2.Client) -> Iterator[Arm]:
     room = UNLIMITED if name == "never" else window
     simulator = Simulator(window=room, models="any", count=counter(MODEL), max_messages=None)
     provider = Provider(simulator)
-    simulator.reply = provider.say
     with simulator.serve() as behind, TemporaryDirectory() as folder:
         if name in RULES:
             yield Arm(provider, f"{behind.url}/v1", client, RULES[name])

@@ -566,8 +566,11 @@ def test_where_the_payload_is_the_clients_own_it_is_for_the_provider_to_judge(
 MUTANTS = (
     Mutant(
         "librechat",
-        "app.core.view.mask.Masks._answered",
-        lambda _, boundary: boundary,  # whatever stands before it
+        "app.core.view.mask.Masks.between",
+        # Whatever stands before the boundary.
+        lambda masks, start, stop: [
+            (index, masks._masks[index]) for index in range(start, stop) if index in masks._masks
+        ],
         test_results_that_wait_for_an_answer_and_the_assistants_texts_are_whole_while_the_prompt_fits,
     ),
     Mutant(

@@ -1,0 +1,213 @@
+"""Rounds: an answer in which the model asks for what was left out, until it has what it needs.
+
+The client gets one answer. Whatever edits and relays it reads the rounds as if they were the one that the provider
+gave: `AskedAnswer` goes to the provider again behind their backs. A round that fails, or one too many, is followed by
+the answer to the same request without our functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+from msgspec.structs import replace
+
+from app.core.deciding.attempt import Untie
+from app.core.recall.asked import NO_MORE, ROUNDS, Asked, AskPolicy, room_in
+from app.core.stages.ladder import Decision
+from app.core.view.view import View
+from app.edge.relayed import EVENT_STREAM, media_type
+from app.edge.upstream import Headers, UpstreamAnswer, read_into
+from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreadable
+from app.proxy.decoding import plain_answer
+from app.proxy.early import StreamedAnswer
+from app.proxy.forwarding import Forwarding
+from app.proxy.learning import Observation
+from app.proxy.milestones import Milestones
+from app.proxy.options import keep_alive_seconds
+from app.proxy.report import context_members
+from app.wire.answers import AnswerEditor
+from app.wire.recall_tools import Rounds
+from app.wire.sse import KEEP_ALIVE, FrameSplitter
+from app.wire.streamed import LARGEST_WHOLE
+from app.wire.usage import usage_of
+
+log = structlog.get_logger("steno.chat")
+
+MOST_CALLS = 32
+"""Calls in one round that are answered."""
+_UNTRUE = frozenset({b"content-length", b"content-encoding", b"content-md5", b"etag", b"digest"})
+"""Headers of the first round that are not true of all of them together."""
+
+
+@dataclass(slots=True)
+class AskedAnswer:
+    """A provider's answer with status 200 to a request that offers our functions, as one answer."""
+
+    forwarding: Forwarding
+    milestones: Milestones
+    observed: Observation
+    first: UpstreamAnswer
+    view: View
+    policy: AskPolicy
+    _rounds: Rounds
+    editor: AnswerEditor | None = None
+    """Editor that tells of it at the end."""
+    given: list[str] = field(default_factory=list)
+    """Answers to the model's calls so far."""
+    tokens: int = 0
+    """Tokens of what was answered, by our estimate."""
+
+    @property
+    def status(self) -> int:
+        return self.first.status
+
+    @property
+    def headers(self) -> Headers:
+        return [header for header in self.first.headers if header[0] not in _UNTRUE]
+
+    async def close(self) -> None:
+        await self.first.close()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Raises the upstream errors."""
+        rounds, answering = self._rounds, plain_answer(self.first)
+        streamed = media_type(answering.headers) == EVENT_STREAM
+        while True:
+            if streamed:
+                async for piece in self._frames(answering):
+                    yield piece
+            else:
+                body, chunks = bytearray(), answering.chunks()
+                if not await read_into(body, chunks, LARGEST_WHOLE):
+                    yield bytes(body)
+                    async for chunk in chunks:
+                        yield chunk
+                    return
+                if not rounds.whole(bytes(body)) and rounds.number:
+                    raise UpstreamUnreadable("The provider's answer to what the model asked for cannot be read.")
+            if not rounds.asks:
+                break
+            following = asyncio.ensure_future(self._following(streamed=streamed))
+            try:
+                async for frame in self._meanwhile(following):
+                    yield frame if streamed else b""
+                answering = following.result()
+            finally:
+                following.cancel()
+        yield await self._end(streamed=streamed)
+
+    async def _meanwhile(self, following: asyncio.Future[UpstreamAnswer]) -> AsyncIterator[bytes]:
+        """Frames that keep the client's stream alive until the next round is answered."""
+        usual = self.forwarding.services.events.keep_alive_seconds
+        seconds = keep_alive_seconds(usual, self.forwarding.caller)
+        while not (await asyncio.wait({following}, timeout=seconds))[0]:
+            yield KEEP_ALIVE
+
+    async def _end(self, *, streamed: bool) -> bytes:
+        """End of the answer, and what is kept of it."""
+        rounds = self._rounds
+        if rounds.is_mixed:
+            await self._keep_aside()
+        if (self.given or rounds.number) and self.observed.request.ties:
+            await self.forwarding.services.compactor.ties_nothing(self.observed.request)
+        if rounds.number:
+            self.observed.ends_with(usage_of(rounds.usage_said))
+        self._tell()
+        return rounds.end() if streamed else rounds.ended_whole()
+
+    def _tell(self) -> None:
+        """Put into the answer how often the model asked, and the provider's tokens of what it got."""
+        if self.given and self.editor is not None:
+            request, decision = self.observed.request, self.observed.decision
+            asked = {"calls": len(self.given), "tokens": request.budget.line.reported(self.tokens)}
+            self.editor.finish_members = context_members(request, decision, asked).report
+
+    async def _frames(self, answering: UpstreamAnswer) -> AsyncIterator[bytes]:
+        splitter = FrameSplitter()
+        async for chunk in answering.chunks():
+            if passed := b"".join(map(self._rounds.frame, splitter.feed(chunk))):
+                yield passed
+        if rest := splitter.flush():
+            yield self._rounds.frame(rest)
+
+    async def _following(self, *, streamed: bool) -> UpstreamAnswer:
+        """The next round's answer: with what the model asked for, or without our functions where that fails."""
+        rounds, request, decision = self._rounds, self.observed.request, self.observed.decision
+        beside = partial(request.beside, self.forwarding.services.work.do)
+        self.observed.goes_on(usage_of(rounds.usage_said), first=not rounds.number)
+        if rounds.number < ROUNDS and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
+            answers = await self._answers(is_last=rounds.number + 1 == ROUNDS)
+            body = await beside(partial(self.observed.payload, rounds.go_on(answers)))
+            try:
+                return await self._sent(body, decision, streamed=streamed)
+            except StenoError as error:
+                log.warning("a round was not answered", request_id=request.request_id, error=error.message)
+        rounds.start_anew()
+        # Thoughts were tied to our functions, too: what was made behind them would be refused without.
+        without = await self.forwarding.services.compactor.decide(request, Untie(replace(decision, offered=0)))
+        body = await beside(partial(request.payload, without, ask_usage=self.observed.asks_usage))
+        return await self._sent(body, without, streamed=streamed)
+
+    async def _sent(self, body: bytes, decision: Decision, *, streamed: bool) -> UpstreamAnswer:
+        """The answer to a further round. Raises the upstream errors, also for a refusal."""
+        request = self.observed.request
+        sent = self.milestones.own(await self.forwarding.send_decided(body, request, decision, tells=False))
+        self.observed.answered(sent.status)
+        if sent.status != 200:
+            raise UpstreamDisconnected(f"The provider refused to go on with its answer, with status {sent.status}.")
+        answering = plain_answer(sent)
+        return StreamedAnswer(answering, request.format, request.wire) if streamed else answering
+
+    async def _answers(self, *, is_last: bool) -> Sequence[str]:
+        request, compactor = self.observed.request, self.forwarding.services.compactor
+        most = room_in(request.budget.limit)
+        texts = []
+        for call in self._rounds.calls:
+            free = request.budget.limit - self.observed.sent - self.tokens
+            room = max(0, min(most - self.tokens, free))
+            asked = Asked(call.name, call.arguments)
+            found = await compactor.answer(request, self.view, self.policy, asked, room, self.given)
+            self.given.append(found.text)
+            self.tokens += found.tokens
+            self.forwarding.record.metrics.asked(found.tokens)
+            log.info(
+                "the model asked",
+                request_id=request.request_id,
+                conversation_id=request.conversation_id,
+                messages=len(found.messages),
+                tokens=found.tokens,
+            )
+            texts.append(f"{found.text}\n{NO_MORE}" if is_last else found.text)
+        return texts
+
+    async def _keep_aside(self) -> None:
+        """Keep what the client does not see until it sends the results of its own calls."""
+        if len(self._rounds.calls) > MOST_CALLS:
+            return
+        answers = await self._answers(is_last=False)
+        if (aside := self._rounds.aside(answers)) is not None:
+            self.forwarding.services.asides.keep(self.observed.request, aside)
+
+
+def in_rounds(
+    forwarding: Forwarding, milestones: Milestones, observed: Observation, answering: UpstreamAnswer
+) -> UpstreamAnswer:
+    """The answer in which the model may ask, if its request offers that; else the answer as it is."""
+    request, decision = observed.request, observed.decision
+    if not decision.offered or answering.status != 200:
+        return answering
+    tools, policy, view = request.format.recall_tools, request.asks, decision.view
+    if tools is None or policy is None or view is None:
+        return answering
+    rounds = tools.rounds(policy.names)
+    return AskedAnswer(forwarding, milestones, observed, answering, view, policy, rounds)
+
+
+def tell_asked(answering: UpstreamAnswer, editor: AnswerEditor) -> None:
+    """Let an editor tell of the rounds that an answer takes, if it tells of the context at all."""
+    if isinstance(answering, AskedAnswer) and editor.finish_members:
+        answering.editor = editor

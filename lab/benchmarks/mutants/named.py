@@ -1,0 +1,24 @@
+"""Mutants that no test is to kill, each with the reason why. A line that is written anew is a new mutant."""
+
+from __future__ import annotations
+
+TUNED = "a tuned number: tests hold that there is a bound, not which one"
+
+NAMED = {
+    "4a4b69045d5fe378": "history/messages.py, `grown`: what is not handed on is worked out when it is asked for",
+    "8ca4a0c27eea5497": "summary/maker.py, `_blank`: the tokens are counted once the text is there",
+    "3e00e228bd8865d5": "recall/index.py, `scores`: a word that no passage holds adds nothing to any",
+    "0ff9d9bfbd2b1bc3": "history/own_words.py, `_first_document`: a search from before the beginning begins there",
+    "2b298058d81beca0": "limits/ahead.py, `nearer_trigger`: no condition gets further away than it was",
+    "fdbef950fb093dc4": "stages/ladder.py, `settle`: without a roomier budget the search ends where it began",
+    "f8fd7c6dcf0ce401": "recall/question.py, `_read`: a text of exactly 4,000 characters gets a line end in its middle",
+    "019486cf45dcffec": f"store/calls.py, `REST_SECONDS`: {TUNED}",
+    "ecad61cb76816baf": f"store/database.py, `CONNECT_SECONDS`: {TUNED}",
+    "08cf880024e601a1": f"tokens/calibration.py, `PICTURES`: {TUNED}",
+    "844292275d3192fb": f"history/exact_values.py, `DEEPEST`: {TUNED}",
+    "21f125aae45c8852": f"tokens/pictures.py, `UNKNOWN_SIZE`: {TUNED}",
+    "767a91bfa44e81d3": f"recall/words.py, `LONGEST_WORD`: {TUNED}",
+    "ac38449cdd6ed366": f"store/archive.py, `BATCH_BYTES`: {TUNED}",
+    "e156e25bdbf9742b": f"compaction/paces.py, `REMEMBERED_SECONDS`: {TUNED}",
+}
+"""Reason by the mutant's key."""

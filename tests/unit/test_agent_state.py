@@ -1,0 +1,182 @@
+"""State of an agent's work: its plan, what failed last and its files stay though their messages are summarised."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from app.core.history.messages import Message, ToolCall
+from app.core.recall.policy import RecallPolicy
+from app.core.recall.recall import Recollection, with_recalled
+from app.core.recall.state import OPENING, state_of
+from app.core.view.verify import problems
+from app.core.view.view import Conversation, Note, Summary, Verbatim, View
+from tests.unit.conversations import budget, chunk, conversation, cost, message
+
+LIMIT = 4_000
+ROOMY = RecallPolicy(max_ratio=0.1)
+TODOS: Any = {
+    "todos": [{"content": "Mend the parser", "status": "in_progress"}, {"content": "Say so", "status": "pending"}]
+}
+BOXES = "- [x] Mend the parser\n- [ ] Say so"
+
+
+def step(tool: str, text: str = "ok", **arguments: Any) -> list[Message]:
+    """A call and its result."""
+    name = f"c{tool}{json.dumps(arguments)}{text}"
+    call = ToolCall(name, tool, json.dumps(arguments))
+    made = replace(message("assistant"), calls=(call,), digest=message("assistant", name).digest)
+    return [made, message("tool", text, answers=name)]
+
+
+def lines(*steps: Sequence[Message], covered: int | None = None, plan: int = 1_000) -> list[str]:
+    """Entries about a question and then these."""
+    messages = [message("user", "Mend it."), *(each for said in steps for each in said)]
+    return [entry.whole for entry in state_of(messages, len(messages) if covered is None else covered, plan)]
+
+
+PLANS: dict[str, tuple[list[Message], str]] = {
+    "Claude Code": (step("TodoWrite", **TODOS), json.dumps(TODOS)),
+    "Codex": (
+        step("update_plan", plan=[{"step": "a", "status": "pending"}]),
+        '{"plan": [{"step": "a", "status": "pending"}]}',
+    ),
+    "a checklist": (step("update_todo_list", todos=BOXES), json.dumps({"todos": BOXES})),
+    "a checklist in a file": (
+        step("Write", file_path="a.md", content=f"# Plan\n{BOXES}\n"),
+        "- [x] Mend the parser\n\t- [ ] Say so",
+    ),
+    "a checklist in a text": ([message("assistant", f"So:\n{BOXES}\nGo on.")], "- [x] Mend the parser\n\t- [ ] Say so"),
+}
+
+
+@pytest.mark.parametrize(("said", "plan"), PLANS.values(), ids=PLANS)
+def test_the_last_plan_stays_as_it_was_written(said: list[Message], plan: str) -> None:
+    older = step("TodoWrite", todos=["Something else"])
+    assert lines(older, said)[0] == f"plan in message 4: {plan}"
+
+
+NO_PLANS = {
+    "of orders": step("update_orders", orders=[{"status": "sent"}]),
+    "that plans a way": step("plan_route", start="here"),
+    "that is no object": [replace(step("plan")[0], calls=(ToolCall("c", "plan", "walk"),))],
+    "of a single box": [message("assistant", "- [ ] one")],
+    "that is sealed": [replace(message("assistant", BOXES), sealed=True)],
+}
+
+
+@pytest.mark.parametrize("said", NO_PLANS.values(), ids=NO_PLANS)
+def test_no_plan_is_a_list_or_a_call(said: list[Message]) -> None:
+    assert lines(said) == []
+
+
+def test_a_plan_that_is_too_long_is_shortened() -> None:
+    (plan,) = lines(step("TodoWrite", todos=["x" * 500]), plan=100)
+    assert "characters in all, shortened" in plan
+    assert len(plan) < 200
+
+
+def test_the_last_command_that_failed_is_said_with_what_it_said() -> None:
+    first, last = (step("bash", f"Exit code: 1\n{text}", command=text) for text in ("make", "pytest"))
+    passed = step("bash", command="ls")
+    assert lines(first, last, passed)[0] == "command failed in message 5: $ pytest\n\tExit code: 1\n\tpytest"
+    again = step("bash", "fine", command="pytest")
+    assert lines(first, last, again)[0].startswith("command failed in message 5, passed in message 7: $ pytest")
+
+
+def test_a_file_that_was_changed_is_said_with_what_was_seen_of_it_since() -> None:
+    read = step("Read", "old", file_path="a.py")
+    edit = step("Edit", file_path="a.py", new_string="y")
+    call = 'Edit {"file_path": "a.py", "new_string": "y"}'
+    assert lines(read, edit) == [f"file a.py: changed in message 4 by {call}"]
+    seen = step("Read", "new\nlines", file_path="a.py", offset=9)
+    assert lines(read, edit, seen) == [
+        f'file a.py: changed in message 4 by {call}, read in message 7 ({{"offset": 9}})\n\tnew\n\tlines'
+    ]
+    assert lines(read, step("Read", file_path="b.py")) == ["files read: b.py in message 5, a.py in message 3"]
+    assert lines(step("Edit", "Error: no such text", file_path="a.py")) == []
+
+
+def test_files_that_one_call_changed_stand_together_and_the_latest_first() -> None:
+    found = lines(step("Write", file_path="c.py", content="w " * 200), step("bash", command="rm a.py b.py"))
+    assert found[0] == "file a.py and b.py: changed in message 4 by $ rm a.py b.py"
+    assert found[1].startswith("file c.py: changed in message 2 by Write")
+    assert found[1].endswith(" ...")
+
+
+def test_nothing_is_said_of_what_stands_behind_the_summaries() -> None:
+    said = [
+        step("TodoWrite", **TODOS),
+        step("bash", "Exit code: 1", command="make"),
+        step("Edit", file_path="a.py"),
+        step("Read", "new", file_path="a.py"),
+    ]
+    assert len(lines(*said)) == 3
+    assert lines(*said, covered=1) == []
+    assert lines(*said, covered=7) == lines(*said)[:2]
+
+
+def agent(*steps: Sequence[Message]) -> Conversation:
+    said = [each for step_ in steps for each in step_]
+    return conversation(message("user", "Mend it."), *said, message("user", "Go on."))
+
+
+WORK = agent(
+    step("TodoWrite", **TODOS),
+    step("Edit", file_path="a.py"),
+    step("Read", "new", file_path="a.py"),
+    *[step("look")] * 3,
+)
+
+
+def recalled(asked: Conversation, limit: int = LIMIT, **changes: Any) -> View:
+    view = View((Summary(chunk(asked, 0, 7, **changes)), Verbatim(7, len(asked.transcript))), 100)
+    return with_recalled(asked, view, Recollection(asked), ROOMY, budget(limit), cost)
+
+
+def notes(view: View) -> list[Note]:
+    return [part for part in view.parts if isinstance(part, Note) and part.kind == "state"]
+
+
+def test_the_state_stands_behind_the_summaries() -> None:
+    view = recalled(WORK)
+    (note,) = notes(view)
+    assert view.parts[1] == note
+    assert note.text.startswith(f"{OPENING}\n<work ")
+    assert json.dumps(TODOS) in note.text
+    assert note in view.recalled
+    assert view.actions == ("summarized", "recalled")
+    assert problems(WORK, view, LIMIT) == []
+
+
+def test_the_state_stays_whatever_comes_later() -> None:
+    later = agent(*[WORK.transcript.messages[1:13]], step("TodoWrite", todos=["New"]), step("Edit", file_path="a.py"))
+    assert notes(recalled(later, history_length=9)) == notes(recalled(WORK, history_length=9))
+    assert "Mend the parser" not in notes(recalled(later, history_length=15))[0].text
+
+
+def test_the_state_is_worked_out_once_for_a_summary() -> None:
+    recollection = Recollection(WORK)
+    view = View((Summary(chunk(WORK, 0, 7)), Verbatim(7, len(WORK.transcript))), 100)
+    first, again = (with_recalled(WORK, view, recollection, ROOMY, budget(LIMIT), cost) for _ in range(2))
+    assert notes(first)[0] is notes(again)[0]
+
+
+def test_with_little_room_every_line_comes_before_what_was_seen_of_any() -> None:
+    many = agent(
+        *(each for name in "abc" for each in (step("Edit", file_path=name), step("Read", "w " * 60, file_path=name)))
+    )
+    view = View((Summary(chunk(many, 0, 13)), Verbatim(13, 14)), 100)
+    found = with_recalled(many, view, Recollection(many), ROOMY, budget(2_600), cost)
+    (note,) = notes(found)
+    assert [f"file {name}" in note.text for name in "abc"] == [True] * 3
+    assert 0 < note.text.count("\t") < 3
+
+
+def test_without_room_or_work_there_is_no_state() -> None:
+    assert notes(recalled(WORK, 200)) == []
+    assert notes(recalled(agent(*[step("look")] * 6))) == []
