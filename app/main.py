@@ -185,8 +185,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
-    room = BackgroundRoom(BackgroundLimits(limits.background_compactions))
-    writing = Writing(providers, estimator, settings.base_model)
+    room = BackgroundRoom(BackgroundLimits())
+    writing = Writing(providers, estimator, settings.base_model, settings.storage.scrub)
     compactor = Compactor(store, summariser, writing, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
@@ -219,6 +219,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         references=References(secret),
         asides=Asides(caches),
         keeps_messages=settings.storage.messages,
+        scrub=settings.storage.scrub,
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )
@@ -288,6 +289,7 @@ def open_store(
         timeout=storage.timeout_seconds,
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
+        scrub=storage.scrub,
         took=took,
         caches=caches,
     )

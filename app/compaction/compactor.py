@@ -14,7 +14,7 @@ from typing import Any
 from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.leased import LeasedCompaction
 from app.compaction.memory import ChunkMemory
-from app.compaction.paces import LIKELY_REQUESTS, Paces
+from app.compaction.paces import LIKELY_REQUESTS, LIKELY_TOKENS_PER_HOUR, Paces
 from app.compaction.performer import Course, OnStart, Performer, nobody
 from app.compaction.prints import SentPrints
 from app.compaction.quotas import BackgroundRoom, Quotas
@@ -161,9 +161,11 @@ class Compactor:
 
     def comes_back(self, request: ChatRequest) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""
-        settings, pace = request.measure.rules.compaction.background, self._paces.of(request.place)
+        pace = self._paces.of(request.place)
         return (
-            settings.enabled and pace.requests >= LIKELY_REQUESTS and pace.tokens_per_hour >= settings.tokens_per_hour
+            request.measure.rules.compaction.background.enabled
+            and pace.requests >= LIKELY_REQUESTS
+            and pace.tokens_per_hour >= LIKELY_TOKENS_PER_HOUR
         )
 
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:

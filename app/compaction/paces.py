@@ -21,7 +21,8 @@ FIRST_SUMMARY_SECONDS = 20.0
 HOUR = 3_600.0
 
 LIKELY_REQUESTS = 3
-"""Requests after which a conversation is likely to come back: who asks once may not."""
+LIKELY_TOKENS_PER_HOUR = 10_000
+"""Requests, and prompt tokens an hour, from which a conversation is likely to come back: who asks once may not."""
 
 
 class Pace(Struct, frozen=True):

@@ -71,7 +71,7 @@ class Quotas:
 
 
 class BackgroundLimits(Struct, frozen=True):
-    compactions: int
+    compactions: int = 16
     """Compactions under way at once."""
     per_tenant: int = 8
     body_bytes: int = 64_000_000

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from app.compaction.request import ChatRequest
 from app.compaction.summariser import Prefix, Route
+from app.core.history.secrets import Scrub
 from app.core.limits.budget import limit_of
 from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
@@ -32,6 +33,7 @@ class Writing:
     estimator: Estimator
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted as."""
+    scrub: Scrub
     _routes: WeakKeyDictionary[ChatRequest, tuple[Route, ...]] = field(default_factory=WeakKeyDictionary)
 
     def brief(self, request: ChatRequest, *, warm: bool) -> SummaryBrief:
@@ -69,6 +71,7 @@ class Writing:
             rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
             inherited_rules=request.inherited_rules,
             failed_results=rules.policy.failed_results,
+            scrub=self.scrub,
         )
 
     def routes(self, request: ChatRequest) -> tuple[Route, ...]:

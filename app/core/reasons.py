@@ -188,7 +188,7 @@ class Code(StrEnum):
     )
     TOO_MANY_MESSAGES = (
         "too_many_messages",
-        "the body holds more messages than limits.messages allows; it was forwarded as it came (`bypassed`)",
+        "the body holds more new messages than limits.messages allows; it was forwarded as it came (`bypassed`)",
     )
     TOO_MANY_MEMBERS = (
         "too_many_members",

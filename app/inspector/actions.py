@@ -47,7 +47,7 @@ async def pin_message(visit: TheVisit, conversation: TheConversation, form: TheF
 async def compact_now(request: Request, visit: TheVisit, conversation: TheConversation, form: TheForm) -> Response:
     """Compact as `POST /context/conversations/{id}/compact` without messages does, which takes them from the archive.
     The key is for this one request."""
-    services, tenant, id_ = visit.services, visit.tenant, conversation.id
+    services, id_ = visit.services, conversation.id
     asked: dict[str, Any] = {}
     if focus := form.get("focus", "").strip()[:LONGEST_FOCUS]:
         asked["context"] = {"instructions": focus}
@@ -60,7 +60,7 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
         name, before = key_header(formats_of(services).get(written[0] if written else "", services.format))
         headers.append((name, before + key.encode()))
     asking = Request({**request.scope, "headers": headers}, request.receive)
-    made = compact.compact_conversation(asking, services, tenant, id_, msgspec.json.encode(asked))
+    made = compact.compact_conversation(asking, services, visit.known, id_, msgspec.json.encode(asked))
     return await _compacted(visit, conversation, made)
 
 

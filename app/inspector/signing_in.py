@@ -50,13 +50,13 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
         if not key:
             raise MissingCredentials("Paste a key first.")
         header = (b"authorization", b"Bearer " + key.encode())
-        tenant = inspector.services.tenants.tenant([header], peer_of(request.scope))
+        known = await inspector.services.tenants.known([header], peer_of(request.scope))
     except MissingCredentials as error:
         return inspector.pages.page("sign_in.html", {"problem": error.message}, 400)
-    if not await inspector.services.store.rest(is_tenant, tenant):
+    if not await inspector.services.store.rest(is_tenant, known.tenant):
         guesses.count(address, "key")
     answer = redirected("/ui")
-    remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(tenant)))
+    remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(known.tenant)))
     return answer
 
 

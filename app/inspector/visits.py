@@ -24,7 +24,7 @@ from app.inspector.pages import HEADERS, Pages
 from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS, Session, Sessions
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
-from app.proxy.tenants import ANONYMOUS
+from app.proxy.tenants import ANONYMOUS, Known
 from app.rest.dependencies import is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
@@ -156,6 +156,11 @@ class Visit(Struct, frozen=True):
         return self.session.tenant
 
     @property
+    def known(self) -> Known:
+        """The caller of what the visitor asks of the REST interface."""
+        return Known(self.tenant, "session")
+
+    @property
     def sees_server(self) -> bool:
         """True where the visitor may see what is the operator's: addresses, errors, sums over all tenants. Steno does
         not verify keys, so whoever signed in with one may be anybody."""
@@ -214,14 +219,14 @@ async def session_of(request: Request, inspector: Inspector) -> tuple[Session, b
             return session, False
         session = None
     try:
-        tenant = inspector.services.tenants.tenant(scope["headers"], peer_of(scope))
+        known = await inspector.services.tenants.known(scope["headers"], peer_of(scope))
     except MissingCredentials:
         return None  # Also with a cookie of `anonymous`: that is whoever may do without a key here and now.
-    if tenant != ANONYMOUS:
+    if known.by != "nothing":
         return None
     if session is not None:
         return session, False
-    return inspector.sessions.opened(tenant), True
+    return inspector.sessions.opened(known.tenant), True
 
 
 async def visit_of(request: Request, inspector: TheInspector) -> Visit:

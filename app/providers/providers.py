@@ -33,6 +33,10 @@ UNSPOKEN_SECONDS = 3600.0
 COMPACTING_SECONDS = 24 * 3600.0
 """Time for which it is remembered whether a model behind an upstream compacts histories itself."""
 
+LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
+"""Bytes of a request that hosts of others' models take, by how their names end, where that is less than the vendors
+do."""
+
 
 class StreamedUsage(Enum):
     """Ways in which a model's streams come to report what they cost."""
@@ -96,6 +100,11 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
     def host(self) -> str:
         """Host of its base URL: some hosts put less into a prompt than others."""
         return self.settings.host
+
+    def largest_body(self, format_: WireFormat) -> int:
+        """Bytes of a request in a format that it takes."""
+        known = (size for ending, size in LARGEST_BODIES.items() if self.host.endswith(ending))
+        return min(known, default=format_.largest_body)
 
     def may_speak(self, format_: str, tenant: str) -> bool:
         """True if the settings and all answers so far allow that the provider speaks the format."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
@@ -63,6 +64,10 @@ class Conversations:
             self._remember(owner or self._owner(tenant, found.conversation_id), heads)
         return found
 
+    async def knows(self, tenant: str, digests: Sequence[bytes]) -> bool:
+        """Return whether an earlier request of the tenant ended at one of these places."""
+        return any(self._heads.get(digest) for digest in digests) or bool(await self._stored(tenant, digests))
+
     def forget(self, tenant: str, conversation_id: str | None = None) -> None:
         """Forget one conversation after a deletion, or all: the next request with its history starts anew."""
         self._heads.drop(
@@ -87,7 +92,7 @@ class Conversations:
             known = await self._stored(tenant, tuple(possible_heads(transcript, chain)))
         return recognise(transcript, chain, known, self._identity, partial(secrets.token_bytes, 8))
 
-    async def _stored(self, tenant: str, digests: tuple[bytes, ...]) -> list[Head]:
+    async def _stored(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
         try:
             return await self._store.heads(tenant, digests)
         except StoreUnavailable:

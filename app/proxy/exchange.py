@@ -4,7 +4,7 @@ step lower, where its provider refuses it. Plain ASGI: it is the hot path."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,15 +70,16 @@ INTERNAL_ERROR = "internal_error"
 
 Obtained = tuple[Observation, UpstreamAnswer]
 """Observation of what was sent, and its answer."""
-Serve = Callable[[Caller, RequestRecord, Signature, Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)
 class Admission:
     """Serves the requests with a head as the first one was: without the gate, for the same caller."""
 
-    serve: Serve
+    endpoint: ChatEndpoint
     caller: Caller
+    place: Mapping[str, object]
+    """Findings of the gate in the head, by scope key."""
     first: RequestRecord
     shared: Headers
     """Headers that let a page read the answers."""
@@ -87,7 +88,11 @@ class Admission:
         record = self.first.again()
         signature = Signature(record.request_id, self.shared, record.begins)
         try:
-            await self.serve(self.caller, record, signature, scope, receive, send)
+            if self.caller.known.holds:
+                await self.endpoint.serve(self.caller, record, signature, scope, receive, send)
+            else:
+                scope.update(self.place, **{REQUEST: record, SIGNATURE: signature})
+                await self.endpoint(scope, receive, send)
         finally:
             record.ends()
 
@@ -102,13 +107,14 @@ class ChatEndpoint:
         """Serve the first request with its head; those after it are let in as it is."""
         record, signature = scope[REQUEST], scope[SIGNATURE]
         try:
-            caller = self._caller(scope)  # Before a body is taken for nobody.
+            caller = await self._caller(scope)  # Before a body is taken for nobody.
         except StenoError as error:
             record.failed(error)
             await ClientAnswer(send, signature).error(error, body=scope[FORMAT].answers.error(error))
             return
         if (same := scope.get(SAME_HEAD)) is not None:
-            same.app = Admission(self.serve, caller, record, signature.shared)
+            place = {key: scope[key] for key in (CONVERSATION, FORMAT, TARGET, UPSTREAM)}
+            same.app = Admission(self, caller, place, record, signature.shared)
         await self.serve(caller, record, signature, scope, receive, send)
 
     async def serve(
@@ -122,7 +128,7 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                at_most = limits.body_of(caller.format.name)
+                at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
                     body = await read_body(receive, scope["headers"], at_most, limits.receive_seconds, count)
@@ -143,12 +149,12 @@ class ChatEndpoint:
                 own_headers = exchange.own_headers if exchange else []
                 await answer.error(error, own_headers, caller.format.answers.error(error))
 
-    def _caller(self, scope: Scope) -> Caller:
+    async def _caller(self, scope: Scope) -> Caller:
         """Read the caller from the head. Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
         headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
-        tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
+        known = await self._services.tenants.known(headers, peer_of(scope), scope["query_string"])
         self._services.providers.check(upstream, format_.name)
-        return Caller(tenant, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
+        return Caller(known, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
 
 
 def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:

@@ -8,8 +8,10 @@ messages, say where it goes and how large it may be there; `digest` makes a conv
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
+from itertools import dropwhile
 from time import monotonic
 
 from msgspec import Struct
@@ -17,6 +19,8 @@ from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest, Measure
 from app.core.deciding.request import MANY_MESSAGES
+from app.core.history.identity import Identity
+from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
@@ -27,6 +31,8 @@ from app.proxy.options import event_shape, wait_seconds
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
+from app.wire.reader import MessageReader
+from app.wire.requests import check_number
 from app.wire.types import WireRequest
 
 INLINE_BYTES = 32_768
@@ -94,9 +100,33 @@ async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
     """Read a request. Raises `Unreadable` and `InvalidRequest`."""
     format_, bounds = caller.format, services.bounds
     beginnings = services.readers[format_.name].beginnings
+    reading = partial(format_.read, body, replace(bounds, messages=bounds.values), beginnings)
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
-        return await services.work.do(caller.tenant, partial(format_.read, body, bounds, beginnings))
-    return format_.read(body, bounds, beginnings)
+        wire = await services.work.do(caller.tenant, reading)
+    else:
+        wire = reading()
+    if len(wire.raw_messages) > bounds.messages and not await _is_known(services, caller, wire.raw_messages):
+        check_number(len(wire.raw_messages), bounds)
+    return wire
+
+
+async def _is_known(services: Services, caller: Caller, raw_messages: Sequence[bytes]) -> bool:
+    """Return whether a request with more messages than `limits.messages` goes on from one that was served and had half
+    of them. Raises `Unreadable`."""
+    reader, most = services.readers[caller.format.name], services.bounds.messages
+    placing = partial(_latest_places, services.identity, reader, caller.tenant, raw_messages, most)
+    return await services.conversations.knows(caller.tenant, await services.work.do(caller.tenant, placing))
+
+
+def _latest_places(
+    identity: Identity, reader: MessageReader, tenant: str, raw_messages: Sequence[bytes], most: int
+) -> list[bytes]:
+    """Return the places of a history where an earlier request may have ended that had half of it, with at most so
+    many messages behind them. Each message is read and let go: so many are not held for somebody unknown."""
+    said = [*dropwhile(lambda each: each[0] is Kind.INSTRUCTIONS, reader.digests(raw_messages))]
+    chain = identity.chain(tenant, (digest for _, digest in said))
+    latest = range(max(1, len(said) // 2, len(said) - most) - 1, len(said))
+    return [chain[place + 1] for place in latest if said[place][0] is not Kind.ASSISTANT]
 
 
 async def model_of(services: Services, caller: Caller, body: bytes) -> str:

@@ -16,7 +16,7 @@ from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
-from app.settings.policies import Policies
+from app.settings.policies import AppliedPolicy, Policies
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 from app.wire.types import WireRequest
@@ -26,6 +26,8 @@ log = structlog.get_logger("steno.windows")
 MOST_REMEMBERED = 4_096
 MOST_GUESSED = 100
 """Maximum number of models reported to have an unknown window: callers can make up any number of names."""
+BODY_SHARE = 0.8
+"""Share of the largest body that a provider takes over which pictures give way."""
 SECONDS = 1.0
 """Seconds for which a measure is kept though nothing was learnt: a learnt limit ends by the clock."""
 
@@ -95,7 +97,15 @@ class Measuring:
         if window.source == "default":
             self._say_guessed(provider, model, window)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
-        budget = budget_for(window, wire.answer.output, shares, line, caution=caution, threshold=wire.wishes.threshold)
+        budget = budget_for(
+            window,
+            wire.answer.output,
+            shares,
+            line,
+            caution=caution,
+            threshold=wire.wishes.threshold,
+            body_bytes=_body_bytes(rules, provider, caller.format),
+        )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
         pinned = rules.pinned_text_for(model, tenant)
@@ -112,6 +122,11 @@ class Measuring:
                 window=window.context,
                 remedy="Set `context_window` for it in `models`, or `base_model` to one that it is like.",
             )
+
+
+def _body_bytes(rules: AppliedPolicy, provider: Provider, format_: WireFormat) -> int:
+    set_to = rules.compaction.trigger.body_bytes
+    return int(BODY_SHARE * provider.largest_body(format_)) if set_to is None else set_to
 
 
 def _key(wire: WireRequest, caller: Caller) -> Hashable | None:

@@ -42,7 +42,8 @@ class PassthroughEndpoint:
         own: Headers = []
         try:
             # An open relay would lend the provider to everybody who can reach it.
-            tenant = self._services.tenants.tenant(headers, peer_of(scope), scope["query_string"])
+            known = await self._services.tenants.known(headers, peer_of(scope), scope["query_string"])
+            tenant = known.tenant
             if entry is not None:
                 reason = passing(entry, self._services.formats)
                 log_bypass(self._services.repeats, entry.name, reason)

@@ -77,19 +77,15 @@ class AskedAnswer:
         rounds, answering = self._rounds, plain_answer(self.first)
         streamed = media_type(answering.headers) == EVENT_STREAM
         while True:
-            if streamed:
-                async for piece in self._frames(answering):
+            try:
+                async for piece in self._frames(answering) if streamed else self._pieces(answering):
                     yield piece
-            else:
-                body, chunks = bytearray(), answering.chunks()
-                if not await read_into(body, chunks, LARGEST_WHOLE):
-                    yield bytes(body)
-                    async for chunk in chunks:
-                        yield chunk
-                    return
-                if not rounds.whole(bytes(body)) and rounds.number:
-                    raise UpstreamUnreadable("The provider's answer to what the model asked for cannot be read.")
-            if not rounds.asks:
+            except StenoError as error:
+                rounds.failed = True
+                if not rounds.falls_back:
+                    raise
+                self._warn(error.message)
+            if not (rounds.asks or rounds.falls_back):
                 break
             following = asyncio.ensure_future(self._following(streamed=streamed))
             try:
@@ -134,23 +130,39 @@ class AskedAnswer:
         if rest := splitter.flush():
             yield self._rounds.frame(rest)
 
+    async def _pieces(self, answering: UpstreamAnswer) -> AsyncIterator[bytes]:
+        """Take a round in one piece; the first one passes as it comes if it is too large."""
+        body, chunks = bytearray(), answering.chunks()
+        if await read_into(body, chunks, LARGEST_WHOLE):
+            if not self._rounds.whole(bytes(body)) and self._rounds.number:
+                raise UpstreamUnreadable("The provider's answer to what the model asked for cannot be read.")
+        elif self._rounds.number:
+            raise UpstreamUnreadable(f"The provider's answer is larger than {LARGEST_WHOLE} bytes.")
+        else:
+            yield bytes(body)
+            async for chunk in chunks:
+                yield chunk
+
     async def _following(self, *, streamed: bool) -> UpstreamAnswer:
         """The next round's answer: with what the model asked for, or without our functions where that fails."""
         rounds, request, decision = self._rounds, self.observed.request, self.observed.decision
         beside = partial(request.beside, self.forwarding.services.work.do)
         self.observed.goes_on(usage_of(rounds.usage_said), first=not rounds.number)
-        if rounds.number < ROUNDS and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
+        if rounds.asks and rounds.number < ROUNDS and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
             answers = await self._answers(is_last=rounds.number + 1 == ROUNDS)
             body = await beside(partial(self.observed.payload, rounds.go_on(answers)))
             try:
                 return await self._sent(body, decision, streamed=streamed)
             except StenoError as error:
-                log.warning("a round was not answered", request_id=request.request_id, error=error.message)
+                self._warn(error.message)
         rounds.start_anew()
         # Thoughts were tied to our functions, too: what was made behind them would be refused without.
         without = await self.forwarding.services.compactor.decide(request, Untie(replace(decision, offered=0)))
         body = await beside(partial(request.payload, without, ask_usage=self.observed.asks_usage))
         return await self._sent(body, without, streamed=streamed)
+
+    def _warn(self, error: str) -> None:
+        log.warning("a round was not answered", request_id=self.observed.request.request_id, error=error)
 
     async def _sent(self, body: bytes, decision: Decision, *, streamed: bool) -> UpstreamAnswer:
         """The answer to a further round. Raises the upstream errors, also for a refusal."""

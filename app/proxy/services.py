@@ -10,6 +10,7 @@ from app.compaction.compactor import Compactor
 from app.compaction.quotas import Quotas
 from app.compaction.references import References
 from app.core.history.identity import Identity
+from app.core.history.secrets import Scrub
 from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
@@ -65,6 +66,8 @@ class Services:
     references: References
     asides: Asides
     keeps_messages: bool
+    scrub: Scrub
+    """Function from a text to what is stored of it."""
     sampler: Sampler
     tracer: Tracer | None
     """Tracer; None if no traces are wanted."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 from typing import Literal
+
+from msgspec import Struct
 
 from app.core.history.identity import Identity
 from app.edge.credentials import keys_in
@@ -12,6 +16,23 @@ from app.edge.proxies import Network, client_of, is_from_this_machine
 from app.errors import MissingCredentials
 
 ANONYMOUS = "anonymous"
+
+By = Literal["key", "session", "nothing"]
+"""Ways in which a caller is known; `session` is one of the inspector's."""
+
+
+class Known(Struct, frozen=True):
+    """Identity of a caller, and how it is known."""
+
+    tenant: str
+    by: By
+    until: float = inf
+    """End of that knowledge, by the monotonic clock: a token that says it expires."""
+
+    @property
+    def holds(self) -> bool:
+        """False once it is to be found out anew."""
+        return self.until == inf or monotonic() < self.until
 
 
 @dataclass(slots=True)
@@ -36,17 +57,17 @@ class Tenants:
         the /64, which one caller has all of. Empty if it is not known."""
         return client_of(headers, peer, self.trusted_proxies)
 
-    def tenant(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> str:
-        """Return the tenant of a request sent by `peer`. Raises `MissingCredentials` if it needs a key and has none."""
+    async def known(self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"") -> Known:
+        """Find out who sent a request, which came from `peer`. Raises `MissingCredentials` if nothing says so."""
         headers = list(headers)
         if keys := keys_in(headers, query):
             # No header can hold a NUL; what a query has of them is not the sender's own key.
-            return self.identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
+            return Known(self.identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys)), "key")
         if self.allow_unauthenticated is True:
-            return ANONYMOUS
+            return Known(ANONYMOUS, "nothing")
         if self.allow_unauthenticated == "loopback":
             if self.is_local(headers, peer):
-                return ANONYMOUS
+                return Known(ANONYMOUS, "nothing")
             raise MissingCredentials(
                 "No API key was sent. Send an Authorization header, or let the operator set"
                 " STENO_ALLOW_UNAUTHENTICATED=1 for requests from other machines."

@@ -24,8 +24,8 @@ NO_MESSAGES = (
     ' {"model": "...", "messages": [...], "instructions": "..."}, as in a chat completions request.'
 )
 NOT_KEPT = (
-    "The archive does not have all messages of the conversation's latest request, or they are more than"
-    " limits.messages or limits.body_bytes allow. Send them."
+    "The archive does not have all messages of the conversation's latest request, their secrets were removed, or they"
+    " are more than limits.messages or limits.body_bytes allow. Send them."
 )
 _THROUGH = ("through", "through_turn")
 
@@ -113,7 +113,9 @@ async def _archived(
 ) -> tuple[WireFormat, WireRequest, str]:
     """A request made of the archived messages of the latest one, in its format, and the id of its last message."""
     limits = services.limits
-    kept = await services.store.rest(find_history, tenant, conversation.id, services.bounds.messages, limits.body_of())
+    kept = await services.store.rest(
+        find_history, tenant, conversation.id, services.bounds.messages, limits.largest_body
+    )
     format_ = next((each for each in services.formats if kept and each.name == kept.format), None)
     if kept is None or format_ is None:
         raise InvalidRequest(NOT_KEPT, "messages")

@@ -34,7 +34,7 @@ from app.rest.dependencies import (
     REQUEST_BODY,
     Body,
     ConversationId,
-    Tenant,
+    TheKnown,
     TheServices,
     format_of,
     known,
@@ -76,13 +76,13 @@ router = APIRouter(prefix="/context", tags=["compactions"])
 
 
 @router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)
-async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
+async def compact(request: Request, services: TheServices, who: TheKnown, body: Body) -> Response:
     """Makes the payload that Steno would send for this request; its `format` is chat_completions unless it says
     otherwise. Summaries are made and kept; the model is asked nothing."""
     record: RequestRecord = request.scope[REQUEST]
-    _count(services, tenant)
-    format_ = await format_of(services, tenant, body)
-    caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
+    _count(services, who.tenant)
+    format_ = await format_of(services, who.tenant, body)
+    caller = Caller(who, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
         wire, caller, referred = await read_whole(services, caller, body)
         chat = await take_in(services, wire, caller, record.request_id, referred=referred)
@@ -98,25 +98,25 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     response_model=ForcedCompactionOut,
 )
 async def compact_conversation(
-    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
+    request: Request, services: TheServices, who: TheKnown, conversation_id: ConversationId, body: Body
 ) -> Response:
     """Summarises now what would be summarised when the window is full, or what stands before the end of `through`, a
     message, or of `through_turn`. The body is a request, in chat completions unless its `format` says otherwise;
     without messages it is about those that the archive has. `context.instructions` says what the summary is to look
     after, and in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
-    _count(services, tenant)
-    conversation = await known(services, tenant, conversation_id)
-    asked = await read_asked(services, tenant, conversation, body)
+    _count(services, who.tenant)
+    conversation = await known(services, who.tenant, conversation_id)
+    asked = await read_asked(services, who.tenant, conversation, body)
     # First, so that no other name in the request stands before it.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
-    caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
+    caller = Caller(who, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         wire, caller, referred = await whole(services, caller, asked.wire)
         asked = replace(asked, wire=wire.asking(focus=asked.wire.wishes.focus))
         chat = await take_in(services, asked.wire, caller, record.request_id, referred=referred)
     check_archived(asked, chat)
-    await count(services, tenant, chat.conversation, chat.prompt)
+    await count(services, who.tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
     if (position := position_in(chat.conversation, asked)) is None:

@@ -19,6 +19,7 @@ from app.proxy.intake import read
 from app.proxy.naming import name_in_path
 from app.proxy.native import restored
 from app.proxy.services import Services
+from app.proxy.tenants import Known
 from app.store import Page, Paging, StoredConversation
 from app.store.conversation_rows import find_conversation
 from app.wire.format import WireFormat
@@ -90,9 +91,16 @@ def _services(request: Request) -> Services:
 TheServices = Annotated[Services, Depends(_services)]
 
 
-def _tenant(request: Request, services: TheServices) -> str:
+async def _known(request: Request, services: TheServices) -> Known:
     scope = request.scope
-    return services.tenants.tenant(scope["headers"], peer_of(scope), scope["query_string"])
+    return await services.tenants.known(scope["headers"], peer_of(scope), scope["query_string"])
+
+
+TheKnown = Annotated[Known, Depends(_known)]
+
+
+async def _tenant(known: TheKnown) -> str:
+    return known.tenant
 
 
 Tenant = Annotated[str, Depends(_tenant)]
@@ -111,7 +119,7 @@ ConversationId = Annotated[str, Depends(_conversation_id)]
 async def _body(request: Request, services: TheServices, tenant: Tenant) -> AsyncIterator[bytes]:
     limits, headers = services.limits, request.scope["headers"]
     with services.in_flight.counted() as count:
-        at_most = limits.body_of()
+        at_most = limits.largest_body
         body = await read_body(request.receive, headers, at_most, limits.receive_seconds, count)
         plain = await plain_body(body, headers, at_most, count, services.work, tenant)
         if plain is None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from app.core.history.secrets import Scrub
 from app.core.summary.versions import edited, last_compaction
 from app.core.view.chunks import SummaryChunk
 from app.errors import InvalidRequest, SummaryNotActive, SummaryNotFound
@@ -55,7 +56,7 @@ async def edit_summary(
 ) -> SummaryOut:
     """The summary with this text in place of its own, as its next version: payloads use it from the next request on.
     What it replaces stays readable, and every fold over it is not used any more."""
-    members = _read_edit(body)
+    members = _read_edit(body, services.scrub)
     old = await _active(services, tenant, conversation_id, summary_id)
     conversation = await known(services, tenant, conversation_id)
     count, budget = services.measuring.summaries_of(conversation.model, tenant, services.format)
@@ -125,13 +126,13 @@ async def _deactivated(
     return DeactivatedOut(conversation_id=conversation_id, data=done)
 
 
-def _read_edit(body: bytes) -> dict[str, Any]:
-    """Text, values and rules that replace the summary's own. Raises `InvalidRequest`."""
+def _read_edit(body: bytes, scrub: Scrub) -> dict[str, Any]:
+    """Text, values and rules that replace the summary's own, without secrets. Raises `InvalidRequest`."""
     if len(body) > LONGEST_BODY:
         raise InvalidRequest(f"The body has {len(body)} bytes; a summary fits into {LONGEST_BODY}.", "text")
     try:
         given = RawObject(body)
-        members = {name: value for name in _MEMBERS if (value := given.value(name)) is not None}
+        members: dict[str, Any] = {name: value for name in _MEMBERS if (value := given.value(name)) is not None}
     except Unreadable:
         members = {}
     if not members:
@@ -143,7 +144,9 @@ def _read_edit(body: bytes) -> dict[str, Any]:
         raise InvalidRequest("The text is empty. To have the summary used no more, delete it.", "text")
     for name in ("values", "rules"):
         _check_lines(name, members.get(name, []))
-    return members
+    return {
+        name: scrub(new) if isinstance(new, str) else [scrub(line) for line in new] for name, new in members.items()
+    }
 
 
 def _check_lines(name: str, lines: object) -> None:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Message
+from app.core.history.secrets import Scrub
 from app.runtime.caches import Cache, Caches
 from app.runtime.repeats import Repeats
 from app.store.message_rows import MessageRow, message_id
@@ -89,7 +90,8 @@ Write = Callable[[Sequence[MessageRow]], Awaitable[Sequence[MessageRow]]]
 class Archive:
     """A bounded queue of messages that are not stored yet."""
 
-    def __init__(self, caches: Caches | None = None) -> None:
+    def __init__(self, scrub: Scrub, caches: Caches | None = None) -> None:
+        self._scrub = scrub
         self._parts: deque[Part] = deque()
         self._bytes = 0
         self._known: Cache[tuple[str, bytes], str] = (caches or Caches()).cache("archive", lambda *_: PLACE_BYTES)
@@ -130,7 +132,7 @@ class Archive:
             if not strands:
                 return
             batch = self._next_batch(strands)
-            rows = await asyncio.to_thread(_rows_of, batch)
+            rows = await asyncio.to_thread(_rows_of, batch, self._scrub)
             left = await write(rows)
             for part, number in batch:
                 part.next = number + 1
@@ -193,12 +195,12 @@ def _from(strand: Strand, start: int) -> Strand:
     )
 
 
-def _rows_of(batch: Sequence[tuple[Part, int]]) -> list[MessageRow]:
+def _rows_of(batch: Sequence[tuple[Part, int]], scrub: Scrub) -> list[MessageRow]:
     """Rows of a batch. Runs in a worker thread: cutting texts into words takes its time."""
-    return [_row(part.strand, number) for part, number in batch]
+    return [_row(part.strand, number, scrub) for part, number in batch]
 
 
-def _row(strand: Strand, number: int) -> MessageRow:
+def _row(strand: Strand, number: int, scrub: Scrub) -> MessageRow:
     message, name = strand.messages[number], strand.conversation_id
     before, place = strand.places[number : number + 2]
     return MessageRow(
@@ -210,18 +212,18 @@ def _row(strand: Strand, number: int) -> MessageRow:
         kind=message.kind.name.lower(),
         role=message.role,
         format=strand.format,
-        sent=strand.alone(message.raw).decode("utf-8", "replace"),
+        sent=scrub(strand.alone(message.raw).decode("utf-8", "replace")),
         tokens=round(strand.ratio * strand.tokens[number]),
         request_id=strand.request_id,
-        words=_words(message),
+        words=_words(message, scrub),
     )
 
 
-def _words(message: Message) -> list[str]:
+def _words(message: Message, scrub: Scrub) -> list[str]:
     """Words by which a message is found: those of its texts, and of its calls with their arguments."""
     said = "\n".join((*message.texts, *(f"{call.name} {call.arguments}" for call in message.calls)))
     words, room = [], INDEXED_BYTES
-    for word in words_in(said[:INDEXED_CHARACTERS]):
+    for word in words_in(scrub(said)[:INDEXED_CHARACTERS]):
         room -= term_size(word)
         if room < 0:
             break

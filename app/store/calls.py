@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.history.secrets import Scrub
 from app.runtime.caches import Caches
 from app.store import revisions
 from app.store.database import MIGRATION_SECONDS, Database
@@ -51,7 +52,13 @@ class Calls:
     """
 
     def __init__(
-        self, database: Database, timeout: float, *, took: Callable[[float], object], caches: Caches | None
+        self,
+        database: Database,
+        timeout: float,
+        *,
+        scrub: Scrub,
+        took: Callable[[float], object],
+        caches: Caches | None,
     ) -> None:
         """`timeout` bounds a request's calls, in seconds; `took` is called with those of each."""
         self.database = database
@@ -60,7 +67,7 @@ class Calls:
         self.guard = Guard(self._ping, opened=database.doubt_idle)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
-        self.writes = WriteBehind(database, self.guard, caches)
+        self.writes = WriteBehind(database, self.guard, scrub, caches)
         """The queues of what is recorded and not stored yet, and how much was dropped."""
         self._request_slots = Slots(REQUEST_SLOTS)
         self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)

@@ -67,6 +67,8 @@ class Address(Struct, frozen=True):
     path: Path | None
     shown: str
     """The URL without its password."""
+    direct: str = ""
+    """The same past a pooler, which `?direct=host:port` says that the URL leads to; otherwise empty."""
 
     @property
     def place(self) -> str:
@@ -86,7 +88,7 @@ def read_url(url: str) -> Address:
                 return Address("memory", "", None, "memory")
             return Address("file", "", Path(str(parsed.database)), _without_options(shown))
         case "postgres" | "postgresql" | "postgresql+asyncpg":
-            return Address("postgresql", _dsn(url), None, _without_options(shown))
+            return _of_postgresql(url, _without_options(shown))
     raise DatabaseURLError(
         f"The database URL begins with {parsed.drivername!r}; Steno knows sqlite, postgresql and the word memory."
     )
@@ -111,11 +113,23 @@ def _splits_password(url: str, parsed: URL) -> bool:
     return "@" in (parsed.host or "") + (parsed.database or "") or url.count("@") > 1
 
 
-def _dsn(url: str) -> str:
+def _of_postgresql(url: str, shown: str) -> Address:
     """asyncpg's own parser takes over; SQLAlchemy's `ssl` option is libpq's `sslmode`."""
     parts = urlsplit(url)
-    options = [("sslmode" if name == "ssl" else name, value) for name, value in parse_qsl(parts.query)]
-    return f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(options)}" if options else "")
+    options = {"sslmode" if name == "ssl" else name: value for name, value in parse_qsl(parts.query)}
+    direct = options.pop("direct", "")
+    user = parts.netloc.rpartition("@")[0]
+    return Address(
+        "postgresql",
+        _dsn(parts.netloc, parts.path, options),
+        None,
+        shown,
+        direct and _dsn(f"{user}@", parts.path, options | {"host": direct}),
+    )
+
+
+def _dsn(place: str, path: str, options: Mapping[str, str]) -> str:
+    return f"postgresql://{place}{path}" + (f"?{urlencode(options)}" if options else "")
 
 
 def _without_options(shown: str) -> str:
@@ -142,6 +156,10 @@ class Database:
     def __init__(self, url: str, *, statement_cache: bool = True, lock_seconds: float = LOCK_SECONDS) -> None:
         self.address = read_url(url)
         self._statement_cache = statement_cache
+        self._is_pooled = bool(self.address.direct) or not statement_cache
+        """Whether each transaction may meet another session, as behind PgBouncer in transaction mode."""
+        self.notifies = self.address.kind == "postgresql" and bool(self.address.direct or statement_cache)
+        """Whether NOTIFY is heard."""
         self._lock_seconds = min(lock_seconds, PATIENT_LOCK_SECONDS)
         self._writer = asyncio.Lock() if self.address.kind != "postgresql" else None
         self._driver_connections: WeakSet[Any] = WeakSet()
@@ -205,7 +223,10 @@ class Database:
     ) -> asyncpg.Connection[asyncpg.Record]:
         """A connection beside the pool that calls `heard` for every NOTIFY, and `lost` when it ends."""
         connection = await asyncpg.connect(
-            self.address.dsn, timeout=CONNECT_SECONDS, command_timeout=COMMAND_SECONDS, statement_cache_size=0
+            self.address.direct or self.address.dsn,
+            timeout=CONNECT_SECONDS,
+            command_timeout=COMMAND_SECONDS,
+            statement_cache_size=0,
         )
         self._driver_connections.add(connection)
         connection.add_termination_listener(lambda _: lost())
@@ -280,7 +301,7 @@ class Database:
     def _limits(self, connection: AsyncConnection, patient: bool) -> dict[str, str]:
         """Limits of a transaction, beyond its session's."""
         version = connection.dialect.server_version_info or ()
-        limits = {} if self._statement_cache else _limits_of(version, self._lock_seconds)
+        limits = _limits_of(version, self._lock_seconds) if self._is_pooled else {}
         return {**limits, **_lock_limit(PATIENT_LOCK_SECONDS)} if patient else limits
 
     def _reading_options(self) -> dict[str, Any]:
@@ -323,16 +344,17 @@ class Database:
     def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
         limits = {"timeout": CONNECT_SECONDS, "command_timeout": command_seconds}
         connect = partial(asyncpg.connect, self.address.dsn, connection_class=_Session, **limits)
-        arguments: dict[str, Any] = {
-            "async_creator_fn": partial(_connect, connect, None if pool else self._lock_seconds)
-        }
+        arguments: dict[str, Any] = {}
         if not self._statement_cache:
-            # PgBouncer hands each transaction another backend: nothing prepared may be expected to be there. Without
-            # names of ours asyncpg prepares anew in the packet that executes: a named statement of a query outside a
-            # transaction would be looked for on another backend, and stay behind on the first one for good. A session's
-            # settings would be another caller's: each transaction has its own (`writing`).
-            arguments["async_creator_fn"] = partial(connect, statement_cache_size=0)
+            # PgBouncer hands each transaction another backend, and before 1.21 knows nothing of what was prepared.
+            # Without names of ours asyncpg prepares anew in the packet that executes: a named statement of a query
+            # outside a transaction would be looked for on another backend, and stay behind on the first one for good.
+            connect = partial(connect, statement_cache_size=0)
             arguments["prepared_statement_cache_size"] = 0
+        # Behind it a session's settings would be another caller's: each transaction has its own (`writing`).
+        arguments["async_creator_fn"] = (
+            connect if self._is_pooled else partial(_connect, connect, None if pool else self._lock_seconds)
+        )
         # No overflow: connections beyond the size would be made anew for each use (docs/scale.md).
         sizes = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
         engine = create_async_engine(

@@ -10,6 +10,7 @@ import structlog
 from msgspec import Struct
 
 from app.core.history.recognition import Head
+from app.core.history.secrets import Scrub, without_secrets
 from app.runtime.caches import Caches
 from app.store import conversation_rows, tenant_rows
 from app.store.calls import REST_SECONDS, Calls
@@ -67,19 +68,20 @@ class Store(Calls):
         statement_cache: bool = True,
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
+        scrub: Scrub = without_secrets,
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. `took` is called with the seconds of each request's call;
-        what is remembered is among `caches`.
+        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it. `took`
+        is called with the seconds of each request's call; what is remembered is among `caches`.
 
-        `statement_cache=False` is for PgBouncer in transaction mode, behind which nothing is heard either.
+        `statement_cache=False` is for PgBouncer in transaction mode.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        super().__init__(database, timeout, took=took, caches=caches)
-        self.leases = LeaseCalls(self, lease_ttl, listen=statement_cache)
+        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches)
+        self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
         self._tasks: list[asyncio.Task[None]] = []
         """Tidying, and watching the file."""

@@ -28,11 +28,10 @@ COMMIT_TRY_SECONDS = 1.7
 class LeaseCalls:
     """Calls about leases, which raise StoreUnavailable."""
 
-    def __init__(self, calls: Calls, ttl_seconds: float, *, listen: bool) -> None:
-        """`listen`: whether PostgreSQL may notify of what ends at other replicas."""
+    def __init__(self, calls: Calls, ttl_seconds: float) -> None:
         self._calls = calls
         self.ttl_ms = round(1000 * ttl_seconds)
-        self.waiters = Waiters(calls.database, calls.guard, listen=listen)
+        self.waiters = Waiters(calls.database, calls.guard)
 
     # On a request's path
 
@@ -99,7 +98,7 @@ class LeaseCalls:
         place = held.tenant, held.conversation_id
 
         async def work(connection: AsyncConnection) -> None:
-            if await lease.release_lease(connection, held) and self.waiters.by_notify:
+            if await lease.release_lease(connection, held) and self._calls.database.notifies:
                 await lease.tell_waiters(connection, CHANNEL, wake_word(*place))
 
         await self._calls.task_change(work)

@@ -1,7 +1,7 @@
 """Waiters: requests that wait for somebody else's compaction. They take nothing; at its end they read what it made.
 
 Those of one process that wait for the same thing look together: when they are woken, and every 250 ms in case nobody
-wakes them, as behind a PgBouncer in transaction mode, where LISTEN succeeds and hears nothing.
+wakes them, as behind a PgBouncer in transaction mode without a way past it: LISTEN succeeds there and hears nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ Look = Callable[[], Awaitable[Busy | None]]
 class Waiters:
     """Everybody in this process who waits for a lease to end."""
 
-    def __init__(self, database: Database, guard: Guard, *, listen: bool) -> None:
-        self._wakeups = Wakeups(database, guard, self._wake, listen=listen)
+    def __init__(self, database: Database, guard: Guard) -> None:
+        self._wakeups = Wakeups(database, guard, self._wake)
         self._watches: dict[Hashable, _Watch] = {}
-        self.by_notify = self._wakeups.by_notify
 
     async def wait(self, tenant: str, what: Hashable, look: Look, seconds: float) -> bool:
         """Whether `look` found nothing any more within so many seconds. `what` is the same where `look` does the same.

@@ -52,14 +52,12 @@ def wake_word(tenant: str, conversation_id: str) -> str:
 class Wakeups:
     """Attends to the database while somebody waits."""
 
-    def __init__(self, database: Database, guard: Guard, wake: Wake, *, listen: bool) -> None:
+    def __init__(self, database: Database, guard: Guard, wake: Wake) -> None:
         self._database = database
         self._guard = guard
         self._wake = wake
-        kind = database.address.kind
-        self.by_notify = listen and kind == "postgresql"
-        """Whether ends are announced by NOTIFY."""
-        self._attend = self._listen if self.by_notify else self._watch_file if kind == "file" else None
+        is_file = database.address.kind == "file"
+        self._attend = self._listen if database.notifies else self._watch_file if is_file else None
         self._attending: asyncio.Task[None] | None = None
         self._waiting = 0
         self._left_at = 0.0

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
+from app.core.history.secrets import Scrub
 from app.runtime.caches import Caches
 from app.runtime.repeats import Repeats
 from app.store.archive import Archive, Strand
@@ -76,7 +77,7 @@ class WriteBehind:
     What waits here is already visible to this process: an agent's next request comes sooner than the next flush.
     """
 
-    def __init__(self, database: Database, guard: Guard, caches: Caches | None = None) -> None:
+    def __init__(self, database: Database, guard: Guard, scrub: Scrub, caches: Caches | None = None) -> None:
         self._database = database
         self._guard = guard
         self._queue: dict[Key, UnwrittenRequests] = {}
@@ -84,7 +85,7 @@ class WriteBehind:
         self._records: dict[str, UsageRecord] = {}
         self._records_in_flight: dict[str, UsageRecord] = {}
         self._doubt: Doubt | None = None
-        self._archive = Archive(caches)
+        self._archive = Archive(scrub, caches)
         self._writing = asyncio.Lock()
         self._ready: asyncio.Event | None = None
         self._recorded = asyncio.Event()

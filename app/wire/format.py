@@ -51,7 +51,7 @@ class WireFormat:
     """Beginnings of other paths of its API. What is sent there goes to the same upstreams, as it comes."""
     counting_path: bytes | None = None
     """Path at which a request is posted to be counted and not to be answered."""
-    largest_body = 50 << 20
+    largest_body = 50_000_000
     """Bytes of a request that the vendor of its API takes."""
     request: type[WireRequest]
     """Requests of the format: which members are read, and what they mean."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     FormatName = str
 else:
     FormatName = Literal[FORMAT_NAMES]  # Which names there are is known when Steno runs.
-LARGEST_BODIES = {each.name: each.largest_body for each in FORMATS}
 _APIS = tuple((beginning, each.name) for each in FORMATS for beginning in (each.path, *each.other_paths))
 _TELLS_MESSAGES = b"anthropic-version"
 """Header whose sender means that API, also on a path that others have too, such as `/v1/models`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from sys import getsizeof
 from typing import Any
@@ -81,6 +81,12 @@ class MessageReader:
         """Size of the messages that would have to be read."""
         known = self._longest_known(raw_messages).length
         return sum(len(raw) for raw in raw_messages[known:] if raw not in self._messages)
+
+    def digests(self, raw_messages: Sequence[bytes]) -> Iterator[tuple[Kind, bytes]]:
+        """Yield kind and digest of each message, of which nothing is held. Raises `Unreadable`."""
+        for raw in raw_messages:
+            message = self._messages.get(raw) or self._read(raw)
+            yield message.kind, message.digest
 
     def read(self, raw_messages: Sequence[bytes]) -> History:
         """Raises `Unreadable` where an element is no message."""

@@ -20,11 +20,15 @@ from msgspec import Struct
 
 from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
+from app.errors import UpstreamUnreadable
 from app.wire.members import RawObject, split_array
 from app.wire.sse import data_of
 from app.wire.types import WireRequest
 
 Json = dict[str, Any]
+
+LARGEST_ROUND = 64 << 20
+"""Bytes of the frames of one round. The longest answers of today's models, a frame a token, take half of it."""
 
 
 class Called(Struct, frozen=True):
@@ -68,6 +72,14 @@ class Rounds:
     """Whether what the round said can be put together again."""
     number: int = field(default=0, init=False)
     """Number of the round, from 0."""
+    failed: bool = field(default=False, init=False)
+    """Whether the round broke off, or the provider sent an error in it."""
+    _is_plain: bool = field(default=False, init=False)
+    """Whether the round is the answer without our functions."""
+    _has_said: bool = field(default=False, init=False)
+    """Whether the client has anything of the round."""
+    _taken: int = field(default=0, init=False)
+    """Bytes of the round's frames so far."""
     _past: list[bytes] = field(default_factory=list, init=False)
     """Raw messages of the rounds before: what the model said, and our results."""
     _spent: Any = field(default=None, init=False)
@@ -90,6 +102,11 @@ class Rounds:
         return self._is_over and not self._others and bool(self.calls)
 
     @property
+    def falls_back(self) -> bool:
+        """Whether the round failed before the client had any of it, and the answer can be asked for without it."""
+        return self.failed and self.number > 0 and not self._is_plain and not self._has_said
+
+    @property
     def is_mixed(self) -> bool:
         """Whether the model called the client's functions beside ours, or after a round of ours."""
         return self.whole_calls and self._is_over and bool(self._others) and bool(self._past or self.calls)
@@ -105,7 +122,10 @@ class Rounds:
         raise NotImplementedError
 
     def frame(self, frame: bytes) -> bytes:
-        """A frame of a stream, as it passes now; empty for one that is held or left out."""
+        """A frame of a stream, as it passes now; empty for one that is held or left out.
+
+        Raises `UpstreamUnreadable` where the round is larger than `LARGEST_ROUND`.
+        """
         data = data_of(frame)
         if data is None:
             return frame
@@ -120,8 +140,17 @@ class Rounds:
             return frame
         if not isinstance(said, dict):
             return frame
+        self._taken += len(text)
+        if self._taken > LARGEST_ROUND:
+            raise UpstreamUnreadable(
+                f"The provider's answer has more than {LARGEST_ROUND} bytes. Steno reads no more while the model may "
+                f"ask for what was left out: shorten the answer, or set compaction.ask to off."
+            )
         passed = self._passed(text, said)
+        if self.falls_back:
+            return b""
         early, self._early = self._early, b""
+        self._has_said = self._has_said or bool(early) or (passed is not None and said.get("type") != "ping")
         if passed is None:
             return early
         return early + (frame if passed == text else frame[:start] + passed + frame[stop:])
@@ -151,11 +180,13 @@ class Rounds:
         """Begin another round without results: nothing of the one under way is known to the provider then."""
         self._past = []
         self._begin()
+        self._is_plain = True
 
     def _begin(self) -> list[bytes]:
         self._spent = summed(self._spent, self.usage_said)
         self.usage_said, self.whole_calls = None, True
-        self._held, self._done = [], b""
+        self._held, self._done, self._early = [], b"", b""
+        self.failed, self._has_said, self._taken = False, False, 0
         self.number += 1
         self._reset()
         return list(self._past)

@@ -5,9 +5,8 @@ The dialogues of a file, or a chat made in code, are held beside each other, eac
 once, and takes its time only over summaries.
 
 All times are scaled down alike, so that the longest dialogue takes two minutes: what a summary takes, the time
-between turns, how long a request waits for a compaction (`compaction.wait_seconds`) and the pace that makes a
-conversation worth preparing for (`compaction.background.tokens_per_hour`, scaled up). What Steno itself takes is not
-scaled, so it counts for more than it would.
+between turns, and how long a request waits for a compaction (`compaction.wait_seconds`). At that pace every
+conversation is worth preparing for. What Steno itself takes is not scaled, so it counts for more than it would.
 
 A turn has waited if, between its sending and its arrival at the provider, a summary of its conversation was being made
 for half a summary's time or more. What took as long for another reason is the machine's, and told apart.
@@ -43,8 +42,8 @@ from tests.e2e import commands
 
 MODEL, ENCODING, WINDOW = "gpt-4o", "o200k_base", 8_000
 SUMMARY_SECONDS, TURN_SECONDS = 20.0, 7.0
-WAIT_SECONDS, TOKENS_PER_HOUR = 60.0, 10_000
-"""Steno's own, before they are scaled."""
+WAIT_SECONDS = 60.0
+"""Steno's own, before it is scaled."""
 RUN_SECONDS = 120.0
 CHAT_TOKENS = 100_000
 PATIENCE = 600.0
@@ -221,7 +220,6 @@ def _variables(background: str, scale: float) -> Iterator[tuple[str, str]]:
     yield "STENO_COMPACTION__WAIT_SECONDS", str(WAIT_SECONDS / scale)
     if background != "unset":
         yield "STENO_COMPACTION__BACKGROUND__ENABLED", json.dumps(background == "on")
-        yield "STENO_COMPACTION__BACKGROUND__TOKENS_PER_HOUR", str(round(TOKENS_PER_HOUR * scale))
 
 
 def _options() -> argparse.Namespace:

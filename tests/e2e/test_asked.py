@@ -22,6 +22,7 @@ from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
 from tests.e2e.raw import post
 from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno, start
+from tests.e2e.test_disconnects import eventually
 from tests.e2e.thinkers import Thinker, script_calls, turn
 
 LONG: list[Any] = turns(15)
@@ -255,6 +256,33 @@ def test_a_round_that_fails_is_followed_by_the_answer_without_it(
     said = format_.ask(running, LONG, stream=stream)
     assert said.text == "Without it."
     assert declared(simulator.chats[-1]) == {"get_order"}
+
+
+@by_format
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(error_frame={"message": "overloaded", "type": "overloaded_error"}), Fault(cut="reset")],
+    ids=["error", "cut"],
+)
+def test_a_round_that_breaks_off_before_it_said_anything_is_followed_by_the_answer_without_it(
+    simulator: Simulator, running: Steno, format_: Format, fault: Fault
+) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH]), fault, Fault(text="Without it."))
+    assert format_.ask(running, LONG, stream=True).text == "Without it."
+    assert declared(simulator.chats[-1]) == {"get_order"}
+
+
+def test_a_client_that_leaves_between_two_rounds_ends_them(simulator: Simulator, running: Steno) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH], text="Let me look."), Fault(hang=True))
+    tool = {"type": "function", "function": {"name": TOOL[0], "parameters": PARAMETERS}}
+    body = {"model": "gpt-x", "messages": LONG, "tools": [tool], "stream": True}
+    with httpx2.Client() as client, client.stream("POST", f"{running.url}/v1/chat/completions", json=body) as answer:
+        chunks = answer.iter_bytes()  # Kept: the answer is closed with it.
+        while b"look" not in next(chunks):
+            pass
+        assert eventually(lambda: len(simulator.chats) == 2)
+    assert eventually(lambda: simulator.chats[-1].disconnected_at is not None)
+    assert len(simulator.chats) == 2, "nobody is asked again for somebody who left"
 
 
 def test_a_stream_is_kept_alive_while_the_next_round_is_waited_for(simulator: Simulator, steno: StartSteno) -> None:

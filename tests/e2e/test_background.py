@@ -137,8 +137,9 @@ def test_turns_that_come_while_it_is_made_do_not_wait(
     assert (held.begun, len(simulator.summaries)) == (1, 1)
 
 
-def test_the_interface_tells_of_a_turn_that_went_on_without(steno: StartSteno) -> None:
-    proxy = steno(limits={"background_compactions": 0})
+def test_the_interface_tells_of_a_turn_that_went_on_without(steno: StartSteno, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
+    proxy = steno()
     grow(proxy)
     ask(proxy, FIRING)
     until(lambda: get(proxy.url, "/context/conversations/one").json["reason"] == "summary_in_background")
@@ -177,10 +178,11 @@ def ask_with_reports(proxy: Steno, number: int = 2) -> Any:
 
 
 def test_an_agents_step_that_does_not_fit_well_goes_on_with_masked_results(
-    steno: StartSteno, simulator: Simulator, held: HeldSummaries
+    steno: StartSteno, simulator: Simulator, held: HeldSummaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twenty seconds are longer for an agent than old results, head and tail, are a loss to it. The client is told."""
-    proxy = steno(limits={"background_compactions": 1}, compaction=NOTHING_RECALLED)
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(1))
+    proxy = steno(compaction=NOTHING_RECALLED)
     grow(proxy)
     until(lambda: held.begun == 1)
     told = ask_with_reports(proxy)
@@ -218,8 +220,11 @@ def test_the_dry_run_tells_that_such_a_step_would_go_on(steno: StartSteno, held:
     assert held.begun == 1
 
 
-def test_a_step_waits_for_its_summary_unshortened_where_nobody_makes_it_meanwhile(steno: StartSteno) -> None:
-    proxy = steno(limits={"background_compactions": 0})
+def test_a_step_waits_for_its_summary_unshortened_where_nobody_makes_it_meanwhile(
+    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
+    proxy = steno()
     grow(proxy, BELOW)
     told = ask_with_reports(proxy)
     assert (told["status"], told["reason"]) == ("summarized", None)
@@ -227,9 +232,10 @@ def test_a_step_waits_for_its_summary_unshortened_where_nobody_makes_it_meanwhil
 
 
 def test_with_nobody_to_make_it_a_turn_that_does_not_fit_well_makes_it_itself(
-    steno: StartSteno, simulator: Simulator
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy = steno(limits={"background_compactions": 0})
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
+    proxy = steno()
     grow(proxy)
     for number in range(FIRING, WAITING):
         assert ask(proxy, number)["reason"] == "summary_in_background"
@@ -314,7 +320,7 @@ def test_limits_hold_for_all_and_for_each_tenant(
     steno: StartSteno, held: HeldSummaries, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], expected: int
 ) -> None:
     """What finds no room is made after a later answer."""
-    monkeypatch.setattr("app.main.BackgroundLimits", lambda _: BackgroundLimits(**limits))
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(**limits))
     proxy = steno()
     for name, first in (("one", 1), ("two", 101)):
         grow(proxy, name=name, first=first)
@@ -368,11 +374,12 @@ def test_nothing_is_made_ahead_where_the_settings_say_so(steno: StartSteno, simu
 @pytest.mark.parametrize(
     ("tokens_per_hour", "reason"), [(10_000, None), (1_000, "summary_in_background")], ids=["too slow", "fast enough"]
 )
-def test_a_conversation_has_to_come_back_at_the_pace_that_the_settings_say(
+def test_a_conversation_has_to_come_back_at_that_pace(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, tokens_per_hour: int, reason: str | None
 ) -> None:
     """It sends one request an hour, of about 5,000 tokens."""
-    proxy = steno(compaction={"background": {"tokens_per_hour": tokens_per_hour}})
+    monkeypatch.setattr("app.compaction.compactor.LIKELY_TOKENS_PER_HOUR", tokens_per_hour)
+    proxy = steno()
     monkeypatch.setattr(proxy.services.background._paces, "_clock", hours().__next__)
     grow(proxy)
     for number in range(SOFT + 1, FIRING):
@@ -455,8 +462,11 @@ def test_of_two_processes_one_makes_it_and_neither_waits(
     assert (held.begun, len(simulator.summaries)) == (1, 1)
 
 
-def test_a_compaction_that_is_demanded_is_waited_for(steno: StartSteno, simulator: Simulator) -> None:
-    proxy = steno(limits={"background_compactions": 0})
+def test_a_compaction_that_is_demanded_is_waited_for(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
+    proxy = steno()
     grow(proxy)
     body = chat(turns(FIRING), conversation_id="one")
     planned: Answer = post(proxy.url, body, target="/context/plan")
@@ -467,8 +477,11 @@ def test_a_compaction_that_is_demanded_is_waited_for(steno: StartSteno, simulato
     assert len(simulator.summaries) == 1
 
 
-def test_a_request_that_was_refused_for_its_size_waits_for_its_summary(steno: StartSteno, simulator: Simulator) -> None:
-    proxy = steno(limits={"background_compactions": 0})
+def test_a_request_that_was_refused_for_its_size_waits_for_its_summary(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.main.BackgroundLimits", lambda: BackgroundLimits(0))
+    proxy = steno()
     grow(proxy)
     refused = {"message": "maximum context length is 4200 tokens", "code": "context_length_exceeded"}
     simulator.next_chat(status=400, error=refused)

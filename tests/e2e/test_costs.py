@@ -230,8 +230,11 @@ def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: 
     assert context(talk(steno(**settings), DUE))["status"] == "summarized"
 
 
-def test_what_is_put_off_is_not_made_in_the_background_either(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno(prices=DEAR, summary=QUOTED, compaction={"background": {"tokens_per_hour": 0}})
+def test_what_is_put_off_is_not_made_in_the_background_either(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.compaction.compactor.LIKELY_TOKENS_PER_HOUR", 0)
+    proxy = steno(prices=DEAR, summary=QUOTED)
     for number in range(11, FORCED):
         assert context(ask(proxy, number))["status"] == "full"
         until(lambda: not len(proxy.services.background._room))

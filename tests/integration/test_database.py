@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sqlalchemy import select, update
@@ -15,7 +16,7 @@ from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
 from app.store.database import Address, read_url
 from app.store.tables import conversations
-from tests.faults.pooler import TransactionPooler
+from tests.faults.pgbouncer import pgbouncer
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, seen, span, take
 
 
@@ -36,6 +37,16 @@ from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, 
             "postgresql+asyncpg:///db?host=/run/pg&password=secret",
             Address(
                 "postgresql", "postgresql:///db?host=%2Frun%2Fpg&password=secret", None, "postgresql+asyncpg:///db"
+            ),
+        ),
+        (
+            "postgresql://u:p@pooler:6432/db?direct=h:5433&ssl=require",
+            Address(
+                "postgresql",
+                "postgresql://u:p@pooler:6432/db?sslmode=require",
+                None,
+                "postgresql://u:***@pooler:6432/db",
+                "postgresql://u:p@/db?sslmode=require&host=h%3A5433",
             ),
         ),
     ],
@@ -180,19 +191,19 @@ async def test_store_works_without_prepared_statements(open_store: OpenStore, po
         assert named.scalar_one() <= 1  # the one that asks
 
 
-@pytest.fixture
-def pooler(postgres_url: str) -> Iterator[TransactionPooler]:
-    """Before an empty PostgreSQL database."""
-    with TransactionPooler(postgres_url) as pooler:
-        yield pooler
+@pytest.fixture(params=[False, True])
+async def pooled(request: pytest.FixtureRequest, postgres_url: str, open_store: OpenStore) -> AsyncIterator[Store]:
+    """On a PgBouncer with two connections, without prepared statements and with those that it keeps from 1.21 on."""
+    keeps = bool(request.param)
+    with pgbouncer(postgres_url, keeps_statements=keeps) as url:
+        store = open_store(f"{url}?direct={parse_qs(urlsplit(postgres_url).query)['host'][0]}", statement_cache=keeps)
+        await store.start()
+        yield store
 
 
-async def test_store_works_behind_a_pooler_in_transaction_mode(
-    pooler: TransactionPooler, open_store: OpenStore
-) -> None:
+async def test_store_works_behind_pgbouncer_in_transaction_mode(pooled: Store) -> None:
     """Each transaction, and each query outside of one, may meet another connection than the one before."""
-    store = open_store(pooler.url, statement_cache=False)
-    await store.start()
+    store = pooled
 
     async def compact(tenant: str) -> None:
         for start, end in ((0, 4), (4, 8)):
@@ -209,4 +220,3 @@ async def test_store_works_behind_a_pooler_in_transaction_mode(
     for number in range(20):
         assert len(await store.heads(f"tenant {number}", [digest(1)])) == 1
     assert (store.state, store.writes.dropped) == ("ok", 0)
-    assert pooler.transactions > 200

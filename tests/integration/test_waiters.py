@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
@@ -11,6 +12,7 @@ from sqlalchemy import select, update
 
 from app.store import Store, StoreUnavailable, lease
 from app.store.tables import leases
+from tests.faults.pgbouncer import pgbouncer
 from tests.integration.examples import TENANT, OpenStore, chain, span, take
 
 LONG = 30.0
@@ -95,6 +97,18 @@ async def test_nothing_listens_without_the_statement_cache(open_store: OpenStore
     assert waiter.leases.waiters._wakeups._attending is None
     await maker.leases.release(held)
     assert await in_time(waiting)
+
+
+@pytest.mark.usefixtures("never_polled")
+async def test_end_is_heard_past_pgbouncer_where_the_url_says_how(open_store: OpenStore, postgres_url: str) -> None:
+    """LISTEN behind it would hear nothing: it belongs to whichever connection was free at that moment."""
+    socket = parse_qs(urlsplit(postgres_url).query)["host"][0]
+    with pgbouncer(postgres_url) as url:
+        maker, waiter = await started(open_store, f"{url}?direct={socket}", statement_cache=False)
+        held = await take(maker, 0, 4)
+        waiting = await begin_to_wait(waiter)
+        await maker.leases.release(held)
+        assert await in_time(waiting)
 
 
 @pytest.mark.usefixtures("never_polled")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from app.core.reasons import Code
 from app.core.recall.asked import ask_policy
+from app.errors import UpstreamUnreadable
 from app.wire.formats import FORMATS
 from app.wire.recall_tools import Aside, RecallTools, Rounds, summed
 from app.wire.sse import FrameSplitter, data_of
@@ -390,6 +391,31 @@ def test_an_error_in_a_stream_asks_for_nothing(name: str) -> None:
     assert b"overloaded" in composing.frame(error)
     composing.frame(frames[-1])
     assert not composing.asks
+
+
+@by_format
+@pytest.mark.parametrize("said_before", [False, True])
+def test_an_error_in_a_later_round_is_held_unless_the_client_has_some_of_it(name: str, said_before: bool) -> None:
+    composing = tools_of(name).rounds(POLICY.names)
+    for frame in stream(name, whole(name, words(["ours"], 0), 0)):
+        composing.frame(frame)
+    composing.go_on(["found it"])
+    for frame in stream(name, whole(name, words(["text"], 1), 1))[: -2 if said_before else 0]:
+        composing.frame(frame)
+    error = b'data: {"type":"error","error":{"message":"overloaded"}}\n\n'
+    assert (b"overloaded" in composing.frame(error)) == said_before
+    assert composing.falls_back != said_before
+    composing.start_anew()
+    assert b"overloaded" in composing.frame(error), "the answer without our functions is the last"
+
+
+@by_format
+def test_a_round_is_not_held_without_end(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.wire.recall_tools.LARGEST_ROUND", 5_000)
+    composing = tools_of(name).rounds(POLICY.names)
+    frames = stream(name, whole(name, words(["text"] * 400, 0), 0))[:-2]
+    with pytest.raises(UpstreamUnreadable, match=r"more than 5000 bytes"):
+        list(map(composing.frame, frames * 100))
 
 
 @by_format

@@ -1,5 +1,6 @@
 """Whose request it is."""
 
+import asyncio
 from collections.abc import Sequence
 from ipaddress import ip_network
 from typing import Literal
@@ -18,7 +19,7 @@ from app.edge.credentials import (
     without_keys,
 )
 from app.errors import MissingCredentials
-from app.proxy.tenants import ANONYMOUS, Tenants
+from app.proxy.tenants import ANONYMOUS, Known, Tenants
 
 IDENTITY = Identity(b"secret")
 
@@ -30,7 +31,23 @@ def tenant(
     query: bytes = b"",
     trusted: Sequence[str] = (),
 ) -> str:
-    return Tenants(IDENTITY, allowed, tuple(map(ip_network, trusted))).tenant(headers, host, query)
+    return known(*headers, host=host, allowed=allowed, query=query, trusted=trusted).tenant
+
+
+def known(
+    *headers: tuple[bytes, bytes],
+    host: str = "10.0.0.1",
+    allowed: bool | Literal["loopback"] = "loopback",
+    query: bytes = b"",
+    trusted: Sequence[str] = (),
+) -> Known:
+    tenants = Tenants(IDENTITY, allowed, tuple(map(ip_network, trusted)))
+    return asyncio.run(tenants.known(headers, host, query))
+
+
+def test_it_is_said_how_a_caller_is_known() -> None:
+    assert known((b"authorization", b"Bearer k")) == Known(IDENTITY.tenant(b"k"), "key")
+    assert known(host="127.0.0.1") == known(allowed=True) == Known(ANONYMOUS, "nothing")
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))

@@ -34,7 +34,7 @@ def test_a_worker_that_lived_for_a_while_ends_by_accident() -> None:
 
 @pytest.mark.parametrize(
     ("workers", "connections", "in_flight", "cache"),
-    [(1, 1_000, 400_000_000, 128_000_000), (3, 333, 133_333_333, 42_666_666), (64, 15, 52_428_800, 2_000_000)],
+    [(1, 1_000, 400_000_000, 128_000_000), (3, 333, 133_333_333, 42_666_666), (64, 15, 100_000_000, 2_000_000)],
 )
 def test_what_bounds_memory_is_divided_and_leaves_room_for_one_body(
     workers: int, connections: int, in_flight: int, cache: int

@@ -155,6 +155,8 @@ class Budget(Struct, frozen=True):
     """Tokens of room beside the floor; with less of it the reserve gives way."""
     roomier: Budget | None = None
     """Budget with a smaller reserve, if there is one."""
+    body_bytes: int = 0
+    """Bytes of all messages over which pictures and files give way; 0: whatever they have."""
 
     def for_floor(self, floor: int) -> Budget:
         """The limits for a prompt of which at least so many tokens go whatever is done: the reserve gives way to them
@@ -175,6 +177,7 @@ def budget_for(
     *,
     caution: float = 1.0,
     threshold: int | None = None,
+    body_bytes: int = 0,
 ) -> Budget:
     """The limits of one request, worked out from the model's window and the shares that are set.
 
@@ -192,12 +195,12 @@ def budget_for(
     asked, usual = reserve_of(window, output, shares.reserve), reserve_of(window, None, shares.reserve)
     roomier: Budget | None = None
     for kept in (kept for kept in (0, usual) if kept < asked):
-        made = _budget(window, kept, shares, line, caution, threshold)
+        made = replace(_budget(window, kept, shares, line, caution, threshold), body_bytes=body_bytes)
         if roomier is None or made.limit < roomier.limit:  # Else the model's own limit of a prompt is smaller.
             roomier = replace(made, reserve=kept, given_way=asked, roomier=roomier)
     least_room = min(LEAST_TALK, window.context // 20) if asked > usual else 1
     made = _budget(window, asked, shares, line, caution, threshold)
-    return replace(made, reserve=asked, least_room=least_room, roomier=roomier)
+    return replace(made, reserve=asked, least_room=least_room, roomier=roomier, body_bytes=body_bytes)
 
 
 def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: float, threshold: int | None) -> Budget:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.stages.fit import fit
+from app.core.stages.lighten import exceeds, lighten
 from app.core.stages.policy import Policy
 from app.core.tokens.estimate import Cost
 from app.core.view.blocks import Blocks, blocks_room
@@ -88,7 +89,8 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         at_most = None
         if mask is not None and mask.pressure is not None:
             at_most = self.conversation.instruction_tokens + int(mask.pressure * limit) - 1
-        return least_view(self.conversation, self.paths, self.budget.trigger, self.masking, at_most)
+        view = least_view(self.conversation, self.paths, self.budget.trigger, self.masking, at_most)
+        return view and self._lightened(view)
 
     @lazy
     def widest_view(self) -> View:
@@ -97,7 +99,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         if self.masking is None:
             return build_view(self.conversation, path)
         boundary = max(self.masking.usable(path.covered), default=0)
-        return build_view(self.conversation, path, self.masking.masks, boundary)
+        return self._lightened(build_view(self.conversation, path, self.masking.masks, boundary))
 
     @property
     def bare_view(self) -> View:
@@ -106,7 +108,14 @@ class Case(Struct, frozen=True, eq=False, dict=True):
             return build_view(self.conversation, Path())
         # Also by one that was set behind a summary: it takes the place of that.
         boundary = max((boundary.position for boundary in self.boundaries), default=0)
-        return build_view(self.conversation, Path(), self.masking.masks, boundary)
+        return self._lightened(build_view(self.conversation, Path(), self.masking.masks, boundary))
+
+    def _lightened(self, view: View) -> View:
+        """The view without the pictures that are too many bytes."""
+        masking, settings, most = self.masking, self.policy.mask, self.budget.body_bytes
+        if masking is None or settings is None or not exceeds(self.conversation, settings, most):
+            return view
+        return lighten(self.conversation, view, masking.masks, most)
 
     @lazy
     def fitted_view(self) -> View:

@@ -11,6 +11,7 @@ from app.core.limits.budget import Budget
 from app.core.recall.asked import AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.fade import FADE_AT
+from app.core.stages.lighten import exceeds
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning, is_quiet
@@ -65,7 +66,7 @@ class Policy(Struct, frozen=True):
 
     def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
         """Whether the stages that do not count tokens have nothing to do."""
-        if self.position_pruning:
+        if self.position_pruning or (self.mask and exceeds(conversation, self.mask, budget.body_bytes)):
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
             return False

@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from app.core.history.secrets import Scrub, without_secrets
 from app.core.stages.policy import CUMULATIVE, Strategy
 from app.core.summary.rules import Patterns
 
@@ -43,6 +44,9 @@ class SummaryBrief(Struct, frozen=True):
     """Newest first, what a compaction quotes that the history begins with: its messages are gone."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""
+
+    scrub: Scrub = without_secrets
+    """Function from a text that a summariser is quoted, or that is stored, to what is left of it."""
 
     @property
     def cumulative(self) -> bool:

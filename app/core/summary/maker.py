@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.records import brought_together, fitting_records, record_of
+from app.core.history.secrets import REMOVED
 from app.core.history.things import records_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
@@ -241,7 +242,7 @@ class ChunkMaker(Struct, frozen=True):
         A summariser that was shown the conversation itself may have gone on with it: the second time it is quoted.
         Where the first was `refused` before, only the second is made; with `once` only the first.
         """
-        replaces, least = source.replaces, MINIMUM_TOKENS
+        replaces, least, quoted = source.replaces, MINIMUM_TOKENS, self.settings.scrub(source.quoted)
         if self.plan.asked and replaces < LEAST_ASKED:
             replaces, least = LEAST_ASKED, 1
         held = self.count(prompts.chunk_beside(chunk))
@@ -253,7 +254,7 @@ class ChunkMaker(Struct, frozen=True):
             stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
             hints = (*self._focus, *notes, *beside, *stricter)
             cap = ceil(room * self.settings.ratio)
-            request = prompts.summary_request(prompt, source.quoted, aim, cap, hints, shown)
+            request = prompts.summary_request(prompt, quoted, aim, cap, hints, shown)
             reply = yield Summarise(request, chunk.values, source.replaces)
             if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
@@ -287,6 +288,9 @@ class ChunkMaker(Struct, frozen=True):
         return (prompts.focus_note(focus),) if focus else ()
 
     def _finished(self, chunk: SummaryChunk) -> SummaryChunk:
+        scrub = self.settings.scrub
+        values = (line for line in map(scrub, chunk.values) if line != REMOVED)
+        chunk = replace(chunk, text=scrub(chunk.text), values=tuple(values), rules=tuple(map(scrub, chunk.rules)))
         tokens = note_tokens(prompts.chunk_text(chunk), self.count)
         return addressed(replace(chunk, tokens=tokens))
 

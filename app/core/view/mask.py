@@ -126,6 +126,18 @@ class Masks:
             if (used := self._used.get(index)) is not None and used.at <= boundary:
                 yield index, used.mask_at(boundary)
 
+    def in_words(self, index: int) -> tuple[int, Mask] | None:
+        """Find the length of the history from which a message may go without its media where these are too many bytes
+        (see `stages/lighten`), and its remainder then. None where it has none, or they stay."""
+        mask = self._masks.get(index)
+        if mask is None or not mask.media:
+            return None
+        messages, at = self._transcript.messages, self._next_turn(index)
+        if messages[index].kind is Kind.RESULT:
+            later = (place + 1 for place in range(index + 1, at - 1) if messages[place].kind is Kind.ASSISTANT)
+            at = next(later, at)
+        return at, mask
+
     def saved(self, start: int, boundary: int) -> int:
         """Tokens that masking takes away from the messages from `start` on."""
         if start not in self._saved:

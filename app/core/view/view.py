@@ -165,6 +165,11 @@ class Conversation:
         return self.history.holds_media
 
     @lazy
+    def message_bytes(self) -> int:
+        """Bytes of all messages, as they came."""
+        return sum(len(message.raw) for message in self.history)
+
+    @lazy
     def instruction_tokens(self) -> int:
         """Tokens that no compaction can take away: instructions, tools, priming."""
         return self.costs.fixed + sum(self.costs.messages[: len(self.instructions)])

@@ -70,7 +70,6 @@ class CompletionRounds(Rounds):
     _shown: dict[int, int] = field(default_factory=dict)
     """Indexes of the client's calls, as they are shown, by their places."""
     _finish: str | None = None
-    _failed: bool = False
     _body: bytes = b""
     """The round as it came, where it came in one piece."""
     _texts: list[str] = field(default_factory=list)
@@ -78,7 +77,7 @@ class CompletionRounds(Rounds):
 
     @property
     def _is_over(self) -> bool:
-        return (self._finish is not None or bool(self._done)) and not self._failed
+        return (self._finish is not None or bool(self._done)) and not self.failed
 
     @property
     def _others(self) -> Sequence[str]:
@@ -95,11 +94,11 @@ class CompletionRounds(Rounds):
     def _reset(self) -> None:
         self._text_before = self._text_before or bool(self._content)
         self._content, self._beside, self._slots, self._places, self._shown = [], {}, [], {}, {}
-        self._finish, self._failed, self._body = None, False, b""
+        self._finish, self._body = None, b""
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         if said.get("error"):
-            self._failed = True
+            self.failed = True
             return text
         self.usage_said = said.get("usage") or self.usage_said
         if not self._head:

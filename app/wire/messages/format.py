@@ -32,7 +32,7 @@ class Messages(WireFormat):
     path = PATH
     other_paths = (b"/v1/complete",)
     counting_path = PATH + b"/count_tokens"
-    largest_body = 32 << 20
+    largest_body = 32_000_000
     answers = MessagesAnswers()
     recall_tools = MessagesRecallTools()
     summaries = MessagesSummaries()

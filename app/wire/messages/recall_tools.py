@@ -40,7 +40,6 @@ class MessageRounds(Rounds):
     """Data of frames of thinking, by the index of its block, until it is known what it led to."""
     _next: int = 0
     _reason: str | None = None
-    _failed: bool = False
     _body: bytes = b""
     """The round, where it came in one piece."""
     _content: list[Json] = field(default_factory=list)
@@ -48,7 +47,7 @@ class MessageRounds(Rounds):
 
     @property
     def _is_over(self) -> bool:
-        return self._reason is not None and not self._failed
+        return self._reason is not None and not self.failed
 
     @property
     def _others(self) -> Sequence[str]:
@@ -57,7 +56,7 @@ class MessageRounds(Rounds):
 
     def _reset(self) -> None:
         self._blocks, self._inputs, self._texts, self._shown, self._waiting = {}, {}, {}, {}, {}
-        self._reason, self._failed, self._body = None, False, b""
+        self._reason, self._body = None, b""
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         match said.get("type"):
@@ -84,7 +83,7 @@ class MessageRounds(Rounds):
                 self._held.append(text)
                 return None
             case "error":
-                self._failed = True
+                self.failed = True
                 return text
             case _:
                 return text

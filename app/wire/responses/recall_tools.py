@@ -44,13 +44,12 @@ class ResponseRounds(Rounds):
     _next: int | None = None
     """Number of the next frame."""
     _status: str | None = None
-    _failed: bool = False
     _body: bytes = b""
     """The round, where it came in one piece."""
 
     @property
     def _is_over(self) -> bool:
-        return self._status == "completed" and not self._failed
+        return self._status == "completed" and not self.failed
 
     @property
     def _others(self) -> Sequence[str]:
@@ -70,7 +69,7 @@ class ResponseRounds(Rounds):
 
     def _reset(self) -> None:
         self._items, self._own, self._waiting, self._shown = {}, set(), {}, {}
-        self._status, self._failed, self._body = None, False, b""
+        self._status, self._body = None, b""
 
     def _begin(self) -> list[bytes]:
         self._own.update(self._waiting)  # It led to nothing but our calls.
@@ -89,11 +88,12 @@ class ResponseRounds(Rounds):
             return self._numbered(text, said, changed=True)
         if kind in ENDS and isinstance(response, dict):
             self._end(response)
+            self.failed = self.failed or kind == "response.failed"
             self._held.append(text)
             return None
         if kind == "error":
-            self._failed = True
-            return self._numbered(text, said)
+            self.failed = True
+            return None if self.falls_back else self._numbered(text, said)
         index = said.get("output_index")
         if not isinstance(index, int):
             return self._numbered(text, said)

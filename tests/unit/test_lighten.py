@@ -1,0 +1,110 @@
+"""Pictures that give way to the bytes a provider takes: which, when, and that they stay away."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from app.core.history.messages import Media, Message
+from app.core.limits.budget import ONE_TO_ONE, Shares, Window, budget_for
+from app.core.stages.case import Case, case_of
+from app.core.stages.ladder import Decision, settle, untouched
+from app.core.stages.policy import Policy
+from app.core.view.mask import MaskPolicy
+from app.core.view.view import Altered, Conversation, Pins, View
+from tests.unit.conversations import conversation, message
+
+MOST = 10_000
+"""Bytes of the messages over which pictures give way."""
+
+
+def cost(left: Message) -> int:
+    return 1_000 if left.media else 10
+
+
+def picture(role: str, size: int = 3_000, **said: str) -> Message:
+    said_so = message(role, "Look.", tokens=1_000, **said)
+    return replace(said_so, media=(Media("image", size),), raw=b"|1000".rjust(size, b"x"))
+
+
+def turns(number: int, size: int = 3_000) -> list[Message]:
+    return [each for _ in range(number) for each in (picture("user", size), message("assistant", "A heron."))]
+
+
+def case(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Case:
+    budget = budget_for(Window(128_000, "config"), 0, Shares(), ONE_TO_ONE, body_bytes=most)
+    return case_of(talk, policy or Policy(), budget, cost, Pins())
+
+
+def sent(talk: Conversation, policy: Policy | None = None, most: int = MOST) -> Decision:
+    known = case(talk, policy, most)
+    early = untouched(talk, known.policy, known.budget, "gpt-x")
+    return early or settle(known)
+
+
+def in_words(view: View | None) -> list[int]:
+    return [part.index for part in view.parts if isinstance(part, Altered) and part.media] if view else []
+
+
+def test_a_conversation_with_few_bytes_goes_as_it_came() -> None:
+    assert sent(conversation(*turns(3), message("user", "q"))).view is None
+    assert sent(conversation(*turns(9), message("user", "q")), most=0).view is None
+
+
+def test_the_oldest_pictures_give_way_until_the_rest_is_well_under_the_bound() -> None:
+    decision = sent(conversation(*turns(4), message("user", "q")))
+    assert decision.actions == ("masked",)
+    # 12,000 bytes are over the bound at the fourth picture; the rest is to have 6,000 at most, with all texts.
+    assert in_words(decision.view) == [0, 2, 4]
+    assert decision.view is not None
+    assert decision.view.tokens < 1_000 + 8 * 10
+
+
+def test_what_cannot_be_left_out_stays() -> None:
+    asked = [*turns(1, 8_000), picture("user", 8_000)]
+    assert in_words(sent(conversation(*asked)).view) == [0]
+    last = picture("user", 2 * MOST)
+    assert sent(conversation(last)).view is None
+    small = replace(message("user", "Look."), media=(Media("image", 60),))
+    held = conversation(small, message("assistant", "a"), *turns(4), message("user", "q"))
+    assert in_words(sent(held).view) == [2, 4, 6]
+    unmasked = conversation(*turns(9), message("user", "q"))
+    for policy in (Policy(mask=None), Policy(mask=MaskPolicy(shapes=False))):
+        assert sent(unmasked, policy).view is None
+        assert case(unmasked, policy).widest_view.actions == ()
+
+
+def test_of_the_turn_under_way_the_results_go_that_the_assistant_has_gone_on_from() -> None:
+    steps = [message("user", "Click.")]
+    for number in range(5):
+        steps += [message("assistant", calls=[f"c{number}"]), picture("tool", answers=f"c{number}")]
+    # The newest one nobody has seen.
+    assert in_words(sent(conversation(*steps)).view) == [2, 4, 6]
+    asked = conversation(picture("user", 8_000), *steps[1:3])
+    assert in_words(sent(asked).view) == []
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1_500, 6_000)), min_size=1, max_size=15))
+def test_a_payload_extends_the_one_before_it_until_more_has_to_give_way(steps: list[tuple[bool, int]]) -> None:
+    said: list[Message] = []
+    before: list[int] = []
+    for number, (asks, size) in enumerate(steps):
+        if asks or not said:
+            said += [picture("user", size)]
+        else:
+            said += [message("assistant", calls=[f"c{number}"]), picture("tool", size, answers=f"c{number}")]
+        talk = conversation(*said)
+        view = case(talk).widest_view
+        now = in_words(view)
+
+        def left(gone: list[int], talk: Conversation = talk) -> int:
+            return talk.message_bytes - sum(talk.transcript.messages[index].media[0].size for index in gone)
+
+        assert {*now} >= {*before}
+        assert now == before or left(before) > MOST
+        may_go = {index for index in range(talk.transcript.last_turn) if said[index].media} - {*now}
+        assert left(now) <= MOST or not may_go
+        before = now
+        if asks:
+            said.append(message("assistant", "A heron."))
