@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -58,9 +58,9 @@ _WORTH = {
     "link": 1.0,
     "date": 0.6,
     "version": 0.5,
-    "word": 0.15,
-    "time": 0.2,
-    "amount": 0.15,
+    "word": 0.04,
+    "time": 0.04,
+    "amount": 0.05,
     "symbol": 0.1,
 }
 _PLACES = {Kind.USER: 3.0, Kind.ASSISTANT: 2.0}
@@ -82,10 +82,11 @@ _CLAUSE_ENDS = re.compile(r"[\n\r;{}\u3002\uff01\uff1f\uff1b]|\\n|[.!?]\s")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ]\d\d:.*")
 _PARAGRAPH = re.compile(r"\n[ \t]*\r?\n")
 _JSON_OPENS = re.compile(r"\s*[\[{]")
-_UNTELLING = frozenset(
-    "a an and are as at be been but by can do for from had has have he her his i id if in into is it its me my no not"
-    " number of on or our she so than that the their them then there these they this those to us use used was we were"
-    " which will with would you your".split()
+_UNTELLING = re.compile(
+    r"an?|and|are|as|at|be|been|but|by|can|do|for|from|had|has|have|he|her|his|i|id|if|in|into|is|its?|me|my|no|not"
+    r"|number|of|on|or|our|she|so|than|that|the|their|them|then|there|these|they|this|those|to|us|used?|was|we|were"
+    r"|which|will|with|would|your?",
+    re.IGNORECASE,
 )
 """Words that say of nothing what it is."""
 _BARE = "also"
@@ -215,7 +216,8 @@ class _Reading:
         arguments = self._parsed(call.arguments)
         if not isinstance(arguments, dict):
             return kind, word(call.name)
-        asked = (text for key, value in arguments.items() for text in self._values(key, value)[:1])
+        plain = ((key, value) for key, value in arguments.items() if not OF_A_SECRET.search(key))
+        asked = (text for key, value in plain for text in self._values(key, value)[:1])
         told = ", ".join(text for text in asked if "(" not in text)
         return kind, _named(arguments, "") or (f"{word(call.name)}({told})" if told else word(call.name))
 
@@ -228,8 +230,10 @@ class _Reading:
             self.told.append(_Told(Record(name, tuple(self._fields(arguments, "", 0)))))
         else:
             _, name = self._asked(call)
-            fields = self._fields(arguments, name, 0) if _named(arguments, "") else []
-            self.told.append(_Told(Record(name, tuple(fields))))
+            if _named(arguments, ""):
+                self.told.append(_Told(Record(name, tuple(self._fields(arguments, name, 0)))))
+            elif name.endswith(")"):
+                self.told.append(_Told(Record(name)))
         self.left -= len(call.arguments)
 
     def _content(self, content: Any, kind: str, owner: str, depth: int) -> None:
@@ -254,7 +258,7 @@ class _Reading:
             if isinstance(each, list):
                 self._list(each, kind, owner, depth + 1)
             elif isinstance(each, dict) and (owner or not _named(each, _one(kind))):
-                fields += self._part(label, each, depth)
+                fields += self._part(_one(kind), each, depth, owner)
             elif isinstance(each, dict):
                 self._content(each, _one(kind), "", depth + 1)
         if fields:
@@ -269,9 +273,7 @@ class _Reading:
             if OF_A_SECRET.search(key):
                 continue
             label = _label(key)
-            if isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
-                value = [{"id": inner, **each} for inner, each in value.items()]
-            for each in value if isinstance(value, list) else (value,):
+            for each in _each_of(value):
                 if isinstance(each, dict):
                     yield from self._part(label, each, depth + 1)
                 elif isinstance(each, list):
@@ -279,7 +281,7 @@ class _Reading:
                 else:
                     yield from (Field(label, text) for text in self._values(key, each) if text != own)
 
-    def _part(self, label: str, part: Mapping[str, Any], depth: int) -> Iterator[Field]:
+    def _part(self, label: str, part: Mapping[str, Any], depth: int, owner: str = "") -> Iterator[Field]:
         """What a part of a thing is told as: its name with a note, or a thing of its own that the other one names."""
         identity = _named(part, _one(label))
         fields = [*self._fields(part, identity, depth + 1)]
@@ -289,14 +291,14 @@ class _Reading:
                 yield from fields
                 return
             rest = [field for field in fields if not _DESCRIBES.search(field.label)]
-            yield Field(label, " ".join(named), _noted(rest))
+            yield Field(label or _BARE, " ".join(named), _noted(rest, owner))
             return
         if any(self._is_thing(field) for field in fields):
             self.told.append(_Told(Record(identity, tuple(fields)), lists=True))
             fields = []
-        key = identity.rpartition(" ")[2]
+        kind, _, key = identity.rpartition(" ")
         self._values("id", key)
-        yield Field(label, key, _noted(fields))
+        yield Field(kind if owner else label, key, _noted(fields, owner))
 
     def _is_thing(self, field: Field) -> bool:
         whole = classified(field.value)
@@ -357,16 +359,24 @@ class _Reading:
             if first is not None:
                 label, each = clause[first]
                 owner = f"{label or each.kind} {each.value}"
-            told = [Record(owner, tuple(fields))] if owner else [Record(f"{each.label} {each.value}") for each in fields]
+            told = (
+                [Record(owner, tuple(fields))] if owner else [Record(f"{each.label} {each.value}") for each in fields]
+            )
             self.told += (_Told(record, in_passing=True) for record in told)
 
 
-def _noted(fields: Sequence[Field]) -> str:
-    """What belongs to a part, in its note: an exact value, or else a name or a state, or else an amount."""
+def _each_of(value: Any) -> Sequence[Any]:
+    """Parts of a member: of a list, or of an object whose members are things by their names."""
+    if isinstance(value, dict) and value and all(_identifier(key) and isinstance(value[key], dict) for key in value):
+        return [{"id": inner, **each} for inner, each in value.items()]
+    return value if isinstance(value, list) else (value,)
+
+
+def _noted(fields: Sequence[Field], name: str = "") -> str:
+    """What belongs to a part and is not said by the name of its thing: an exact value, or else a name or a state."""
     exact = (field.value for field in fields if (found := classified(field.value)) and found[0] in _NOTED)
     described = (field.value for field in fields if _DESCRIBES.search(field.label))
-    counted = (f"{field.label} {field.value}" for field in fields if _COUNTS_MONEY.search(field.label))
-    return next((value for value in (*exact, *described, *counted) if "(" not in value), "")
+    return next((value for value in (*exact, *described) if "(" not in value and value not in name), "")
 
 
 def _placed(message: Message) -> Iterator[tuple[float, str]]:
@@ -392,7 +402,7 @@ def _clauses(text: str, values: Sequence[Spotted]) -> Iterator[list[tuple[str, S
             clause = []
         before = _CLAUSE_ENDS.split(text[max(end, each.start - LABEL_REACH) : each.start])[-1]
         words = [_plain(found) for found in _LABEL_WORD.findall(before)]
-        telling = [found for found in words if found.lower() not in _UNTELLING]
+        telling = [found for found in words if not _UNTELLING.fullmatch(found)]
         clause.append((telling[-1][:LONGEST_LABEL] if telling else "", each))
         end = each.stop
     if clause:

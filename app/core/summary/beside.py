@@ -25,8 +25,8 @@ def merged_records(lists: Sequence[Sequence[Record]]) -> list[Record]:
         for place, record in enumerate(records):
             for part in parts_of(record):
                 worth[_address(part)] = worth.get(_address(part), 0.0) + 1 / (1 + place)
-    parts = [part for record in things.values() for part in parts_of(record)]
-    return sorted(parts, key=lambda part: -worth.get(_address(part), 0.0))
+    parts = {_address(part): part for record in things.values() for part in parts_of(record)}
+    return [parts[address] for address in sorted(worth, key=lambda address: -worth[address]) if address in parts]
 
 
 def _address(part: Record) -> tuple[str, str]:
