@@ -113,7 +113,7 @@ class Spotted(Struct, frozen=True):
 
 
 def read_of(text: str, most: int) -> str:
-    """What is read of a text: at most so many characters, without marks of our own notes."""
+    """Text as far as it is read: at most so many characters, without marks of our own notes."""
     most = min(most, LONGEST_TEXT)
     if len(text) > most:
         text = f"{text[: most // 2]} {text[len(text) - most // 2 :]}" if most > 1 else ""

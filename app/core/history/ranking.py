@@ -48,9 +48,9 @@ class _Part(Struct, eq=False):
     record: Record
     label: str
     values: frozenset[str]
-    """Those of its fields that are worth something."""
+    """Values of its fields that are worth something."""
     named: frozenset[str]
-    """Those of its name."""
+    """Values of its name."""
     is_owner: bool
     """Whether its thing may belong to its value, as there is one only."""
     is_done: bool = False

@@ -24,13 +24,13 @@ _KNOWN_BY = re.compile(r"(?=\S*\d)(?=\S*[^\W\d_])\S{3,}|\S*[^\W\d_]\S*[/@]\S+|[/
 
 
 class Field(Struct, frozen=True):
-    """What a thing has."""
+    """Property of a thing."""
 
     label: str
     """One word."""
     value: str
     note: str = ""
-    """What belongs to the value, such as its date, and what it replaced; empty for nothing."""
+    """Text that belongs to the value, such as its date, and what it replaced; empty for nothing."""
 
     @property
     def gone(self) -> Sequence[str]:

@@ -139,7 +139,7 @@ def _news(things: Mapping[str, Record], known: Mapping[str, Record]) -> Iterator
 
 
 def _read(messages: Sequence[Message]) -> tuple[list[_Told], dict[str, float]]:
-    """What the messages tell, in order of time, and what each value is worth."""
+    """Records of single messages, in order of time, and the worth of each value."""
     callers, failed = _callers(messages)
     told, worth = list[_Told](), dict[str, float]()
     left, found = MOST_READ, 0
@@ -177,7 +177,7 @@ def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, ToolCall], set[i
 
 
 class _Reading:
-    """What one message says."""
+    """Reader of one message."""
 
     def __init__(self, failed: set[int], left: int) -> None:
         """`left`: characters that may still be read."""
@@ -210,7 +210,7 @@ class _Reading:
             return None
 
     def _asked(self, call: ToolCall) -> tuple[str, str]:
-        """What a call's name says that its result is, and the thing that it asks for: the one that its arguments
+        """Kind of a call's result by the call's name, and the thing that it asks for: the one that its arguments
         identify, or else the call itself."""
         _, _, kind = _label(call.name).partition("_")
         arguments = self._parsed(call.arguments)
@@ -265,7 +265,7 @@ class _Reading:
             self.told.append(_Told(Record(owner or label, tuple(fields))))
 
     def _fields(self, content: Mapping[str, Any], name: str, depth: int) -> Iterator[Field]:
-        """What a thing has by the members of its object."""
+        """Properties of a thing by the members of its object."""
         if depth > DEEPEST:
             return
         own = name.rpartition(" ")[2]
@@ -282,7 +282,7 @@ class _Reading:
                     yield from (Field(label, text) for text in self._values(key, each) if text != own)
 
     def _part(self, label: str, part: Mapping[str, Any], depth: int, owner: str = "") -> Iterator[Field]:
-        """What a part of a thing is told as: its name with a note, or a thing of its own that the other one names."""
+        """Property that a part of a thing is told as: its name with a note. Of a thing of its own the name alone."""
         identity = _named(part, _one(label))
         fields = [*self._fields(part, identity, depth + 1)]
         if not identity:
@@ -305,7 +305,7 @@ class _Reading:
         return whole is not None and whole[0] in _NAMING
 
     def _values(self, key: str, value: Any) -> list[str]:
-        """What of a JSON value is kept, as it stands there."""
+        """Values in a member of JSON, as they stand there."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return []
         if not isinstance(value, str):
@@ -329,7 +329,7 @@ class _Reading:
         return [self._used(each.kind, each.value) for each in found if self._counts(each)]
 
     def _text(self, text: str) -> None:
-        """A long one is a text that somebody wrote, such as the content of a file."""
+        """Read a long value: a text that somebody wrote, such as the content of a file."""
         place, self._place = self._place, min(self._place, _PLACES[Kind.ASSISTANT])
         self._prose(text, "")
         self._place = place
@@ -339,7 +339,7 @@ class _Reading:
         return value
 
     def _counts(self, each: Spotted) -> bool:
-        """What programs call their parts is in every result, and of use where somebody speaks of it."""
+        """Whether it counts: names from code are in every result, and of use where somebody speaks of them."""
         return each.kind != "symbol" or self._place > _ELSEWHERE
 
     def _prose(self, text: str, owner: str) -> None:
@@ -373,7 +373,7 @@ def _each_of(value: Any) -> Sequence[Any]:
 
 
 def _noted(fields: Sequence[Field], name: str = "") -> str:
-    """What belongs to a part and is not said by the name of its thing: an exact value, or else a name or a state."""
+    """Note on a part, without what the name of its thing says: an exact value, or else a name or a state."""
     exact = (field.value for field in fields if (found := classified(field.value)) and found[0] in _NOTED)
     described = (field.value for field in fields if _DESCRIBES.search(field.label))
     return next((value for value in (*exact, *described) if "(" not in value and value not in name), "")
