@@ -38,12 +38,14 @@ from app.providers.ledger import Ledger
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
+from app.proxy.allowances import Allowances
 from app.proxy.asides import Asides
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
-from app.proxy.gate import Gate
+from app.proxy.gate import Gate, Listener
+from app.proxy.keyring import Keyring
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.passthrough import PassthroughEndpoint
@@ -58,7 +60,7 @@ from app.runtime.caches import Caches
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
-from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
+from app.settings import ConfigurationError, LimitSettings, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.secret import server_secret
@@ -92,6 +94,8 @@ class Application(FastAPI):
     """Steno's own routes, with the gate before them: every request passes it first."""
 
     gate: Gate
+    operators_gate: Gate
+    """Gate of what comes by the listener in `server.admin`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -127,7 +131,9 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
     ways = asking, counting, at_path, PassthroughEndpoint(services)
-    app.gate = gate_of(settings, instance, metrics, super(Application, app).__call__, *ways)
+    through = partial(gate_of, settings, instance, metrics, super(Application, app).__call__, *ways)
+    app.gate = through(listener="callers" if settings.server.admin else None)
+    app.operators_gate = through(listener="operator")
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
@@ -142,8 +148,10 @@ def gate_of(
     counting: ASGIApp,
     compacting: ASGIApp,
     passthrough: ASGIApp,
+    *,
+    listener: Listener | None = None,
 ) -> Gate:
-    """Make the gate before these applications."""
+    """Make the gate before these applications, for what comes by one listener."""
     server = settings.server
     return Gate(
         app,
@@ -156,6 +164,7 @@ def gate_of(
         door=Door(server.host, server.allowed_hosts, server.allowed_origins),
         metrics=metrics,
         verbose=settings.log.level == "debug",
+        listener=listener,
     )
 
 
@@ -163,7 +172,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
     """Add the inspector's pages, and the state that they work with."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     sessions = Sessions(server_secret(settings))
-    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table)
+    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table, settings.server.port)
     for router in INSPECTOR_ROUTERS:
         app.include_router(router)
 
@@ -182,9 +191,11 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
-    quotas = Quotas(limits.compactions_per_tenant, limits.forced_compactions_per_minute, limits.summary_tokens_per_hour)
+    forced, summary_tokens = limits.forced_compactions_per_minute, limits.summary_tokens_per_hour
+    quotas = Quotas(store.tallies, limits.compactions_per_tenant, forced, summary_tokens)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
+    keyring = Keyring(store, settings.clients.keys_file) if settings.clients.keys else None
     room = BackgroundRoom(BackgroundLimits())
     writing = Writing(providers, estimator, settings.base_model, settings.storage.scrub)
     compactor = Compactor(store, summariser, writing, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
@@ -204,9 +215,10 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),
         tasks=tasks,
-        tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
+        tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies, keyring),
         repeats=Repeats(),
         quotas=quotas,
+        allowances=_allowances(limits, store, ledger, keyring),
         in_flight=in_flight,
         work=work,
         bounds=BodyBounds(limits.values, limits.messages),
@@ -223,6 +235,16 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )
+
+
+def _allowances(limits: LimitSettings, store: Store, ledger: Ledger, keyring: Keyring | None) -> Allowances | None:
+    """Make the limits of tenants and keys, if there are any."""
+    if (limits.requests_per_minute, limits.tokens_per_day, limits.money_per_day, keyring) == (None,) * 4:
+        return None
+    allowances = Allowances(store.tallies, limits, ledger.tariff_of, keyring)
+    if allowances.counts_usage:
+        ledger.heard.append(allowances.spent)
+    return allowances
 
 
 def _gauges(store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches) -> Gauges:
@@ -355,9 +377,14 @@ def _lifespan(
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
+        services.store.hear_of_erasures(services.forget)
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers.all if reports else ()))
         sampling = asyncio.ensure_future(services.sampler.run())
+        looking = None
+        if (keyring := services.tenants.keyring) is not None:
+            await keyring.load()
+            looking = asyncio.ensure_future(keyring.run())
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         heap.give_back()
@@ -370,6 +397,8 @@ def _lifespan(
         finally:
             checking.cancel()
             sampling.cancel()
+            if looking is not None:
+                looking.cancel()
             await services.tasks.drain(drain_seconds)
             await services.providers.stop()
             await services.providers.close()

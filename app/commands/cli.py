@@ -392,7 +392,9 @@ def show_conversation(
     """Show a conversation and its summaries."""
     from app.commands import conversations as stored
 
-    content = _with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant))
+    content = _with_store(
+        config, database_url, lambda store: stored.content_of(store, conversation_id, tenant, "show_conversation")
+    )
     (stored.one_as_json if as_json else stored.show_one)(content)
 
 
@@ -404,7 +406,11 @@ def export_conversation(
     from app.commands import conversations as stored
     from app.commands.terminal import print_json
 
-    print_json(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
+    print_json(
+        _with_store(
+            config, database_url, lambda store: stored.content_of(store, conversation_id, tenant, "export_conversation")
+        )
+    )
 
 
 @conversations.command("delete")
@@ -424,6 +430,73 @@ def delete_conversation(
     typer.echo(f"Deleted {conversation_id}.")
 
 
+keys = typer.Typer(help="Give out keys to callers, list and revoke them: see clients.keys.", no_args_is_help=True)
+cli.add_typer(keys, name="keys")
+
+
+def _with_keys(work: Awaitable[T]) -> T:
+    """Run work on the keys and return its result; exit if it cannot be done."""
+    _keep_quiet()
+    from app.commands.keys import NoSuchKey
+    from app.store import StoreError
+
+    async def run() -> T:
+        return await work
+
+    with _failing_on(StoreError, NoSuchKey, OSError):
+        return asyncio.run(run())
+
+
+@keys.command("add")
+def add_key(
+    owner: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: a person or a service.")],
+    days: Annotated[float | None, typer.Option(min=0, help="Days until it expires.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only this model, or glob; may be repeated.")] = None,
+    upstream: Annotated[list[str] | None, typer.Option(help="Only this upstream; may be repeated.")] = None,
+    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens that its owner may use in a day.")] = None,
+    money_per_day: Annotated[float | None, typer.Option(min=0, help="Cost of its owner's calls in a day.")] = None,
+    money_per_conversation: Annotated[float | None, typer.Option(min=0, help="Cost of one conversation.")] = None,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Give out a key, which is shown this once."""
+    settings = _settings(config, storage={"url": database_url})
+    from app.commands import keys as giving
+    from app.store.client_keys import KeyLimits
+
+    allowed = tuple(model or ()), tuple(upstream or ())
+    if unknown := set(allowed[1]) - set(settings.all_upstreams):
+        _fail(f"There is no upstream {', '.join(sorted(unknown))}; known: {', '.join(settings.all_upstreams)}.")
+    limits = KeyLimits(*allowed, tokens_per_day, money_per_day, money_per_conversation)
+    seconds = None if days is None else 86_400 * days
+    shown, key = _with_keys(giving.add(settings, owner, limits, seconds))
+    typer.echo(f"{key.id} of {owner}. The key is shown this once:", err=True)
+    typer.echo(shown)
+
+
+@keys.command("list")
+def list_keys(config: Config = None, database_url: DatabaseURL = None) -> None:
+    """List keys by their ids, with owner, state and limits."""
+    settings = _settings(config, storage={"url": database_url})
+    from app.commands import keys as giving
+
+    giving.show(_with_keys(giving.keys_of(settings)))
+
+
+@keys.command("revoke")
+def revoke_key(
+    named: Annotated[str, typer.Argument(metavar="ID|NAME", help="The key's id, or an owner for all of his.")],
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Revoke a key, or all keys of an owner."""
+    settings = _settings(config, storage={"url": database_url})
+    from app.commands import keys as giving
+
+    ids = _with_keys(giving.revoke(settings, named))
+    typer.echo(f"Revoked {', '.join(ids)}: refused everywhere within {giving.SECONDS_UNTIL_REFUSED} seconds.")
+
+
 @cli.command()
 def handoff(
     conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
@@ -436,22 +509,28 @@ def handoff(
 
 
 @cli.command()
-def link(
-    url: Annotated[str, typer.Option(help="Steno's address, as a browser reaches it.")] = "",
-    revoke: Annotated[
-        bool, typer.Option("--revoke", help="Print none: void all links so far, and sign out whom they let in.")
+def inspector(
+    link: Annotated[
+        bool, typer.Option("--link", help="Print a link that opens one operator's session, within 24 hours.")
     ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Void all links so far, and sign out whom they let in.")
+    ] = False,
+    url: Annotated[str, typer.Option(help="Steno's address, as a browser reaches it.")] = "",
     config: Config = None,
     database_url: DatabaseURL = None,
 ) -> None:
-    """Print a link that signs the operator in to the inspector. It opens every tenant, for 24 hours."""
+    """Let operators in to the inspector, where they see every tenant, or sign them out."""
+    _refuse((link == revoke, "Say --link or --revoke."))
     settings = _settings(config, storage={"url": database_url})
     from app.commands import ports
-    from app.inspector.links import LINK_SECONDS, operator_link
+    from app.commands.audit import user
+    from app.inspector.links import LINK_SECONDS, id_of, operator_link
     from app.inspector.session import OPERATORS
     from app.settings import ConfigurationError
     from app.settings.secret import server_secret
     from app.store import DatabaseURLError, revocations
+    from app.store.audit import record_act
     from app.store.database import read_url
 
     with _failing_on(ConfigurationError, DatabaseURLError):
@@ -459,13 +538,46 @@ def link(
             _fail("A database in memory is that of one Steno alone: use the link that it printed, and revoke it there.")
         secret = server_secret(settings)
     if revoke:
-        _with_store(
-            config, database_url, lambda store: store.change_at_once(revocations.revoke, OPERATORS, LINK_SECONDS)
-        )
+
+        async def revoke_all(store: Any) -> None:
+            await store.change_at_once(record_act, user(), "revoke_links")
+            await store.change_at_once(revocations.revoke, OPERATORS, LINK_SECONDS)
+
+        _with_store(config, database_url, revoke_all)
         typer.echo("All links so far are void, and operators are signed out.")
         return
     server = settings.server
-    typer.echo(operator_link(secret, url or ports.url_of(ports.near(server.host), server.port)))
+    made = operator_link(secret, url or ports.url_for_operators(server))
+    id_ = id_of(made.partition("token=")[2])
+    _with_store(config, database_url, lambda store: store.change_at_once(record_act, user(), "make_link", subject=id_))
+    typer.echo(made)
+
+
+@cli.command(hidden=True)
+def link(
+    url: Annotated[str, typer.Option()] = "",
+    revoke: Annotated[bool, typer.Option("--revoke")] = False,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Do what `steno inspector` does: its name in the release before."""
+    inspector(link=not revoke, revoke=revoke, url=url, config=config, database_url=database_url)
+
+
+@cli.command()
+def audit(
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, the latest first.")] = 100,
+    tenant: Tenant = "",
+    config: Config = None,
+    database_url: DatabaseURL = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what operators did: when, who, what, and whose data it was about."""
+    from app.commands import audit as acts
+    from app.store.audit import read_acts
+
+    found = _with_store(config, database_url, lambda store: store.rest_of_all(read_acts, limit, tenant))
+    (acts.list_as_json if as_json else acts.show_list)(found)
 
 
 @cli.command()

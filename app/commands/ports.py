@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import socket
+import stat
 import sys
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from typing import NamedTuple
+
+from app.settings.sections.server import ServerSettings
 
 SPREADS = sys.platform == "linux"
 """True if the kernel spreads connections over all sockets that listen at one address (`lab/benchmarks/workers.py`).
 Where several processes share one socket, whoever is awake takes most of a crowd."""
 
 ASK_SECONDS = 0.5
-LONGEST_ANSWER = 10_000
 LISTENS = "0A"
 """The state of a listening socket in Linux' tables."""
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - not listened to here
+
+
+UNIX = "unix:"
+"""Beginning of an address that is a socket file's path."""
+SOCKET_MODE = 0o660
+
+
+class Taken(NamedTuple):
+    """Sockets of a server."""
+
+    callers: list[socket.socket]
+    operator: list[socket.socket]
+    """Sockets of `server.admin`; empty where callers and the operator come to the same."""
 
 
 def url_of(host: str, port: int) -> str:
@@ -27,6 +44,55 @@ def url_of(host: str, port: int) -> str:
 def near(host: str) -> str:
     """Return the address by which this machine reaches a server that listens there, be it at all of its addresses."""
     return _ANY_ADDRESS.get(host, host)
+
+
+def url_for_operators(server: ServerSettings) -> str:
+    """URL where operators find the inspector, as the settings have it."""
+    return url_of(near(server.host), server.port) if server.admin is None else admin_url(server.admin)
+
+
+def admin_url(named: str, taken: Iterable[socket.socket] = ()) -> str:
+    """URL of the address in `server.admin`, with the port that its sockets have. Any name leads to a socket file."""
+    if named.startswith(UNIX):
+        return "http://localhost"
+    host, port = _host_and_port(named)
+    return url_of(near(host), next((each.getsockname()[1] for each in taken), port))
+
+
+def _host_and_port(named: str) -> tuple[str, int]:
+    host, _, port = named.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def take_all(server: ServerSettings) -> Taken:
+    """Bind the sockets of all addresses. Raises `OSError`, whose `filename` is `server.admin` if that is the one."""
+    callers = take(server.host, server.port)
+    try:
+        return Taken(callers, [] if server.admin is None else take_named(server.admin))
+    except OSError as error:
+        close(callers)
+        error.filename = server.admin
+        raise
+
+
+def take_named(named: str) -> list[socket.socket]:
+    """Bind sockets at `host:port` or `unix:/path`, as `take` does."""
+    return [_at_path(Path(named[len(UNIX) :]))] if named.startswith(UNIX) else take(*_host_and_port(named))
+
+
+def _at_path(path: Path) -> socket.socket:
+    """Bind a socket file, in place of one that nobody listens to any more."""
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as asking:
+            if stat.S_ISSOCK(path.stat().st_mode) and asking.connect_ex(str(path)) == errno.ECONNREFUSED:
+                path.unlink()
+        made.bind(str(path))
+        path.chmod(SOCKET_MODE)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def take(host: str, port: int) -> list[socket.socket]:
@@ -45,14 +111,21 @@ def take(host: str, port: int) -> list[socket.socket]:
 
 
 def beside(taken: Iterable[socket.socket]) -> list[socket.socket]:
-    """Bind further sockets at the same addresses, for one of several processes to listen on alone."""
-    return [_bound(_sharing(socket.socket(each.family, each.type, each.proto)), each.getsockname()) for each in taken]
+    """Bind further sockets at the same addresses, for one of several processes to listen on alone; all share a socket
+    file's."""
+    return [
+        each
+        if each.family == socket.AF_UNIX
+        else _bound(_sharing(socket.socket(each.family, each.type, each.proto)), each.getsockname())
+        for each in taken
+    ]
 
 
 def share(taken: Iterable[socket.socket]) -> None:
     """Let `beside` bind there, too. Called once all are bound: another program's port would be shared as well."""
     for each in taken:
-        _sharing(each)
+        if each.family != socket.AF_UNIX:
+            _sharing(each)
 
 
 def holder(host: str, port: int) -> str | None:
@@ -67,7 +140,7 @@ def _is_steno(host: str, port: int) -> bool:
     try:
         with closing(HTTPConnection(near(host), port, timeout=ASK_SECONDS)) as connection:
             connection.request("GET", "/readyz")
-            return b'"tokenizer"' in connection.getresponse().read(LONGEST_ANSWER)
+            return (connection.getresponse().getheader("server") or "").startswith("steno")
     except (OSError, HTTPException):
         return False
 
@@ -89,6 +162,12 @@ def _listening_process(port: int) -> tuple[int, str] | None:
 def close(taken: Iterable[socket.socket]) -> None:
     for each in taken:
         each.close()
+
+
+def remove_files(server: ServerSettings) -> None:
+    """Remove the socket file that `take_all` made."""
+    if server.admin is not None and server.admin.startswith(UNIX):
+        Path(server.admin[len(UNIX) :]).unlink(missing_ok=True)
 
 
 def _bound(made: socket.socket, address: tuple[object, ...]) -> socket.socket:

@@ -193,9 +193,9 @@ def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Itera
     sys.setswitchinterval(SWITCH_SECONDS)
     listener = _listener(settings, port)
     taken = listener.getsockname()[1]
-    settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken})})
+    settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken, "admin": None})})
     app = create_app(settings)
-    app.state.services.ledger.heard = spent.add
+    app.state.services.ledger.heard.append(spent.add)
     try:
         server = serve(
             app,

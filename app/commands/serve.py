@@ -22,16 +22,19 @@ def serve(settings: Settings) -> str | None:
     """Serve until stopped. Return the reason why it did not start, or None."""
     configure_logging(settings.log.level, settings.log.format)
     try:
-        taken = ports.take(settings.server.host, settings.server.port)
+        taken = ports.take_all(settings.server)
     except OSError as error:
         return server.cannot_listen(settings, error)
     settings = settings.model_copy(update={"limits": settings.limits.of_each(settings.server.workers)})
     _allow_files(settings.limits.connections)
-    if settings.server.workers > 1:
-        return Supervisor(settings, taken).run()
-    return server.run(
-        settings, taken, Metrics.of_one(), on_start=lambda started: server.announce(settings, taken, started)
-    )
+    try:
+        if settings.server.workers > 1:
+            return Supervisor(settings, taken).run()
+        return server.run(
+            settings, taken, Metrics.of_one(), on_start=lambda started: server.announce(settings, taken, started)
+        )
+    finally:
+        ports.remove_files(settings.server)
 
 
 def _allow_files(connections: int) -> None:

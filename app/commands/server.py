@@ -11,18 +11,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
+from typing import Any
 
 import structlog
 import uvicorn
 from msgspec import Struct
+from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
+from uvicorn.server import ServerState
 
 from app import __version__
 from app.commands import ports
 from app.commands.logs import is_readable
+from app.commands.ports import Taken
 from app.edge.protocol import protocol_within
 from app.inspector.links import operator_link
-from app.main import create_app
+from app.main import Application, create_app
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
 from app.settings.secret import server_secret
@@ -48,7 +52,7 @@ class Started(Struct, frozen=True):
 
 def run(
     settings: Settings,
-    taken: list[socket.socket],
+    taken: Taken,
     metrics: Metrics,
     on_start: Callable[[Started], None],
     supervisor: Connection | None = None,
@@ -65,6 +69,20 @@ def run(
         app = create_app(settings, metrics, reports=reports)
     except (ConfigurationError, StoreError) as error:
         return str(error)
+    server = _Server(_config_of(settings, app), settings, app, taken.operator, on_start, supervisor)
+    # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _ignore)
+    with suppress(SystemExit):  # uvicorn's own, when the start failed.
+        server.run(taken.callers)
+    if server.started:
+        return None
+    failure: str | None = app.state.failure
+    return failure or server.failure or "The start failed; the log says why."
+
+
+def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
+    """How uvicorn serves an application at one of the listeners, each of which has its own bound of connections."""
     config = uvicorn.Config(
         app,
         # httptools: h11 accepts a length beside chunks, which smuggles requests.
@@ -79,34 +97,29 @@ def run(
         timeout_graceful_shutdown=max(1, round(settings.server.drain_seconds)),
         lifespan="on",
     )
-    server = _Server(config, settings, app.state.services, on_start, supervisor)
-    # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _ignore)
-    with suppress(SystemExit):  # uvicorn's own, when the start failed.
-        server.run(taken)
-    if server.started:
-        return None
-    failure: str | None = app.state.failure
-    return failure or server.failure or "The start failed; the log says why."
+    config.load()
+    return config
 
 
-def announce(settings: Settings, taken: list[socket.socket], started: Started) -> None:
+def announce(settings: Settings, taken: Taken, started: Started) -> None:
     """Report what is in use and where: in one line, or to somebody at a terminal in a few."""
-    host, port = taken[0].getsockname()[:2]
+    host, port = taken.callers[0].getsockname()[:2]
+    named = settings.server.admin
+    admin = None if named is None else ports.admin_url(named, taken.operator)
     if is_readable(settings.log.format):
         workers = settings.server.workers
         runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
         url = ports.url_of(ports.near(host), port)
         shows_link = settings.inspector.enabled and sys.stdout.isatty()  # It is a secret: for no file.
-        inspector = operator_link(server_secret(settings), url) if shows_link else None
-        sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, inspector))
+        inspector = operator_link(server_secret(settings), admin or url) if shows_link else None
+        sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, inspector, admin))
         sys.stdout.flush()
         return
     log.info(
         "serving",
         version=__version__,
         url=f"{ports.url_of(host, port)}/v1",
+        admin=named if named is None or named.startswith(ports.UNIX) else admin,
         upstream=settings.upstream.base_url,
         database=started.database,
         workers=settings.server.workers,
@@ -117,6 +130,8 @@ def announce(settings: Settings, taken: list[socket.socket], started: Started) -
 
 def cannot_listen(settings: Settings, error: OSError) -> str:
     why = (error.strerror or str(error)).rpartition(": ")[2].lower()
+    if settings.server.admin is not None and error.filename == settings.server.admin:
+        return f"Steno cannot listen on {error.filename}: {why}. Choose another address for server.admin."
     host, port = settings.server.host, settings.server.port
     at = f"Steno cannot listen on {host}:{port}: {why}"
     if error.errno != errno.EADDRINUSE:
@@ -137,13 +152,19 @@ class _Server(uvicorn.Server):
         self,
         config: uvicorn.Config,
         settings: Settings,
-        services: Services,
+        app: Application,
+        operators: Sequence[socket.socket],
         on_start: Callable[[Started], None],
         supervisor: Connection | None,
     ) -> None:
         super().__init__(config)
         self._settings = settings
-        self._services = services
+        self._services: Services = app.state.services
+        self._operators = operators
+        self._operators_config = _config_of(settings, app.operators_gate)
+        self._operators_state = ServerState()
+        """Connections of the operator's listener, which those of callers cannot crowd out."""
+        self._operators_state.tasks = self.server_state.tasks
         self._on_start = on_start
         self._supervisor = supervisor
         self.failure: str | None = None
@@ -160,6 +181,7 @@ class _Server(uvicorn.Server):
             loop.add_reader(self._supervisor.fileno(), self._stop)
         try:
             await super().startup(sockets)
+            self.servers += [await self._listen_for_operators(each) for each in self._operators]
         except OSError as error:  # Another program has listened since the port was taken.
             self.failure = cannot_listen(self._settings, error)
             await self.lifespan.shutdown()
@@ -168,6 +190,24 @@ class _Server(uvicorn.Server):
         estimated = tuple(self._services.estimator.heuristics)
         place = self._services.store.place
         self._on_start(Started(place, type(loop).__module__.partition(".")[0], http, estimated))
+
+    async def _listen_for_operators(self, listener: socket.socket) -> asyncio.base_events.Server:
+        loop, config = asyncio.get_running_loop(), self._operators_config
+
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg] # as uvicorn calls it
+                config=config, server_state=self._operators_state, app_state=self.lifespan.state
+            )
+            return made
+
+        listen: Any = loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
+        server: asyncio.base_events.Server = await listen(protocol, sock=listener, backlog=config.backlog)
+        return server
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for connection in list(self._operators_state.connections):
+            connection.shutdown()
+        await super().shutdown(sockets)
 
     def _stop(self) -> None:
         """Stop, because the supervisor says so or is gone."""
@@ -189,15 +229,17 @@ def banner(
     server: str,
     missing_tables: Sequence[str] = (),
     inspector: str | None = None,
+    admin: str | None = None,
 ) -> str:
-    """`url` is scheme, host and port; `server` says what Steno runs on; `inspector` is the link that signs in there.
+    """`url` is scheme, host and port, and `admin` that of the operator's listener, if there is one; `server` says what
+    Steno runs on; `inspector` is the link that signs in there.
 
     That link is a secret: the banner is for somebody at a terminal, not for a file.
     """
     rows = [
         *_addresses(url),
         *([("Inspector", inspector)] if inspector else []),
-        ("Metrics", f"{url}/metrics"),
+        ("Metrics", f"{admin or url}/metrics"),
         ("", ""),
         *_upstreams(settings),
         ("Database", database),

@@ -33,6 +33,7 @@ import structlog
 
 from app.commands import ports, server
 from app.commands.logs import configure_logging
+from app.commands.ports import Taken
 from app.commands.server import Started
 from app.core.tokens.rules import rules_for
 from app.runtime import heap
@@ -81,7 +82,7 @@ class Worker:
 
 
 class Supervisor:
-    def __init__(self, settings: Settings, taken: list[socket.socket]) -> None:
+    def __init__(self, settings: Settings, taken: Taken) -> None:
         self._settings = settings
         self._taken = taken
         count = settings.server.workers
@@ -102,7 +103,7 @@ class Supervisor:
             if CONTEXT.get_start_method() == "fork":
                 _load_what_all_need(self._settings)
             if ports.SPREADS:
-                ports.share(self._taken)
+                ports.share((*self._taken.callers, *self._taken.operator))
             failure = self._start()
             if failure is None:
                 self._watch()
@@ -220,7 +221,7 @@ class Supervisor:
     def _stop(self) -> None:
         """Let all workers finish what they have begun, as one process would; a second interrupt kills them."""
         self._ends.close()
-        ports.close(self._taken)
+        ports.close((*self._taken.callers, *self._taken.operator))
         while living := [worker.process for worker in self._workers if worker.process.is_alive()]:
             if signal.SIGINT in self._signals[1:]:
                 for process in living:
@@ -240,7 +241,7 @@ def _load_what_all_need(settings: Settings) -> None:
 
 def _work(
     settings: Settings,
-    taken: list[socket.socket],
+    taken: Taken,
     table: Table,
     number: int,
     reporting: Connection,
@@ -256,7 +257,7 @@ def _work(
     ends.close()
     configure_logging(settings.log.level, settings.log.format)
     try:
-        own = ports.beside(taken) if ports.SPREADS else taken
+        own = Taken(*map(ports.beside, taken)) if ports.SPREADS else taken
     except OSError as error:
         failure: str | None = server.cannot_listen(settings, error)
     else:

@@ -40,6 +40,7 @@ from app.core.view.ties import PRINT_BYTES
 from app.core.view.view import Recalled, View
 from app.providers.ledger import Ledger
 from app.runtime.caches import Caches
+from app.runtime.erased import Erased
 from app.runtime.owned import OwnedTasks
 from app.runtime.shared import SharedWork
 from app.runtime.threads import Work
@@ -168,11 +169,14 @@ class Compactor:
             and pace.tokens_per_hour >= LIKELY_TOKENS_PER_HOUR
         )
 
-    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """Forget one conversation after a deletion, also at another process, or all of the tenant."""
-        self._recaller.forget(tenant, conversation_id)
-        self._memory.forget(tenant, conversation_id)
-        self._paces.forget(tenant, conversation_id)
+    def forget(self, erased: Erased) -> None:
+        """Forget what was erased, here or at another process."""
+        for memory in (self._recaller, self._memory, self._paces):
+            memory.forget(erased)
+
+    def forget_stored(self) -> None:
+        """Forget the summaries that the database has: another process may have erased some of them unheard."""
+        self._memory.forget_stored()
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
         """Forget summaries that are not in use any more, which the database knows. Other processes remember them for

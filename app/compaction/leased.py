@@ -27,13 +27,14 @@ from msgspec.structs import replace
 from app.compaction.performer import Course, Performer
 from app.compaction.request import ChatRequest
 from app.core.deciding.effects import Make
-from app.core.reasons import because
+from app.core.reasons import Code, because
 from app.core.summary.flow import Compaction, Outcome
 from app.core.summary.plan import Plan
 from app.core.view.chunks import SummaryChunk
+from app.runtime.erased import Erased
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
-from app.store.lease import is_revoked
+from app.store.lease import TooMany, is_revoked
 from app.telemetry.families import LEASE_WAITS
 
 log = structlog.get_logger("steno.compactor")
@@ -60,15 +61,18 @@ class LeasedCompaction:
         request, plan = course.request, asked.plan
         if asked.is_again:
             await asyncio.sleep(min(course.seconds_left, RACE_SECONDS * random.random()))
-        if (too_much := self.performer.quotas.begin(*request.place)) is not None:
+        quotas = self.performer.quotas
+        if (too_much := quotas.begin(*request.place)) is not None:
             return Compaction((), Outcome.NOT_BEGUN, because(too_much))
         lease = None
         try:
             chain = request.conversation.chain.positions
-            lease = await self.store.leases.acquire(*request.place, plan.range, chain, self.holder)
+            lease = await self.store.leases.acquire(*request.place, plan.range, chain, self.holder, quotas.compactions)
         finally:
             if not isinstance(lease, Lease):
-                self.performer.quotas.end(*request.place)
+                quotas.end(*request.place)
+        if isinstance(lease, TooMany):
+            return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         if not isinstance(lease, Lease):
             return None
         running = self._run(course, asked, lease)
@@ -117,7 +121,7 @@ class LeasedCompaction:
             await self._release(lease)
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
-            self.performer.memory.forget(*request.place)
+            self.performer.memory.forget(Erased.of(*request.place))
         self.performer.ended(request, plan, request.undertaking(plan), compaction, began)
         return compaction
 

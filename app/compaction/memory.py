@@ -10,11 +10,12 @@ from msgspec import Struct
 
 from app.core.view.chunks import SummaryChunk
 from app.runtime.caches import Cache, Caches
+from app.runtime.erased import Erased
 
 CHUNK_BYTES = 2_000
 """Bytes of a chunk beside its texts."""
 SECONDS = 900.0
-"""Seconds for which a chunk is used: an edit or a deletion elsewhere is not heard of."""
+"""Seconds for which a chunk is used: of an edit elsewhere nobody hears, nor of a deletion without NOTIFY."""
 
 Place = tuple[str, str, str]
 """Tenant, series and id."""
@@ -50,11 +51,13 @@ class ChunkMemory:
             self._chunks.pop((tenant, series, chunk.id))
         return taken
 
-    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """Forget the chunks of a conversation that is to be deleted, or all of the tenant."""
-        self._chunks.drop(
-            lambda place, held: place[0] == tenant and conversation_id in (None, held.chunk.conversation_id)
-        )
+    def forget(self, erased: Erased) -> None:
+        """Forget the chunks that what was erased made."""
+        self._chunks.drop(lambda place, held: erased.covers(place[0], held.chunk.conversation_id))
+
+    def forget_stored(self) -> None:
+        """Forget what the database has: of an erasure nobody may have heard."""
+        self._chunks.drop(lambda _, held: held.stored)
 
     def forget_chunks(self, tenant: str, ids: Iterable[str]) -> None:
         """Forget these chunks and every fold over any of them."""

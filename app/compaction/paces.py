@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from app.core.deciding.request import Place
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
+from app.runtime.erased import Erased
 
 REMEMBERED_SECONDS = 24 * 3_600.0
 LATEST = 4
@@ -72,9 +73,8 @@ class Paces:
         tokens = sum(forwarded for _, forwarded in later)
         return Pace(seen.requests, hours * HOUR / len(later), tokens / hours if hours else inf)
 
-    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """Forget one conversation after a deletion, or all of the tenant."""
-        self._seen.drop(lambda place, _: place[0] == tenant and conversation_id in (None, place[1]))
+    def forget(self, erased: Erased) -> None:
+        self._seen.drop(lambda place, _: erased.covers(*place))
 
     def summarised(self, by: Hashable, seconds: float) -> None:
         """Record the seconds of a summary call."""

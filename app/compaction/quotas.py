@@ -1,35 +1,34 @@
-"""Quotas of this process: limits of one tenant's calls to the summariser, and of compactions in the background."""
+"""Quotas: limits of one tenant's calls to the summariser, and of compactions in the background."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from math import inf
-from time import monotonic
 
 from msgspec import Struct
 
 from app.core.deciding.request import Place
 from app.core.reasons import Code
-from app.runtime.periods import Period
+from app.store.tallies import HOUR, MINUTE, Tallies, Window
 
-MINUTE, HOUR = 60.0, 3_600.0
+FORCED = Window("forced_compactions", MINUTE)
+SUMMARY_TOKENS = Window("summary_tokens", HOUR)
 
 
 class Quotas:
-    """Limits of each tenant; None is no limit."""
+    """Limits of each tenant; None is no limit. Demanded compactions and tokens are counted by all processes together,
+    compactions under way by each; those under way everywhere are known by their leases."""
 
     def __init__(
         self,
+        tallies: Tallies,
         compactions: int | None = None,
         forced_per_minute: int | None = None,
         summary_tokens_per_hour: int | None = None,
-        clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._most = inf if compactions is None else compactions
-        self._forced = Period(MINUTE, forced_per_minute)
-        self._tokens = Period(HOUR, summary_tokens_per_hour)
-        self._clock = clock
+        self._tallies = tallies
+        self.compactions = compactions
+        self._forced = forced_per_minute
+        self._tokens = summary_tokens_per_hour
         self._under_way: dict[str, Counter[str]] = {}
         """Number of compactions under way, by tenant and conversation."""
 
@@ -39,7 +38,7 @@ class Quotas:
         if self.are_tokens_spent(tenant):
             return Code.SUMMARY_TOKENS_SPENT
         own = self._under_way.get(tenant, Counter())
-        if conversation_id not in own and len(own) >= self._most:
+        if self.compactions is not None and conversation_id not in own and len(own) >= self.compactions:
             return Code.TOO_MANY_COMPACTIONS
         own[conversation_id] += 1
         self._under_way[tenant] = own
@@ -47,7 +46,7 @@ class Quotas:
 
     def are_tokens_spent(self, tenant: str) -> bool:
         """True if no compaction begins for a while, in the background or not."""
-        return self._tokens.wait(tenant, self._clock()) > 0
+        return self._tokens is not None and self._tallies.used(tenant, SUMMARY_TOKENS) >= self._tokens
 
     def end(self, tenant: str, conversation_id: str) -> None:
         own = self._under_way[tenant]
@@ -59,15 +58,17 @@ class Quotas:
 
     def force(self, tenant: str) -> float:
         """Count a demanded compaction, if it may be made now: returns 0, otherwise the seconds until then."""
-        now = self._clock()
-        seconds = self._forced.wait(tenant, now)
-        if not seconds:
-            self._forced.add(tenant, 1, now)
-        return seconds
+        if self._forced is None:
+            return 0.0
+        if self._tallies.used(tenant, FORCED) >= self._forced:
+            return self._tallies.seconds_left(FORCED)
+        self._tallies.add(tenant, FORCED, 1)
+        return 0.0
 
     def spend(self, tenant: str, tokens: int) -> None:
         """Spend tokens of a summary call, prompt and completion."""
-        self._tokens.add(tenant, tokens, self._clock())
+        if self._tokens is not None:
+            self._tallies.add(tenant, SUMMARY_TOKENS, tokens)
 
 
 class BackgroundLimits(Struct, frozen=True):

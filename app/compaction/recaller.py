@@ -15,6 +15,7 @@ from app.core.recall.recall import Recollection, hidden_in, with_recalled
 from app.core.view.verify import problems
 from app.core.view.view import View
 from app.runtime.caches import Cache, Caches
+from app.runtime.erased import Erased
 from app.runtime.threads import Work
 
 
@@ -62,9 +63,8 @@ class Recaller:
         self._held.keep(place, held)
         return found
 
-    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """Forget one conversation after a deletion, or all of the tenant."""
-        self._held.drop(lambda key, _: key[0][0] == tenant and conversation_id in (None, key[0][1]))
+    def forget(self, erased: Erased) -> None:
+        self._held.drop(lambda key, _: erased.covers(*key[0]))
 
 
 def _look(request: Request, view: View, policy: RecallPolicy, known: _Held | None) -> tuple[View, _Held]:

@@ -16,6 +16,7 @@ from app.core.recall.asked import AskPolicy, leaves_out, with_line
 from app.core.stages.ladder import Decision
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
+from app.core.view.reading import covered_by
 from app.core.view.view import Conversation, Note, Recalled, View
 from app.edge.relayed import Headers
 from app.providers.providers import Provider
@@ -141,8 +142,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
 
     def covered(self, decision: Decision) -> int:
         """Number of messages that the decision's summaries stand for."""
-        chunks = decision.view.chunks if decision.view else ()
-        return self.conversation.chain.positions[chunks[-1].through_digest] if chunks else 0
+        return covered_by(self.conversation, decision.view) if decision.view else 0
 
     @lazy
     def may_ask(self) -> AskPolicy | Code | None:

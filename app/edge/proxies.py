@@ -84,6 +84,12 @@ def is_told_by_proxies(name: bytes) -> bool:
     return name in TOLD_BY_PROXIES or name.startswith(FAMILIES)
 
 
+def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
+    """Whether the word of a peer counts. One without an address came by a socket file, which is for few."""
+    address = read_address(peer)
+    return address is None or _is_in(address, trusted)
+
+
 def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> bool:
     """Whether whoever asks is on this machine; a doubt counts against it.
 

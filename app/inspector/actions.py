@@ -78,7 +78,7 @@ async def _compacted(visit: Visit, conversation: StoredConversation, made: Await
 
 
 @router.post("/summaries/{summary_id}")
-async def change_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
+async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
     """Give a summary another text as a new version, or deactivate it where the form says so."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     try:

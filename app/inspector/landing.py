@@ -11,10 +11,10 @@ from fastapi.responses import Response
 from msgspec import Struct
 
 from app.inspector.titles import titles_of
-from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, visit_of
+from app.inspector.visits import Instead, PageRoute, TheInspector, Visit, base_for_clients, visit_of
 from app.providers.discovery import ListingRefused, ModelListing
 from app.providers.providers import Provider
-from app.rest.dependencies import base_of
+from app.proxy.gate import LISTENER
 from app.settings import DEFAULT_UPSTREAM
 from app.settings.checks import Finding
 from app.store import StoreUnavailable, Wanted
@@ -56,7 +56,7 @@ class ShownWindow(Struct, frozen=True):
 
 @router.get("/")
 async def show_landing(request: Request, inspector: TheInspector) -> Response:
-    base, services = base_of(request), inspector.services
+    base, services = base_for_clients(request), inspector.services
     shown: dict[str, Any] = {
         "base": base,
         "ways": ways(base),
@@ -70,6 +70,7 @@ async def show_landing(request: Request, inspector: TheInspector) -> Response:
     return visit.page(
         "landing.html",
         **shown,
+        has_all=request.scope.get(LISTENER) != "callers",
         findings=findings(visit) if visit.sees_server else [],
         upstreams=[upstream(provider) for provider in services.providers.all],
         **await _stored(visit),

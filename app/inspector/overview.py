@@ -172,12 +172,18 @@ def _waits(numbers: Sequence[float]) -> list[Counted]:
     return [Counted(name, number, number / most) for name, number in zip(names, numbers, strict=True)]
 
 
+def _name_of(visit: Visit, base_url: str) -> str:
+    """Name of an upstream, whose address is the operator's to see; empty for one that there is no more."""
+    providers = visit.services.providers.all
+    return next((each.name for each in providers if each.settings.base_url == base_url), "")
+
+
 def calibration_of(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
     learnt = visit.services.providers.in_force(stored)
     return {
         "model": stored.key.model,
         "tools": stored.key.tools,
-        "upstream": stored.key.upstream,
+        "upstream": stored.key.upstream if visit.sees_server else _name_of(visit, stored.key.upstream),
         "ratio": learnt.ratio,
         "offset": learnt.offset,
         "samples": learnt.samples,

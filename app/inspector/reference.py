@@ -11,7 +11,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app.inspector.visits import PageRoute, TheInspector
+from app.inspector.visits import PageRoute, TheInspector, base_for_clients
 
 Schema = Mapping[str, Any]
 Type = Sequence[tuple[str, str]]
@@ -30,7 +30,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 @router.get("/docs")
 async def show_reference(request: Request, inspector: TheInspector) -> Response:
     schema = request.app.openapi()
-    base = f"{request.url.scheme}://{request.url.netloc}"
+    base = base_for_clients(request)
     return inspector.pages.page("reference.html", {"info": schema["info"], "base": base, **reference_of(schema, base)})
 
 

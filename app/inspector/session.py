@@ -21,6 +21,10 @@ from app.inspector.links import LINK_SECONDS, inspector_key, issued_at
 from app.proxy.tenants import ANONYMOUS
 
 COOKIE = "steno_inspector"
+OPERATORS_COOKIE = "steno_operator"
+"""Cookie of the operator's listener: a browser sends those of one host to all of its ports."""
+OVER_TLS = "__Host-"
+"""Beginning of a cookie's name with which a browser takes it over TLS only, from this host only, for all its paths."""
 LASTS_SECONDS = 12 * 3600
 OPERATORS = "operators"
 """Id by which the sessions and links of all operators are revoked; no session has it for its own."""
@@ -64,9 +68,10 @@ class Sessions:
         self._key = inspector_key(secret)
         self._clock = clock
 
-    def opened(self, tenant: str, *, operator: bool = False) -> Session:
+    def opened(self, tenant: str, *, operator: bool = False, link: str | None = None) -> Session:
+        """New session. `link`: id of the link that opens it."""
         expires = int(1_000 * (self._clock() + LASTS_SECONDS))
-        return Session(tenant, operator, expires, secrets.token_urlsafe(12))
+        return Session(tenant, operator, expires, link or secrets.token_urlsafe(12))
 
     def issued_at(self, token: str) -> int | None:
         """Milliseconds since 1970 at which the token of an operator's link was made; None if this server did not."""

@@ -17,6 +17,7 @@ from app.inspector.visits import (
     TheForm,
     TheInspector,
     TheVisit,
+    UnrecordedForm,
     client_of,
     forget,
     read_form,
@@ -91,12 +92,13 @@ async def list_tenants(visit: TheVisit) -> Response:
 
 
 @router.post("/ui/tenants")
-async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Response:
+async def choose_tenant(request: Request, visit: TheVisit, form: UnrecordedForm) -> Response:
     if not visit.session.operator:
         raise NoSuchPage
     chosen = form.get("tenant", "")
     if chosen not in {each.id for each in await visit.services.store.rest_of_all(read_tenants)}:
         raise NoSuchPage
+    await visit.record("view_tenant", chosen)
     answer = redirected("/ui")
     sessions = visit.inspector.sessions
     remember(request, answer, sessions.seal(sessions.at(visit.session, chosen)))

@@ -19,17 +19,21 @@ from app.edge.relayed import value_of
 from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.inspector.formats import minutes
 from app.inspector.guesses import Guesses
+from app.inspector.links import LINK_SECONDS, id_of
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
-from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS, Session, Sessions
+from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS, OPERATORS_COOKIE, OVER_TLS, Session, Sessions
+from app.proxy.gate import LISTENER
+from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
 from app.proxy.tenants import ANONYMOUS, Known
-from app.rest.dependencies import is_https
+from app.rest.dependencies import base_of, is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
+from app.store.audit import hashed, record_act
 from app.store.calls import OwnQuery, P, T
-from app.store.revocations import find_revocations
+from app.store.revocations import find_revocations, use_once
 from app.store.tenant_rows import latest_tenant
 from app.telemetry.table import Table
 
@@ -53,6 +57,8 @@ class Inspector(Struct, frozen=True):
     """Problems of the settings that were seen at the start."""
     counts: Table
     """Metrics of all workers."""
+    port: int
+    """Port of the callers' listener, as it is set."""
     live: Live = field(default_factory=Live)
     guesses: Guesses = field(default_factory=Guesses)
 
@@ -94,12 +100,19 @@ class LinkFollowed(Instead):
                 return too_many_guesses(inspector, seconds)
             problem = "This link is not of this server, or the server's secret has changed since."
             return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
-        if not sessions.opens(issued, await inspector.services.store.at_once(find_revocations, [OPERATORS])):
-            problem = "This link has expired, or was revoked. `steno link` prints a new one."
+        store = inspector.services.store
+        if not sessions.opens(issued, await store.at_once(find_revocations, [OPERATORS])):
+            problem = "This link has expired, or was revoked. `steno inspector --link` prints a new one."
             return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
-        log.info("operator signed in", address=address)
+        session = sessions.opened("", operator=True, link=id_of(request.query_params[IN_LINK]))
+        if not await store.change_at_once(use_once, f"link {session.id}", LINK_SECONDS):
+            log.warning("operator's link used again", address=address, link=session.id)
+            problem = "This link was used already: each opens one session. `steno inspector --link` prints a new one."
+            return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
+        await Visit(inspector, request, session, is_new=True).record("sign_in")
+        log.info("operator signed in", address=address, link=session.id)
         answer = redirected(str(request.scope["path"]))
-        remember(request, answer, sessions.seal(sessions.opened("", operator=True)))
+        remember(request, answer, sessions.seal(session))
         return answer
 
 
@@ -165,7 +178,17 @@ class Visit(Struct, frozen=True):
         """True where the visitor may see what is the operator's: addresses, errors, sums over all tenants. Steno does
         not verify keys, so whoever signed in with one may be anybody."""
         scope = self.request.scope
+        if scope.get(LISTENER) == "callers":
+            return False
         return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
+
+    async def record(self, did: str, tenant: str | None = None, subject: str = "") -> None:
+        """Record in the audit trail what an operator is about to do. `tenant`: not the one whose data are shown. Raises
+        `StoreUnavailable`."""
+        if self.session.operator:
+            who = f"link {self.session.id} from {client_of(self.request) or 'a socket'}"
+            about = self.tenant if tenant is None else tenant
+            await self.services.store.change_at_once(record_act, who, did, about, subject)
 
     async def find(self, query: OwnQuery[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Result of a query about the tenant's rows."""
@@ -212,7 +235,9 @@ async def session_of(request: Request, inspector: Inspector) -> tuple[Session, b
     """Session of a request, and whether it is new to its browser; None for a stranger. A key in a header signs nobody
     in: at the form guesses are counted. Raises `StoreUnavailable`."""
     scope = request.scope
-    session = inspector.sessions.unseal(request.cookies.get(COOKIE, ""))
+    session = inspector.sessions.unseal(request.cookies.get(_cookie_of(request), ""))
+    if session is not None and session.operator and scope.get(LISTENER) == "callers":
+        session = None
     if session is not None and session.is_signed_in:
         found = Visit(inspector, request, session, is_new=False)
         if not await found.is_over():
@@ -232,7 +257,7 @@ async def session_of(request: Request, inspector: Inspector) -> tuple[Session, b
 async def visit_of(request: Request, inspector: TheInspector) -> Visit:
     """Visit of a request. Raises `Instead`."""
     if IN_LINK in request.query_params:
-        raise LinkFollowed
+        raise NoSuchPage if request.scope.get(LISTENER) == "callers" else LinkFollowed
     found = await session_of(request, inspector)
     if found is None:
         if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
@@ -241,7 +266,9 @@ async def visit_of(request: Request, inspector: TheInspector) -> Visit:
     session, is_new = found
     if session.operator and not session.tenant:
         latest = await inspector.services.store.rest_of_all(latest_tenant)
-        session = inspector.sessions.at(session, latest or "")
+        if latest is not None:
+            session, is_new = inspector.sessions.at(session, latest), True
+            await Visit(inspector, request, session, is_new).record("view_tenant")
     return Visit(inspector, request, session, is_new)
 
 
@@ -255,8 +282,19 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
     return form
 
 
-TheForm = Annotated[Mapping[str, str], Depends(_form)]
+UnrecordedForm = Annotated[Mapping[str, str], Depends(_form)]
 """Fields of a form that a page of this session held."""
+
+
+async def _recorded_form(request: Request, visit: TheVisit, form: UnrecordedForm) -> Mapping[str, str]:
+    named = request.path_params.get("conversation_id", "")
+    subject = hashed(visit.tenant, name_in_path("conversation_id", named.encode("latin-1"))) if named else ""
+    await visit.record(request.scope["route"].name, subject=subject)
+    return form
+
+
+TheForm = Annotated[Mapping[str, str], Depends(_recorded_form)]
+"""Form whose sending is recorded where an operator does it, under the name of the route's function."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -284,14 +322,28 @@ def too_many_guesses(inspector: Inspector, seconds: float) -> Response:
     return answer
 
 
+def _cookie_of(request: Request) -> str:
+    """Name of the session's cookie."""
+    name = OPERATORS_COOKIE if request.scope.get(LISTENER) == "operator" else COOKIE
+    return OVER_TLS + name if is_https(request) else name
+
+
 def remember(request: Request, answer: Response, cookie: str) -> None:
-    answer.set_cookie(
-        COOKIE, cookie, max_age=LASTS_SECONDS, path="/", secure=is_https(request), httponly=True, samesite="strict"
-    )
+    name, secure = _cookie_of(request), is_https(request)
+    answer.set_cookie(name, cookie, max_age=LASTS_SECONDS, path="/", secure=secure, httponly=True, samesite="strict")
 
 
 def forget(request: Request, answer: Response) -> None:
-    answer.delete_cookie(COOKIE, path="/", secure=is_https(request), httponly=True, samesite="strict")
+    name, secure = _cookie_of(request), is_https(request)
+    answer.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="strict")
+
+
+def base_for_clients(request: Request) -> str:
+    """Scheme, host and port that clients reach Steno at: on the operator's listener as far as the settings say."""
+    base = base_of(request)
+    if request.scope.get(LISTENER) != "operator":
+        return base
+    return f"{request.url.scheme}://{request.url.hostname}:{_inspector(request).port}"
 
 
 def redirected(to: str) -> Response:

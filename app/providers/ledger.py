@@ -92,7 +92,7 @@ class Ledger:
         self._clock = clock
         self._sent: BoundedMap[tuple[str, str, str], _Latest] = BoundedMap(MOST_REMEMBERED)
         self._latest = 0
-        self.heard: Callable[[UsageRecord], None] | None = None
+        self.heard: list[Callable[[UsageRecord], None]] = []
         """Others that hear of each record, at once and in the server's own loop."""
 
     def tariff_of(self, model: str, answered: str = "") -> Tariff | None:
@@ -177,8 +177,8 @@ class Ledger:
             if values_kept is not None:
                 self._metrics.observe(VALUES_KEPT, values_kept)
             self._writes.record_usage(record)
-            if self.heard is not None:
-                self.heard(record)
+            for hear in self.heard:
+                hear(record)
         except Exception:
             log.exception("a call was not recorded", request_id=request_id)
 

@@ -30,8 +30,16 @@ STREAMED_USAGE_SECONDS = 24 * 3600.0
 UNSPOKEN_SECONDS = 3600.0
 """Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
 
-COMPACTING_SECONDS = 24 * 3600.0
-"""Time for which it is remembered whether a model behind an upstream compacts histories itself."""
+ABILITY_SECONDS = 24 * 3600.0
+"""Time for which it is remembered what a model behind an upstream does with histories itself."""
+
+
+class Ability(Enum):
+    """Work on a history that some providers do where a client asks for it."""
+
+    COMPACTION = "compaction"
+    EDITS = "edits"
+
 
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Bytes of a request that hosts of others' models take, by how their names end, where that is less than the vendors
@@ -89,9 +97,9 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         return Unspoken(self._was_answered)
 
     @lazy
-    def compacting(self) -> Sightings[tuple[str, str], bool]:
-        """Whether the provider knew compaction when it was asked to compact, by format and model."""
-        return Sightings(COMPACTING_SECONDS, counts=self._was_answered)
+    def _abilities(self) -> Sightings[tuple[Ability, str, str], bool]:
+        """Whether the provider knew what it was asked for, by format and model."""
+        return Sightings(ABILITY_SECONDS, counts=self._was_answered)
 
     def _was_answered(self, tenant: str) -> bool:
         return tenant in self.windows.learnt.answered
@@ -120,19 +128,24 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         if self.unspoken.saw(tenant, format_):
             log.warning("upstream does not speak a format", upstream=self.name, format=format_)
 
-    def compacts(self, format_: str, model: str, tenant: str) -> bool | None:
-        """Whether it compacts histories itself, as it is set or was learnt; None where that is to be seen."""
+    def has(self, ability: Ability, format_: str, model: str, tenant: str) -> bool | None:
+        """Whether it does that itself, as it is set or was learnt; None where that is to be seen."""
         if self.settings.native_compaction is not None:
             return self.settings.native_compaction
-        return self.compacting.holding(tenant, (format_, model))
+        if ability is Ability.EDITS and self.settings.is_vendors:
+            return True
+        return self._abilities.holding(tenant, (ability, format_, model))
 
-    def compacted(self, format_: str, model: str, tenant: str, *, knows: bool) -> None:
-        """Note whether the provider compacted when it was asked to, or refused that as unknown."""
+    def showed(self, ability: Ability, format_: str, model: str, tenant: str, *, knows: bool) -> None:
+        """Note whether the provider did what it was asked for, or did not know it."""
         if len(model) > LONGEST_MODEL:
             return
-        if not knows and self.compacting.own(tenant, (format_, model)) is not False:
-            log.info("upstream does not compact by itself", upstream=self.name, format=format_, model=model)
-        self.compacting.saw(tenant, (format_, model), knows)
+        what = ability, format_, model
+        if not knows and self._abilities.own(tenant, what) is not False:
+            log.info(
+                "upstream lacks an ability", upstream=self.name, ability=ability.value, format=format_, model=model
+            )
+        self._abilities.saw(tenant, what, knows)
 
     @property
     def revision(self) -> int:

@@ -13,7 +13,7 @@ from app.core.reasons import Code, Reason, Reasons, because
 from app.edge.relayed import Headers
 from app.edge.upstream import UpstreamAnswer
 from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable
-from app.providers.providers import Provider
+from app.providers.providers import Ability, Provider
 from app.proxy.exchange import Exchange
 from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
 from app.proxy.peeking import read_refusal
@@ -43,7 +43,7 @@ class Asking(Exchange):
             await self._bypass(reason, wire.untouched)
             return
         provider = self._asked_of(wire)
-        knows = provider.compacts(caller.format.name, wire.model, caller.tenant)
+        knows = provider.has(Ability.COMPACTION, caller.format.name, wire.model, caller.tenant)
         if knows is not False and await self._answered(wire, provider, native):
             return
         if (request := await self._taken_over(wire, asked, native)) is None:
@@ -58,7 +58,7 @@ class Asking(Exchange):
         if self._asked(wire) is None:
             return await super()._if_too_large(wire, handed_off)
         caller = self.caller
-        knows = self._asked_of(wire).compacts(caller.format.name, wire.model, caller.tenant)
+        knows = self._asked_of(wire).has(Ability.COMPACTION, caller.format.name, wire.model, caller.tenant)
         return await super()._if_too_large(wire, handed_off) if knows else None
 
     def _asked_of(self, wire: WireRequest) -> Provider:
@@ -72,11 +72,11 @@ class Asking(Exchange):
         reason, whose = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, wire.model, self.caller.tenant)
         try:
             if answering.status < 400:
-                provider.compacted(*whose, knows=True)
+                provider.showed(Ability.COMPACTION, *whose, knows=True)
             elif provider.settings.native_compaction is None:
                 answering = refused = await read_refusal(answering)
                 if native.refused_in(refused.status, refused.read, self.caller.target.partition(b"?")[0]):
-                    provider.compacted(*whose, knows=False)
+                    provider.showed(Ability.COMPACTION, *whose, knows=False)
                     return False
                 if (request := await self._too_long(wire, reason)) is not None:
                     await self._serve(request)

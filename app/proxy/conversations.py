@@ -12,6 +12,7 @@ from app.core.history.identity import Identity
 from app.core.history.recognition import Head, Heads, Recognition, goes_on, possible_heads, recognise
 from app.core.view.view import Conversation
 from app.runtime.caches import Cache, Caches
+from app.runtime.erased import Erased
 from app.store import Store, StoreUnavailable
 
 HEAD_BYTES = 250
@@ -68,11 +69,9 @@ class Conversations:
         """Return whether an earlier request of the tenant ended at one of these places."""
         return any(self._heads.get(digest) for digest in digests) or bool(await self._stored(tenant, digests))
 
-    def forget(self, tenant: str, conversation_id: str | None = None) -> None:
-        """Forget one conversation after a deletion, or all: the next request with its history starts anew."""
-        self._heads.drop(
-            lambda _, held: held[0].tenant == tenant and conversation_id in (None, held[0].conversation_id)
-        )
+    def forget(self, erased: Erased) -> None:
+        """Forget what was erased: the next request with its history starts anew."""
+        self._heads.drop(lambda _, held: erased.covers(held[0].tenant, held[0].conversation_id))
 
     def _remembered(self, conversation: Conversation) -> _Held | None:
         """Return the deepest head this process knows of."""

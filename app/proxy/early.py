@@ -62,7 +62,7 @@ class BegunStream:
             refused = answering.status, answering.headers, bytes(body)
             await self.end_with(self.request.format.answers.refusal_frame(*refused, time.time()))
             return
-        editor = editor_of(self.request, observed.decision, observed.asks_usage, self.events, reports=self.reports)
+        editor = editor_of(observed.request, observed.decision, observed.asks_usage, self.events, reports=self.reports)
         self.tells(answered, editor)
         await self.relays(StreamedAnswer(answering, self.request.format, self.request.wire), editor, observed)
 

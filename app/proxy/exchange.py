@@ -39,7 +39,7 @@ from app.edge.asgi import (
 from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.edge.upstream import UpstreamAnswer
 from app.errors import StenoError
-from app.providers.providers import Provider
+from app.proxy.allowances import check_use
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
@@ -57,6 +57,7 @@ from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, s
 from app.proxy.rounds import in_rounds, tell_asked
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
+from app.tokens.tokenizer import by_bytes
 from app.wire.members import Unreadable
 from app.wire.paths import path_of
 from app.wire.types import WireRequest
@@ -128,6 +129,8 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
+                if services.allowances is not None:
+                    services.allowances.admit(caller.known)
                 at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
@@ -281,10 +284,10 @@ class Exchange:
                 observed = self._decided(request, decision, None, milestones)
                 asking = self._ask(observed, milestones)
                 answering = await (self._kept_alive(request, asking) if self.has_begun else asking)
-                if (smaller := observed.recovery()) is None:
+                if (again := self._again(observed, answering, milestones)) is None:
                     await self._answer(observed, answering)
                     return
-                obtaining = self._recovered(observed, answering, smaller, milestones)
+                obtaining = again
             if request.events == "off":
                 await self._answer(*await obtaining)
             else:
@@ -349,11 +352,19 @@ class Exchange:
         decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
+        again = self._again(observed, answering, milestones)
+        return (observed, answering) if again is None else await again
+
+    def _again(
+        self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones
+    ) -> Coroutine[Any, Any, Obtained] | None:
+        """Obtain the answer to what is sent in place of what was refused; None if the refusal is the answer."""
+        if observed.lacks_edits and not milestones.resent:
+            return self._edited(observed, answering, milestones)
         if observed.misshapen is not None and not milestones.resent:
-            return await self._stepped_down(observed, answering, observed.misshapen, milestones)
-        if (smaller := observed.recovery()) is None:
-            return observed, answering
-        return await self._recovered(observed, answering, smaller, milestones)
+            return self._stepped_down(observed, answering, observed.misshapen, milestones)
+        smaller = observed.recovery()
+        return None if smaller is None else self._recovered(observed, answering, smaller, milestones)
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """Send what was decided. Text too short to be counted before is counted while the provider works."""
@@ -395,6 +406,17 @@ class Exchange:
         self.record.decided(request, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, request, decision, waited))
+
+    async def _edited(self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones) -> Obtained:
+        """Return the answer to the request with the edits that its provider does not know made here."""
+        milestones.reopen()
+        began, request = monotonic(), await self._take_in(observed.request.wire)
+        decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
+        edited = self._decided(request, decision, began, milestones)
+        again = await self._sent_again(observed, edited, answering, milestones)
+        return (
+            (observed, answering) if again is None else (edited, in_rounds(self._forwarding, milestones, edited, again))
+        )
 
     async def _recovered(
         self, observed: Observation, answering: UpstreamAnswer, smaller: ChatRequest, milestones: Milestones
@@ -464,7 +486,7 @@ class Exchange:
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         reports = self.services.events.body
-        readable = answering.status == 200 and (reports or extended)
+        readable = answering.status == 200 and (reports or extended or request.wire.edits is not None)
         kind = media_type(answering.headers) if readable else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
@@ -481,21 +503,23 @@ class Exchange:
     async def _relay_unread(self, own: Headers, body: bytes) -> None:
         """Relay a body unread, for the provider to judge, or another Steno's own call: nothing more is looked at."""
         self._note_headers(own)
-        answering = await self._forwarding.send(body, await self._provider())
+        services, caller = self.services, self.caller
+        model = await model_of(services, caller, self.body)  # It may be readable where the rest is not.
+        provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
+        check_use(caller.known, provider.name, model)
+        counted = services.allowances if self.remembers else None
+        answering = await self._forwarding.send(body, provider)
         try:
-            await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))
+            told = unless_told(own, list(answering.headers))
+            usage = await self._relay.as_sent(answering, told, reads=counted is not None)
         finally:
             await answering.close()
+        if counted is not None and answering.status == 200:
+            counted.passed(caller.tenant, model, usage, by_bytes(len(body)))
 
     def _note_headers(self, own: Headers) -> None:
         self.own_headers = own
         self.record.metrics.payload(dict(own)[own_headers.STATUS].decode())
-
-    async def _provider(self) -> Provider:
-        """Find the provider of a body that was not understood: its model may still be readable."""
-        model = await model_of(self.services, self.caller, self.body)
-        caller = self.caller
-        return self.services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
 
     @property
     def _forwarding(self) -> Forwarding:

@@ -74,10 +74,14 @@ class Forwarding(Struct, frozen=True):
     def send_decided(
         self, body: bytes, request: ChatRequest, decision: Decision, *, tells: bool = True
     ) -> Awaitable[Exchange]:
-        """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it."""
-        if decision.view is None or not decision.view.drops:
+        """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it, and not for
+        edits that are made here."""
+        drops, edits = decision.view is not None and decision.view.drops, request.wire.edits and request.format.edits
+        if not drops and not edits:
             return self.send(body, request.provider, request.model, tells=tells)
-        body, headers = request.format.dropping(body, self.caller.headers)
+        headers = edits.headers(self.caller.headers) if edits else self.caller.headers
+        if drops:
+            body, headers = request.format.dropping(body, headers)
         return self.send(body, request.provider, request.model, list(headers), tells=tells)
 
     async def _ask_again(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,6 +24,7 @@ from app.errors import (
     InvalidRequest,
     MethodNotAllowed,
     StenoError,
+    UnknownPath,
     WebSocketNotSpoken,
 )
 from app.providers.ledger import new_request_id
@@ -39,6 +41,14 @@ CONVERSATION = "steno.conversation"
 """Scope key: the conversation id of a base URL `/c/{id}/v1`, or None."""
 UPSTREAM = "steno.upstream"
 """Scope key: the upstream's name in a base URL `/u/{name}/v1`, or None."""
+
+LISTENER = "steno.listener"
+"""Scope key: what came in by its own listener, where callers and the operator have one each. See `Listener`."""
+Listener = Literal["callers", "operator"]
+OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
+"""Paths that callers do not find where the operator has a listener."""
+CALLERS = b"/context"
+"""Beginning of the paths that the operator's listener does not have, as it has no provider's."""
 
 FORMAT = "steno.format"
 """Scope key: the wire format of a request whose history is compacted."""
@@ -71,8 +81,10 @@ class Gate:
         door: Door,
         metrics: Metrics,
         verbose: bool,
+        listener: Listener | None = None,
     ) -> None:
-        """Guard the application. `verbose`: the log has a line for each chat request."""
+        """Guard the application. `verbose`: the log has a line for each chat request. `listener`: who comes this way;
+        None where all do."""
         self._own = _with_head(app)
         self._chat = chat
         self._counting = counting
@@ -92,6 +104,7 @@ class Gate:
         self._door = door
         self._metrics = metrics
         self._verbose = verbose
+        self._listener = listener
         self._repeats = Repeats()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,6 +141,9 @@ class Gate:
     def _route(self, scope: Scope) -> ASGIApp:
         path: bytes = scope["raw_path"]
         named, theirs = self._proxied(path)
+        if self._listener is not None:
+            scope[LISTENER] = self._listener
+            _check_listener(self._listener, path, is_own=theirs is None)
         format_ = self._formats.get(theirs.rstrip(b"/")) if theirs is not None and scope["method"] == "POST" else None
         if not sends_key(scope["headers"]) and not path.startswith(FORMS):
             check_type(scope["headers"], json_only=theirs is None or format_ is not None)
@@ -185,6 +201,12 @@ def _split(path: bytes) -> tuple[Mapping[str, bytes | None], bytes]:
             break
         found[key], path = name, slash + rest
     return found, path
+
+
+def _check_listener(listener: Listener, path: bytes, *, is_own: bool) -> None:
+    """Raises `UnknownPath` for what the other listener has."""
+    if path in OPERATORS if listener == "callers" else not is_own or path.startswith(CALLERS):
+        raise UnknownPath(f"Steno has no {path[:LONGEST_PATH].decode('latin-1')} here.")
 
 
 def _with_head(app: ASGIApp) -> ASGIApp:

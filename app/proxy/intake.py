@@ -24,10 +24,11 @@ from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
+from app.proxy.allowances import check_use
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
-from app.proxy.options import event_shape, wait_seconds
+from app.proxy.options import event_shape, wait_seconds, wants_compaction
 from app.proxy.services import Services
 from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
@@ -71,8 +72,9 @@ def known_terms(wire: WireRequest, caller: Caller) -> Terms | None:
 
 
 async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, remember: bool) -> Terms:
-    """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
+    """Work out the terms. Raises `UnknownUpstream`, `NotAllowed`, and `InvalidRequest` for options that cannot be."""
     measured = await services.measuring.of(wire, caller, remember=remember)
+    check_use(caller.known, measured.provider.name, wire.model)
     rules, options = measured.rules, wire.wishes.options
     events = event_shape(wire, caller, services.events.stream)
     terms = Terms(
@@ -81,7 +83,7 @@ async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, rem
         series=_series(rules.policy.strategy, wire.wishes.focus),
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
-        compaction=rules.compaction.enabled and caller.allows_compaction and options.get("compaction") is not False,
+        compaction=rules.compaction.enabled and wants_compaction(wire, caller),
         recalls=caller.allows_recall and options.get("recall") is not False,
     )
     if wire.alike is not None:
@@ -149,6 +151,8 @@ async def take_in(
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
+    if (edits := services.measuring.edits(wire, caller)) is not None and caller.format.edits is not None:
+        wire = replace(caller.format.edits.unasked(wire), edits=edits, alike=None)
     terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
     measured = terms.measure
     conversation, prompt = await digest(services, wire, caller, measured)
@@ -158,6 +162,8 @@ async def take_in(
     recognised = await services.conversations.identify(
         caller.tenant, terms.named, conversation, heads if remember else None
     )
+    if services.allowances is not None:
+        services.allowances.admit_conversation(caller.known, recognised.conversation_id)
     policy = measured.rules.policy
     if measured.provider.settings.alternating_roles:
         policy = replace(policy, alternates=True)

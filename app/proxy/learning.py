@@ -20,7 +20,7 @@ from app.core.tokens.usage import UNBILLED, Tokens
 from app.edge.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
-from app.providers.providers import StreamedUsage
+from app.providers.providers import Ability, StreamedUsage
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
@@ -56,6 +56,8 @@ class Observation:
     """True if we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Reason why the provider refused the request, if that was its size."""
+    lacks_edits: bool = False
+    """True if the provider refused edits of the history that it does not know."""
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
     _answered: list[AnsweredCall] = field(default_factory=list)
@@ -134,6 +136,17 @@ class Observation:
         except Exception:
             log.exception("an answer's usage was not learnt from")
 
+    def told_of_edits(self, *, knows: bool) -> bool:
+        """Record whether the provider knew the edits that it was asked for. True if it did not, and they are to be made
+        here."""
+        request, edits = self.request, self.request.format.edits
+        if edits is None or request.wire.edits is not None or not edits.are_asked(request.wire):
+            return False
+        provider, what = request.provider, (request.format.name, request.wire.model, request.tenant)
+        if provider.has(Ability.EDITS, *what) is not knows:
+            provider.showed(Ability.EDITS, *what, knows=knows)
+        return request.compaction and provider.has(Ability.EDITS, *what) is False
+
     def window_full(self, usage: Usage | None, written: int) -> None:
         """Record that the window cut the answer off, of which so many bytes had come: prompt and answer are all
         there is room for. An overflow, but there is an answer: it is the next request that is made smaller."""
@@ -193,6 +206,9 @@ class Observation:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
             windows, model = self.request.provider.windows, self.request.wire.model
+            edits = self.request.format.edits
+            if edits is not None and not first_frame and edits.refused_in(status, body):
+                self.lacks_edits = self.told_of_edits(knows=False)
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
             if self.decision.view is not None and self.overflow is None:
                 self.misshapen = refused_shape(status, body, first_frame=first_frame)

@@ -25,6 +25,11 @@ def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller
     return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
 
 
+def wants_compaction(wire: WireRequest, caller: Caller) -> bool:
+    """True unless the caller wants nothing done to its history."""
+    return caller.allows_compaction and wire.wishes.options.get("compaction") is not False
+
+
 def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
     """Shape in which a stream announces a compaction before the answer; `off`: not at all."""
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.

@@ -14,11 +14,13 @@ from app.core.history.secrets import Scrub
 from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
+from app.proxy.allowances import Allowances
 from app.proxy.asides import Asides
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.tenants import Tenants
+from app.runtime.erased import Erased
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
@@ -52,6 +54,8 @@ class Services:
     tenants: Tenants
     repeats: Repeats
     quotas: Quotas
+    allowances: Allowances | None
+    """Limits of tenants; None if there are none."""
     in_flight: BytesInFlight
     work: Work
     bounds: BodyBounds
@@ -71,6 +75,20 @@ class Services:
     sampler: Sampler
     tracer: Tracer | None
     """Tracer; None if no traces are wanted."""
+
+    def forget(self, erased: Erased | None) -> None:
+        """Forget what another process erased. None: it may have erased something that nobody heard of."""
+        if erased is None:
+            self.compactor.forget_stored()
+            return
+        self.conversations.forget(erased)
+        self.compactor.forget(erased)
+        self.tasks.start(self._forget_unwritten(erased), f"forgetting {erased.tenant}")
+
+    async def _forget_unwritten(self, erased: Erased) -> None:
+        await self.store.writes.forget(erased)
+        if not erased.word:
+            await self.providers.forget(erased.tenant)
 
     @property
     def format(self) -> WireFormat:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from app.core.stages.ladder import Status
 from app.edge.asgi import peer_of, read_body
+from app.edge.proxies import is_trusted
 from app.edge.relayed import value_of
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
 from app.proxy.caller import Caller
@@ -62,9 +63,13 @@ REQUEST_BODY = request_body()
 
 
 def is_https(request: Request) -> bool:
-    """Whether the client speaks TLS, be it with a proxy before Steno. Who lies here harms only himself."""
+    """Whether the client speaks TLS, be it with a proxy before Steno: one that is listed, where any is. Else who lies
+    here harms only himself."""
     scope = request.scope
-    return scope["scheme"] == "https" or value_of(scope["headers"], b"x-forwarded-proto") == "https"
+    if value_of(scope["headers"], b"x-forwarded-proto") != "https":
+        return bool(scope["scheme"] == "https")
+    trusted = _services(request).tenants.trusted_proxies
+    return not trusted or is_trusted(peer_of(scope), trusted)
 
 
 def base_of(request: Request) -> str:

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from app.errors import InvalidRequest, MethodNotAllowed, StenoError, StorageUnavailable, UnknownPath
+from app.proxy.gate import LISTENER
 from app.proxy.record import LONGEST_PATH, REQUEST
 from app.rest.dependencies import base_of
 from app.rest.schema import methods_of
@@ -48,6 +49,8 @@ def _no_route(app: FastAPI, request: Request) -> StenoError:
         return MethodNotAllowed(f"{path} has no {method}; it has {', '.join(allowed)}.", allowed)
     if (theirs := _THEIRS.fullmatch(path)) is not None:
         return UnknownPath(f"Steno has no {path}. {_base_urls(base_of(request), theirs['named'], theirs['api'])}")
+    if LISTENER in request.scope:  # The schema is at one of two, and what it tells of at both.
+        return UnknownPath(f"Steno has no {path} here.")
     return UnknownPath(f"Steno has no {path}; see /openapi.json for what it has.")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from app.proxy.gate import LISTENER
 from app.proxy.services import Services
 from app.telemetry.exposition import CONTENT_TYPE_LATEST, exposed
 from app.telemetry.table import Table
@@ -21,21 +22,25 @@ def health_router(services: Services) -> APIRouter:
         """The event loop runs."""
         return {"status": "ok"}
 
-    async def ready(response: Response) -> dict[str, Any]:
+    async def ready(request: Request, response: Response) -> dict[str, Any]:
         """503 only while stopping: without its database Steno still serves, and says that it is degraded.
 
-        `db` is `degraded` while nothing can be read or written, and `not_written` while it can only be read.
+        `db` is `degraded` while nothing can be read or written, and `not_written` while it can only be read. Where the
+        operator has a listener of his own, the others show `status` alone.
         """
         if services.tasks.draining:
             response.status_code = 503
             return {"status": "draining"}
         store = services.store
+        status = "ok" if store.remedy is None else "degraded"
+        if request.scope.get(LISTENER) == "callers":
+            return {"status": status}
         database: dict[str, Any] = {"db": store.state}
         if store.remedy is not None:
             db = store.state if store.reason is not None else "not_written"
             database = {"db": db, "reason": store.reason or store.not_written, "remedy": store.remedy}
         return {
-            "status": "ok" if store.remedy is None else "degraded",
+            "status": status,
             **database,
             "tokenizer": "heuristic" if services.estimator.heuristics else "tiktoken",
         }

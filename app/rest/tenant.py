@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from app.rest.dependencies import Tenant, TheServices
+from app.runtime.erased import Erased
 
 NDJSON = "application/x-ndjson"
 
@@ -41,11 +42,12 @@ async def delete_tenant(services: TheServices, tenant: Tenant) -> TenantDeletedO
     """Forgets everything that is stored of the caller. Summaries in the making are not stored any more."""
 
     async def erase() -> None:
-        services.conversations.forget(tenant)
+        erased = Erased.of(tenant)
+        services.conversations.forget(erased)
         await services.providers.forget(tenant)
         await services.store.erase_tenant(tenant)
         # Not before: a request may have read them meanwhile.
-        services.compactor.forget(tenant)
+        services.compactor.forget(erased)
 
     # Waited for, not awaited: what a client begins and does not wait for is still finished.
     erasing = services.tasks.start(erase(), f"erasing {tenant}")

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from app.core.history.messages import Message
 from app.core.history.secrets import Scrub
 from app.runtime.caches import Cache, Caches
+from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
 from app.store.message_rows import MessageRow, message_id
 from app.store.words import term_size, words_in
@@ -145,16 +146,11 @@ class Archive:
             elif not self._parts and (ended := self._repeats.over("dropped")) is not None:
                 log.info("messages archived again", times=ended[0], seconds=ended[1])
 
-    def erase(self, tenant: str, conversation_id: str | None) -> None:
-        """Drop what waits of the conversation, or of all the tenant's for None, and what is known of it. Not in a
-        flush."""
-        kept = [
-            part
-            for part in self._parts
-            if part.strand.tenant != tenant or conversation_id not in (None, part.strand.conversation_id)
-        ]
+    def erase(self, erased: Erased) -> None:
+        """Drop what waits of what was erased, and what is known of it. Not in a flush."""
+        kept = [part for part in self._parts if not erased.covers(part.strand.tenant, part.strand.conversation_id)]
         self._parts, self._bytes = deque(kept), sum(part.size for part in kept)
-        self._known.drop(lambda known, owner: owner == tenant and conversation_id in (None, known[0]))
+        self._known.drop(lambda known, owner: erased.covers(owner, known[0]))
 
     def _known_to(self, strand: Strand) -> int:
         """Number of the strand's messages that were recorded before."""

@@ -8,19 +8,23 @@ from typing import Any, Literal
 
 import structlog
 from msgspec import Struct
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
 from app.core.history.secrets import Scrub, without_secrets
 from app.runtime.caches import Caches
+from app.runtime.erased import Erased
 from app.store import conversation_rows, tenant_rows
-from app.store.calls import REST_SECONDS, Calls
+from app.store.calls import REST_SECONDS, Calls, P, Query
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
-from app.store.lease import revoke_leases
+from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
 from app.store.remains import empty_log, merge_indexes
+from app.store.tallies import Tallies
 from app.store.tidying import Tidying
+from app.store.wakeups import CHANNEL, Forget
 from app.store.write_behind import REMEDY as UNWRITABLE
 
 log = structlog.get_logger("steno.store")
@@ -83,16 +87,19 @@ class Store(Calls):
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches)
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
+        self.tallies = Tallies()
         self._tasks: list[asyncio.Task[None]] = []
-        """Tidying, and watching the file."""
+        """Tidying, sharing tallies, and watching the file."""
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self.readiness.start()
         self.writes.start(self.readiness.ready)
-        self._tasks = [asyncio.ensure_future(self.tidying.run())]
+        self._tasks = [asyncio.ensure_future(self.tidying.run()), asyncio.ensure_future(self.tallies.run(self))]
         if self.database.address.kind == "file":
             self._tasks.append(asyncio.ensure_future(self._watch_file()))
+        if self.database.address.kind == "postgresql":
+            self._tasks.append(asyncio.ensure_future(self.tidying.run_clearing()))
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
@@ -102,7 +109,7 @@ class Store(Calls):
         await self.readiness.stop()
         await self.writes.stop()
         await self.leases.waiters.stop()
-        if self.writes.waiting:
+        if self.writes.waiting or self.tallies.waiting:
             await self._flush_last()
         await self.guard.close()
         await self.guard.abandoned_calls(CLOSE_SECONDS)
@@ -181,10 +188,12 @@ class Store(Calls):
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation; False if it was not there. A compaction that is under way can no longer commit."""
-        erase = self.change(conversation_rows.erase_conversation, tenant, conversation_id)
-        erased = await self.bounded(lambda: self.writes.erase(tenant, conversation_id, erase), REST_SECONDS)
+        what = Erased.of(tenant, conversation_id)
+        erase = self.change(self._erase, what, conversation_rows.erase_conversation, tenant, conversation_id)
+        erased = await self.bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
         if erased:
             await empty_log(self)  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
+            self.tidying.clear_soon()
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
@@ -193,11 +202,30 @@ class Store(Calls):
         erased = False
         while await self.change_at_once(tenant_rows.erase_some, tenant, ERASED_ROWS):
             erased = True
-        rest = self.change(tenant_rows.erase_rest, tenant)
-        erased = await self.bounded(lambda: self.writes.erase(tenant, None, rest), REST_SECONDS) or erased
+        rest = self.change(self._erase, Erased.of(tenant), tenant_rows.erase_rest, tenant)
+        erased = await self.bounded(lambda: self.writes.erase(Erased.of(tenant), rest), REST_SECONDS) or erased
         await merge_indexes(self)
         await empty_log(self)
+        self.tidying.clear_soon()
         return erased
+
+    async def _erase(
+        self, connection: AsyncConnection, what: Erased, erase: Query[P, bool], *arguments: P.args, **options: P.kwargs
+    ) -> bool:
+        """Erase, and tell the other processes of it as soon as it is done."""
+        erased = await erase(connection, *arguments, **options)
+        if self.database.notifies:
+            await tell_waiters(connection, CHANNEL, what.message)
+        return erased
+
+    def hear_of_erasures(self, forget: Forget) -> None:
+        """Call `forget` from now on with what other processes erase, on PostgreSQL."""
+
+        async def begin() -> None:
+            await self.readiness.ready.wait()
+            self.leases.waiters.wakeups.hear_of_erasures(forget)
+
+        self._tasks.append(asyncio.ensure_future(begin()))
 
     async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """All rows of the tenant, each with the name of its table; a few are read at a time."""
@@ -231,5 +259,6 @@ class Store(Calls):
     async def _flush_last(self) -> None:
         try:
             await self.flush()
+            await self.tallies.share(self)
         except StoreUnavailable as error:
             log.warning("closed before everything was stored", reason=error.reason)

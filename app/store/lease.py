@@ -19,7 +19,20 @@ from collections.abc import Collection
 from hashlib import blake2b
 
 from msgspec import Struct
-from sqlalchemy import CTE, ColumnElement, and_, delete, func, literal_column, not_, or_, select, tuple_, update
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    and_,
+    delete,
+    distinct,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.view.chunks import ChunkRange
@@ -54,6 +67,10 @@ class Busy(Struct, frozen=True):
     """Seconds until the lease may be taken, unless its holder renews it."""
 
 
+class TooMany(Struct, frozen=True):
+    """The tenant has as many conversations compacted at once as it may."""
+
+
 async def acquire_lease(
     connection: AsyncConnection,
     tenant: str,
@@ -62,11 +79,15 @@ async def acquire_lease(
     chain: Collection[bytes],
     holder: str,
     ttl_ms: int,
-) -> Lease | Busy:
-    """Take the lease of the range, unless a live one makes waiting worth while. Needs a transaction."""
+    most: int | None = None,
+) -> Lease | Busy | TooMany:
+    """Take the lease of the range, unless a live one makes waiting worth while, or `most` other conversations of the
+    tenant have live ones. Needs a transaction."""
     await _take_turns(connection, tenant, conversation_id, wanted)
     if busy := await find_live(connection, tenant, conversation_id, wanted, chain, ttl_ms):
         return busy
+    if most is not None and await _count_live(connection, tenant, ttl_ms) >= most:
+        return TooMany()
     epoch = await _insert_or_take_over(connection, tenant, conversation_id, wanted, holder, ttl_ms)
     if epoch is None:
         # Its holder renewed an expired lease after we looked.
@@ -100,6 +121,12 @@ async def find_live(
         if row.same_conversation or ends == wanted.through_digest or ends in chain:
             return Busy(row.conversation_id, max(row.remaining, 0) / 1000)
     return None
+
+
+async def _count_live(connection: AsyncConnection, tenant: str, ttl_ms: int) -> int:
+    """Conversations of the tenant that are being compacted, by any process."""
+    live = _live(tenant, ttl_ms)
+    return await connection.scalar(select(func.count(distinct(live.c.conversation_id)))) or 0
 
 
 async def is_under_way(connection: AsyncConnection, tenant: str, conversation_id: str, ttl_ms: int) -> bool:

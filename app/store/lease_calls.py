@@ -10,13 +10,14 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.view.chunks import ChunkRange, SummaryChunk
+from app.runtime.erased import conversation_word
 from app.store import chunks, lease
 from app.store.calls import Calls
 from app.store.database import PATIENT_LOCK_SECONDS
 from app.store.errors import Contended, StatementRefused, StoreUnavailable
-from app.store.lease import Busy, Lease
+from app.store.lease import Busy, Lease, TooMany
 from app.store.waiters import Waiters
-from app.store.wakeups import CHANNEL, wake_word
+from app.store.wakeups import CHANNEL
 
 log = structlog.get_logger("steno.store")
 
@@ -42,19 +43,21 @@ class LeaseCalls:
         range: ChunkRange,  # noqa: A002 - the noun of the design
         chain: Collection[bytes],
         holder: str,
-    ) -> Lease | Busy:
-        """Take the lease of a range; Busy if waiting is better than making the chunk, see `lease`."""
+        most: int | None = None,
+    ) -> Lease | Busy | TooMany:
+        """Take the lease of a range; Busy if waiting is better than making the chunk, see `lease`; TooMany if `most`
+        conversations of the tenant are being compacted, by all processes."""
         if busy := self.waiters.awaited(tenant, (conversation_id, range, frozenset(chain))):
             return busy
 
-        async def work() -> Lease | Busy:
+        async def work() -> Lease | Busy | TooMany:
             wanted = tenant, conversation_id, range, chain
             # A crowd that has to wait should not queue for a write lock to hear it.
             async with self._calls.database.reading() as connection:
                 if found := await lease.find_live(connection, *wanted, self.ttl_ms):
                     return found
             async with self._calls.database.writing() as connection:
-                return await lease.acquire_lease(connection, *wanted, holder, self.ttl_ms)
+                return await lease.acquire_lease(connection, *wanted, holder, self.ttl_ms, most)
 
         try:
             return await self._calls.guarded(tenant, work, late=self._give_back)
@@ -99,7 +102,7 @@ class LeaseCalls:
 
         async def work(connection: AsyncConnection) -> None:
             if await lease.release_lease(connection, held) and self._calls.database.notifies:
-                await lease.tell_waiters(connection, CHANNEL, wake_word(*place))
+                await lease.tell_waiters(connection, CHANNEL, conversation_word(*place))
 
         await self._calls.task_change(work)
         self.waiters.ended(*place)
@@ -128,7 +131,7 @@ class LeaseCalls:
                 await asyncio.sleep(max(0.0, began + next_at - monotonic()))
         return await self._calls.bounded(work, seconds)
 
-    async def _give_back(self, granted: Lease | Busy) -> None:
+    async def _give_back(self, granted: Lease | Busy | TooMany) -> None:
         """Release a lease that came after its request had given up: it would keep everybody waiting for nobody."""
         if isinstance(granted, Lease):
             await self.release(granted)

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.store.audit import KEPT_DAYS
 from app.store.chunks import USED_EVERY_MS
 from app.store.clock import now_ms
 from app.store.tables import (
@@ -21,6 +22,7 @@ from app.store.tables import (
     learned_windows,
     masks,
     messages,
+    operator_acts,
     pins,
     prints,
     summary_chunks,
@@ -93,6 +95,11 @@ async def remove_calibrations(connection: AsyncConnection, kept_ms: int, most: i
 async def remove_learned_windows(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """Remove learned windows by the time at which they ceased to hold."""
     return await _remove(connection, learned_windows, learned_windows.c.expires_at, kept_ms, most)
+
+
+async def remove_acts(connection: AsyncConnection, most: int) -> int:
+    """Remove operators' acts, which are kept for a time of their own."""
+    return await _remove(connection, operator_acts, operator_acts.c.at, KEPT_DAYS * DAY_MS, most)
 
 
 REMOVALS: tuple[Removal, ...] = (

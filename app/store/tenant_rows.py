@@ -19,6 +19,7 @@ from app.store.tables import (
     message_words,
     metadata,
     summary_words,
+    tallies,
     usage_days,
     usage_days_due,
     usage_records,
@@ -30,7 +31,8 @@ _WORDS = (summary_words, message_words)
 """Tables of words: their rows go with those of summaries and messages."""
 EXPORTED = tuple(table for table in TABLES if table not in (usage_days_due, *_WORDS))
 _USAGE = (usage_records, usage_days, usage_days_due)
-_ERASED = tuple(table for table in TABLES if table not in (leases, *_USAGE, *_WORDS))
+# Tallies stay until their windows end: whoever could erase them would have what he used once more.
+_ERASED = tuple(table for table in TABLES if table not in (leases, tallies, *_USAGE, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
 MOST_TENANTS = 500

@@ -10,11 +10,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Hashable
 
+from app.runtime.erased import conversation_word
 from app.store.database import Database
 from app.store.errors import StoreUnavailable
 from app.store.guard import Guard
 from app.store.lease import Busy
-from app.store.wakeups import Wakeups, set_within, wake_word
+from app.store.wakeups import Wakeups, set_within
 
 POLL_SECONDS = 0.25
 
@@ -25,7 +26,7 @@ class Waiters:
     """Everybody in this process who waits for a lease to end."""
 
     def __init__(self, database: Database, guard: Guard) -> None:
-        self._wakeups = Wakeups(database, guard, self._wake)
+        self.wakeups = Wakeups(database, guard, self._wake)
         self._watches: dict[Hashable, _Watch] = {}
 
     async def wait(self, tenant: str, what: Hashable, look: Look, seconds: float) -> bool:
@@ -36,12 +37,12 @@ class Waiters:
         watch = self._watches.get((tenant, what))
         if watch is None or watch.task.done():
             watch = self._watches[tenant, what] = _Watch(tenant, look)
-        self._wakeups.join()
+        self.wakeups.join()
         watch.waiters += 1
         try:
             done, _ = await asyncio.wait({watch.task}, timeout=seconds)
         finally:
-            self._wakeups.leave()
+            self.wakeups.leave()
             watch.waiters -= 1
             if watch.task.done() or not watch.waiters:
                 watch.task.cancel()
@@ -58,11 +59,11 @@ class Waiters:
 
     def ended(self, tenant: str, conversation_id: str) -> None:
         """Wakes those of this process who wait for a compaction of the conversation."""
-        self._wake(wake_word(tenant, conversation_id))
+        self._wake(conversation_word(tenant, conversation_id))
 
     async def stop(self) -> None:
         """Nobody is woken any more; who still waits looks by itself."""
-        await self._wakeups.stop()
+        await self.wakeups.stop()
 
     def _wake(self, word: str | None) -> None:
         for watch in self._watches.values():
@@ -83,7 +84,7 @@ class _Watch:
 
     def hear(self, word: str | None) -> None:
         """Look at once, if the word may be meant for it; None is meant for all."""
-        if word is None or self.busy is None or word == wake_word(self._tenant, self.busy.conversation_id):
+        if word is None or self.busy is None or word == conversation_word(self._tenant, self.busy.conversation_id):
             self._woken.set()
 
     async def _run(self) -> str | None:

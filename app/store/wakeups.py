@@ -1,7 +1,8 @@
-"""Wake-ups: how this process hears that a compaction ended in another one. Whoever misses one still polls.
+"""Wake-ups: how this process hears that a compaction ended in another one, and what another one erased.
 
 PostgreSQL notifies by NOTIFY, on one connection beside the pool. A SQLite file shows by its data version that somebody
-wrote to it. Both are attended to only while somebody waits.
+wrote to it. Both are attended to only while somebody waits: of an end, which whoever misses it finds by polling, or of
+erasures, of which nobody hears on SQLite.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import asyncpg
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
 from app.store.database import CONNECT_SECONDS, Database
 from app.store.errors import StoreUnavailable, describe
@@ -39,14 +40,9 @@ BOUND_SECONDS = 1.0
 _LISTENER_ERRORS = (StoreUnavailable, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 Wake = Callable[[str | None], None]
-"""Wakes those who wait for the word; None: everybody."""
-
-
-def wake_word(tenant: str, conversation_id: str) -> str:
-    """Word sent when a compaction of the conversation ended. It reveals neither name; two may have the same."""
-    # Alike for an id as a client sent it and as the database keeps it, which replaces what it cannot store.
-    storable = conversation_id.replace("\0", "?").encode("ascii", "replace")
-    return blake2b(tenant.encode() + b"\0" + storable, digest_size=16, person=b"steno-wake").hexdigest()
+"""Wakes those who wait for a conversation's word; None: everybody."""
+Forget = Callable[[Erased | None], None]
+"""Forgets what another process erased; None: something may have been erased that nobody heard of."""
 
 
 class Wakeups:
@@ -61,6 +57,7 @@ class Wakeups:
         self._attending: asyncio.Task[None] | None = None
         self._waiting = 0
         self._left_at = 0.0
+        self._forget: Forget = lambda _: None
         self._repeats = Repeats()
 
     def join(self) -> None:
@@ -68,6 +65,12 @@ class Wakeups:
         self._waiting += 1
         if self._attend is not None and (self._attending is None or self._attending.done()):
             self._attending = asyncio.ensure_future(self._attend())
+
+    def hear_of_erasures(self, forget: Forget) -> None:
+        """Wait from now on for what other processes erase, where they can tell."""
+        self._forget = forget
+        if self._database.notifies:
+            self.join()
 
     def leave(self) -> None:
         """Stop waiting. To be called once for each `join`."""
@@ -84,7 +87,7 @@ class Wakeups:
         while self._waiting:
             lost = asyncio.Event()
             connecting = self._guard.bounded(
-                lambda: self._database.listen(CHANNEL, self._wake, lost.set),  # noqa: B023 - called at once
+                lambda: self._database.listen(CHANNEL, self._hear, lost.set),  # noqa: B023 - called at once
                 CONNECT_SECONDS + BOUND_SECONDS,
                 _cut,
             )
@@ -93,6 +96,7 @@ class Wakeups:
                 try:
                     self._woken_again()
                     self._wake(None)  # Something may have ended before we listened.
+                    self._forget(None)
                     await self._keep(connection, lost)
                 finally:
                     connection.terminate()
@@ -101,6 +105,12 @@ class Wakeups:
                 if (times := self._repeats.again(self)) is not None:
                     log.warning("polling for other replicas", reason=why, times=times)
                 await asyncio.sleep(RECONNECT_SECONDS * random.uniform(0.5, 1.5))
+
+    def _hear(self, message: str) -> None:
+        if (erased := Erased.told_by(message)) is not None:
+            self._forget(erased)
+        else:
+            self._wake(message)
 
     def _woken_again(self) -> None:
         if (ended := self._repeats.over(self)) is not None:

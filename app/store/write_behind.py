@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.history.recognition import Head
 from app.core.history.secrets import Scrub
 from app.runtime.caches import Caches
+from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
 from app.store.archive import Archive, Strand
 from app.store.conversation_rows import ConversationSeen, UnwrittenRequests, is_committed, write_conversations
@@ -218,24 +219,27 @@ class WriteBehind:
         while self._archive.waiting:
             await self.flush()
 
-    async def erase(self, tenant: str, conversation_id: str | None, erase: Callable[[], Awaitable[bool]]) -> bool:
-        """Erase while no flush is in flight, and with it what waits of the conversation, or of the tenant's for None.
-        Whether there was anything."""
-
-        def is_meant(owner: str, its_id: str) -> bool:
-            return owner == tenant and conversation_id in (None, its_id)
-
+    async def erase(self, what: Erased, erase: Callable[[], Awaitable[bool]]) -> bool:
+        """Erase while no flush is in flight, and with it what waits. Whether there was anything."""
         async with self._writing:
             erased = await erase()
-            self.catch_up()
-            waiting = [(some, key) for some in self._waiting for key in some if is_meant(*key)]
-            for some, key in waiting:
-                del some[key]
-            for record in list(self._records.values()):
-                if is_meant(record.tenant, record.conversation_id):
-                    del self._records[record.id]
-            self._archive.erase(tenant, conversation_id)
-            return erased or bool(waiting)
+            return self._drop(what) or erased
+
+    async def forget(self, erased: Erased) -> None:
+        """Drop what waits of what another process erased."""
+        async with self._writing:
+            self._drop(erased)
+
+    def _drop(self, erased: Erased) -> bool:
+        self.catch_up()
+        waiting = [(some, key) for some in self._waiting for key in some if erased.covers(*key)]
+        for some, key in waiting:
+            del some[key]
+        for record in list(self._records.values()):
+            if erased.covers(record.tenant, record.conversation_id):
+                del self._records[record.id]
+        self._archive.erase(erased)
+        return bool(waiting)
 
     def heads(self, tenant: str, digests: Iterable[bytes]) -> list[Head]:
         """Heads that are not in the database yet; of one digest the newest comes last."""

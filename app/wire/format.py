@@ -23,6 +23,7 @@ from app.core.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
+from app.wire.edits import ServerEdits
 from app.wire.members import RawObject, Unreadable
 from app.wire.native import NativeCompaction
 from app.wire.recall_tools import RecallTools
@@ -61,6 +62,8 @@ class WireFormat:
     """How a summary is asked for in it."""
     native: NativeCompaction | None = None
     """The provider's own compaction, where the format has words for it."""
+    edits: ServerEdits | None = None
+    """Edits that the provider makes of the history, where the format has words for them."""
     recall_tools: RecallTools | None = None
     """Functions of ours beside the client's, where the format has words for them."""
 

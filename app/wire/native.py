@@ -106,7 +106,8 @@ class NativeCompaction:
         raise NotImplementedError
 
 
-def says_unknown(status: int, refusal: bytes) -> bool:
-    """Whether a refusal says that nothing is known of compaction: no such member, value, item or beta."""
+def says_unknown(status: int, refusal: bytes, about: re.Pattern[str] = _COMPACTION) -> bool:
+    """Whether a refusal says that nothing is known of compaction, or of something else: no such member, value, item or
+    beta."""
     text = refusal[:LONGEST_REFUSAL].decode("utf-8", "replace")
-    return status in _REFUSED and _COMPACTION.search(text) is not None and _UNKNOWN.search(text) is not None
+    return status in _REFUSED and about.search(text) is not None and _UNKNOWN.search(text) is not None

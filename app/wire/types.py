@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
+from app.core.stages.edits import Edits
 from app.core.tokens.declarations import Declarations
 from app.wire.echoes import echoed_in
 from app.wire.members import RawObject, Unreadable
@@ -134,6 +135,8 @@ class WireRequest(Struct, frozen=True):
     """The compaction that it asks of its provider; then it is handed off."""
     referred: Referred | None = None
     """The reference with which its history begins, where that is a compaction of ours."""
+    edits: Edits | None = None
+    """The edits that Steno makes, as its provider does not know them; what asked for them is gone."""
     alike: object = None
     """The same object for requests that say the same beside their messages; None where that is not known."""
 

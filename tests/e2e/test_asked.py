@@ -25,6 +25,8 @@ from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno, start
 from tests.e2e.test_disconnects import eventually
 from tests.e2e.thinkers import Thinker, script_calls, turn
 
+pytestmark = pytest.mark.sampled(0.5)
+
 LONG: list[Any] = turns(15)
 """Over the trigger; what is said of ORD-0002 is left out."""
 PARAMETERS = {"type": "object", "properties": {"id": {"type": "string"}}}

@@ -49,7 +49,7 @@ SAID = "canarysaid"
 """Stands in messages that no summary is made of: it is nowhere afterwards."""
 RETOLD = "canaryretold"
 """Stands in messages that are summarised: it is in summaries afterwards and nowhere else."""
-MOST_CONNECTIONS, MOST_DEMANDED = 20, 7
+MOST_CONNECTIONS, MOST_DEMANDED, MOST_ASKED, MOST_MONEY = 20, 7, 400, 5.0
 HOLDS_TEXT = frozenset(
     {
         ("summary_chunks", "text"),
@@ -63,10 +63,10 @@ ECHO = json.dumps({"error": {"message": f"You said {SAID} {RETOLD} with {' '.joi
 """A provider that repeats everything: its words are for the caller and for nobody else."""
 
 
-def completion(text: str = "Yes.") -> bytes:
+def completion(text: str = "Yes.", usage: Mapping[str, int] | None = None) -> bytes:
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+    usage = usage or {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     said = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
     return json.dumps(said).encode()
 
@@ -183,6 +183,25 @@ def _demanding(run: Run, what: str) -> None:
     run.ask(what, b"{}", target=target)
 
 
+def _asking_often(run: Run, what: str) -> None:
+    for number in range(MOST_ASKED + 1):
+        target = f"/u/gone/v1/models?key={IN_QUERY}&api-key=often"
+        run.ask(what if number == MOST_ASKED else f"{what} {number}", None, target=target, method="GET")
+
+
+def _spending(run: Run, what: str) -> None:
+    target = f"{CHAT}?key={IN_QUERY}&api-key=rich"
+    run.default.then(answer(completion(usage={"prompt_tokens": 10_000_000, "completion_tokens": 10})))
+    run.ask(f"{what} first", short(), target=target)
+
+    def is_refused() -> bool:
+        run.answers.pop(what, None)
+        run.ask(what, short(), target=target)
+        return run.answers[what].status == 402
+
+    commands.until(is_refused)
+
+
 def _deactivating(run: Run, what: str) -> None:
     one = "/context/conversations/undone/summaries"
     run.ask("a compaction to undo", run.long(conversation_id="undone"))
@@ -231,9 +250,14 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.OriginNotAllowed: _asking(CHAT, short(), b"origin: https://evil.example"),
     errors.UnsupportedMediaType: _as_stranger(f"content-type: text/plain;a={SAID}".encode()),
     errors.MissingCredentials: _as_stranger(b"content-type: application/json"),
+    errors.InvalidCredentials: _as_stranger(f"authorization: Bearer steno-key-{SAID}".encode()),
+    errors.NotAllowed: lambda run, what: None,  # noqa: ARG005 - of a Steno that gives out keys
+    errors.IdentityUnavailable: lambda run, what: None,  # noqa: ARG005 - likewise
     errors.MethodNotAllowed: lambda run, what: run.ask(what, None, target="/context/models", method="DELETE"),
     errors.TooManyConnections: _crowded,
+    errors.LimitReached: _asking_often,
     errors.TooManyCompactions: _demanding,
+    errors.MoneySpent: _spending,
     errors.WebSocketNotSpoken: _asking("/v1/responses", None, b"connection: upgrade", b"upgrade: websocket"),
     errors.UnknownPath: _asking("/context/nothing"),
     errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
@@ -307,6 +331,8 @@ def _started(
             "receive_seconds": 0.5,
             "connections": MOST_CONNECTIONS,
             "forced_compactions_per_minute": MOST_DEMANDED,
+            "requests_per_minute": MOST_ASKED,
+            "money_per_day": MOST_MONEY,
         },
         **sections,
     }
@@ -393,11 +419,15 @@ def found(text: str | bytes, canaries: tuple[str, ...] = SECRETS) -> list[str]:
     return [canary for canary in canaries if canary.encode() in raw]
 
 
+OF_OTHERS = errors.StorageUnavailable, errors.NotAllowed, errors.IdentityUnavailable
+"""Errors that this Steno cannot have."""
+
+
 def test_there_is_a_way_to_each_error() -> None:
     assert set(WAYS) == every_error()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in WAYS if kind is not errors.StorageUnavailable], ids=lambda k: k.code)
+@pytest.mark.parametrize("kind", [kind for kind in WAYS if kind not in OF_OTHERS], ids=lambda k: k.code)
 def test_each_error_was_brought_about(run: Run, kind: type[errors.StenoError]) -> None:
     assert run.code(kind.__name__) == kind.code
 

@@ -181,10 +181,10 @@ def test_a_link_for_the_operator_is_printed_and_all_are_revoked(tmp_path: Path, 
     database, secret = f"sqlite:///{tmp_path}/steno.db", "a secret for the end-to-end tests"
     started = steno(storage={"url": database}, secret=secret)
     variables = {"DATABASE_URL": database, "STENO_SECRET": secret}
-    link = commands.run(["link", "--url", started.url], tmp_path, ROOT, **variables).stdout.strip()
+    link = commands.run(["inspector", "--link", "--url", started.url], tmp_path, ROOT, **variables).stdout.strip()
     opened = httpx2.get(link)
     assert opened.status_code == 303
-    assert run(tmp_path, "link", "--revoke", **variables).stdout == (
+    assert run(tmp_path, "inspector", "--revoke", **variables).stdout == (
         "All links so far are void, and operators are signed out.\n"
     )
     assert httpx2.get(link).status_code == 403
@@ -193,6 +193,6 @@ def test_a_link_for_the_operator_is_printed_and_all_are_revoked(tmp_path: Path, 
 
 
 def test_a_database_in_memory_has_no_links_but_its_own(tmp_path: Path) -> None:
-    refused = run(tmp_path, "link", "--database-url", "memory")
+    refused = run(tmp_path, "inspector", "--link", "--database-url", "memory")
     assert refused.returncode == 1
     assert "use the link that it printed" in refused.stderr

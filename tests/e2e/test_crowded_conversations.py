@@ -22,6 +22,8 @@ from tests.e2e.raw import post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.test_without_database import TOO_LONG, context, stored_summaries, take_away
 
+pytestmark = pytest.mark.sampled(0.6)
+
 REFUSED = Fault(status=400)
 """Not tried again by the summariser itself."""
 FAILED_LATELY = "summariser_status_400, summary_failed_lately"

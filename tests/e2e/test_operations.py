@@ -1,4 +1,4 @@
-"""Backups: the commands in docs/operations.md, run while Steno serves, bring back every summary."""
+"""Backups: the commands in docs/operations.md, run while Steno serves, bring back every summary elsewhere."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def places(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
             yield [{"DATABASE_URL": url, "STENO_SECRET": SECRET} for url in (first, second)]
 
 
-def test_a_backup_that_is_restored_brings_back_the_summaries(
+def test_a_backup_that_is_restored_elsewhere_goes_on_with_the_conversation_and_its_summaries(
     database: str, places: list[dict[str, str]], simulator: Simulator, provider: RunningServer, tmp_path: Path
 ) -> None:
     backup, restore = commands_told(database)
@@ -86,11 +86,17 @@ def test_a_backup_that_is_restored_brings_back_the_summaries(
         made = talk(steno, 15)
         assert made["status"] == "summarized"
         perform(backup, tmp_path, **used)
+        talk(steno, 16)  # What came later is not in it.
     perform(restore, tmp_path, **empty)
     simulator.clear_log()
     with serving(provider, empty, tmp_path) as steno:
         assert talk(steno, 15)["chunks"] == made["chunks"]
-    assert [record.kind for record in simulator.log] == ["chat"]
+        later = talk(steno, 16)
+        assert (later["status"], later["chunks"]) == ("summarized", made["chunks"])
+        headers = {"authorization": "Bearer k"}
+        summaries = httpx2.get(f"{steno}/context/conversations/order-4711/summaries", headers=headers, timeout=30)
+        assert [each["id"] for each in summaries.json()["data"]] == made["chunks"]
+    assert [record.kind for record in simulator.log] == ["chat", "chat"], "nothing is summarised twice"
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import NOTES, compactions, statuses
 from tests.e2e.running import StartSteno
 
+pytestmark = pytest.mark.sampled(0.5)
+
 MODEL = "gpt-think"
 COMPACTIONS = 5
 TOOLS: Any = [

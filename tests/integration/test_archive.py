@@ -21,6 +21,8 @@ from app.store.tables import conversations, message_words, messages
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, put, seen, show, strand
 from tests.integration.test_retention import DAY, DAYS, age, count, used
 
+pytestmark = pytest.mark.sampled(0.6)
+
 TALK = [f"word{number} is said" for number in range(9)]
 
 

@@ -11,8 +11,11 @@ from sqlalchemy import func, select, update
 from app.store import Busy, Lease, Store
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import read_pulse
+from app.store.lease import TooMany
 from app.store.tables import leases
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, span, take
+
+pytestmark = pytest.mark.sampled(0.6)
 
 
 async def expire(store: Store) -> None:
@@ -38,6 +41,21 @@ async def test_second_request_of_a_conversation_is_told_to_wait(store: Store) ->
     assert isinstance(answer, Busy)
     assert answer.conversation_id == "c1"
     assert 10 < answer.expires_in <= 15
+
+
+async def test_so_many_conversations_of_a_tenant_hold_leases_at_all_replicas(
+    open_store: OpenStore, shared_url: str
+) -> None:
+    """An ended lease makes room, and another tenant has its own."""
+    one, other = open_store(shared_url), open_store(shared_url)
+    await one.start()
+    await other.start()
+    held = await take(one, 0, 4)
+    third = "c3", span(20, 30), chain(100), "h2", 1
+    assert isinstance(await other.leases.acquire(TENANT, *third), TooMany)
+    assert isinstance(await other.leases.acquire(STRANGER, *third), Lease)
+    await one.leases.release(held)
+    assert isinstance(await other.leases.acquire(TENANT, *third), Lease)
 
 
 async def test_whoever_looks_at_a_conversation_sees_that_it_is_being_compacted(store: Store) -> None:

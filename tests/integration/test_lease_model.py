@@ -200,6 +200,7 @@ class LeaseModel(RuleBasedStateMachine):
             assert 0 < answer.expires_in <= TTL_MS / 1000
             return multiple()
         assert not in_the_way, "a second live holder"
+        assert isinstance(answer, Lease)
         before = self.rows.get(wanted)
         assert answer.epoch > (before.epoch if before else 0), "the epoch did not grow"
         self.rows[wanted] = Row(conversation_id, answer.epoch, self.world.now + TTL_MS, answer)

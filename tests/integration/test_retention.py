@@ -34,6 +34,7 @@ from app.store.tables import (
     usage_days,
     usage_records,
 )
+from app.store.tallies import HOUR, Window
 from app.store.tenant_rows import EXPORTED, TABLES
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, put, seen, strand, take
 
@@ -229,6 +230,8 @@ async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
     for tenant in (TENANT, STRANGER):
         await live(store, tenant)
         await taught(store, tenant)
+        store.tallies.add(tenant, Window("tokens", HOUR), 7)
+    await store.tallies.share(store)
     rows = await exported(store)
     assert {name for name, _ in rows} == {table.name for table in EXPORTED}
     assert {row["tenant"] for _, row in rows} == {TENANT}

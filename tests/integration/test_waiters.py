@@ -15,6 +15,8 @@ from app.store.tables import leases
 from tests.faults.pgbouncer import pgbouncer
 from tests.integration.examples import TENANT, OpenStore, chain, span, take
 
+pytestmark = pytest.mark.sampled(0.6)
+
 LONG = 30.0
 """Longer than any of these tests should take: who goes on before was woken."""
 
@@ -94,7 +96,7 @@ async def test_nothing_listens_without_the_statement_cache(open_store: OpenStore
     maker, waiter = await started(open_store, postgres_url, statement_cache=False)
     held = await take(maker, 0, 4)
     waiting = await begin_to_wait(waiter)
-    assert waiter.leases.waiters._wakeups._attending is None
+    assert waiter.leases.waiters.wakeups._attending is None
     await maker.leases.release(held)
     assert await in_time(waiting)
 
@@ -151,8 +153,8 @@ async def test_only_who_waits_attends_to_the_database(
     waiting = await begin_to_wait(waiter)
     await maker.leases.release(held)
     assert await in_time(waiting)
-    assert maker.leases.waiters._wakeups._attending is None
-    attending = waiter.leases.waiters._wakeups._attending
+    assert maker.leases.waiters.wakeups._attending is None
+    attending = waiter.leases.waiters.wakeups._attending
     assert attending is not None
     async with asyncio.timeout(LONG):
         await attending

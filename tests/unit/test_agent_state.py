@@ -88,6 +88,28 @@ def test_the_last_command_that_failed_is_said_with_what_it_said() -> None:
     assert lines(first, last, again)[0].startswith("command failed in message 5, passed in message 7: $ pytest")
 
 
+def test_a_failure_counts_that_says_something_whatever_its_status() -> None:
+    trace = (
+        "<returncode>0</returncode>\n<output>\nTraceback (most recent call last):\n  File\nValueError: no\n</output>"
+    )
+    caught = step("bash", trace, command="python a.py")
+    silent = step("bash", "<returncode>1</returncode>\n<output>\n</output>", command="grep b a.py")
+    for found in (lines(caught, silent), lines(step("bash", "exit code 2\nerror: x", command="make"), caught)):
+        assert "$ python a.py\n" in found[0]
+        assert "ValueError: no" in found[0]
+    assert lines(silent) == []
+
+
+def test_of_a_long_failure_the_end_stays_whatever_it_looks_like() -> None:
+    code = "\n".join(f"def test_{name}():\n    assert {name}" for name in range(100))
+    said = f"<returncode>1</returncode>\n<output>\n{code}\nFAILED test_a.py::test_7\n1 failed in 2.05s\n</output>"
+    (entry,) = lines(step("bash", said, command="pytest"))
+    assert "FAILED test_a.py::test_7\n\t1 failed in 2.05s" in entry
+    assert len(entry) < 500
+    (entry,) = lines(step("bash", f"failed\n{'words ' * 100}", command="make"))
+    assert "characters in all, shortened" in entry
+
+
 def test_a_file_that_was_changed_is_said_with_what_was_seen_of_it_since() -> None:
     read = step("Read", "old", file_path="a.py")
     edit = step("Edit", file_path="a.py", new_string="y")
@@ -111,7 +133,7 @@ def test_files_that_one_call_changed_stand_together_and_the_latest_first() -> No
 def test_nothing_is_said_of_what_stands_behind_the_summaries() -> None:
     said = [
         step("TodoWrite", **TODOS),
-        step("bash", "Exit code: 1", command="make"),
+        step("bash", "Exit code: 1\nNo rule", command="make"),
         step("Edit", file_path="a.py"),
         step("Read", "new", file_path="a.py"),
     ]

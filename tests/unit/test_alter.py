@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
 from app.core.shapes.shape import shorten
-from app.core.stages.alter import CUT_ARGUMENTS, alter, shortened_arguments, shortened_texts, with_text
+from app.core.stages.alter import alter, shortened_arguments, shortened_texts, with_text
+from app.core.view.mask import CUT_ARGUMENTS
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Verbatim
 from tests.unit.conversations import conversation, cost, message, words

@@ -29,6 +29,8 @@ MAY_COUNT = {
     "commands/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/learning.py": {"by_bytes"},
+    # What passed unread, for the limits of a tenant.
+    "proxy/exchange.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
     "core/summary/beside.py": {COUNT},
     "core/summary/maker.py": {COUNT, "note_tokens"},
@@ -46,6 +48,7 @@ MAY_SCALE = {
     "compaction/writing.py": {
         "len(prompt + wire.wishes.focus) // 2"
     },  # the room a summary call leaves beside its own prompt
+    "proxy/intake.py": {"len(said) // 2"},  # half of a history, in messages
     "core/stages/session_pruning.py": {"CHARACTERS_PER_TOKEN"},  # the fill of the window as OpenClaw measures it
     "core/summary/maker.py": {
         "len(messages) // 3",  # the newest third, which is marked as recent

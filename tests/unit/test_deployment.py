@@ -21,7 +21,8 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 STENO, BALANCER = COMPOSE["services"]["steno"], COMPOSE["services"]["balancer"]
 HAPROXY = (ROOT / "config" / "haproxy.cfg").read_text()
 DEFAULTS = Settings.model_construct()
-KUBERNETES = {path.stem: path.read_text() for path in sorted((ROOT / "config" / "kubernetes").glob("*.yaml"))}
+MANIFESTS = ROOT / "config" / "kubernetes"
+KUBERNETES = {name: (MANIFESTS / f"{name}.yaml").read_text() for name in ("gateway", "sidecar", "monitor")}
 UNIT = (ROOT / "config" / "steno.service").read_text()
 VARIABLE = re.compile(r"\$\{\w+:-(.*?)\}")
 
@@ -151,6 +152,12 @@ def test_the_balancer_takes_its_configuration() -> None:
 # Kubernetes; that the manifests are valid is checked by `make lint`
 
 
+def the(name: str, kind: str) -> dict[str, Any]:
+    """The only object of that kind in a file."""
+    [found] = objects(name, kind)
+    return found
+
+
 def objects(name: str, kind: str) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(KUBERNETES[name]) if document["kind"] == kind]
 
@@ -165,8 +172,7 @@ def pods() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def test_there_are_manifests_for_a_sidecar_and_a_gateway() -> None:
-    assert sorted(KUBERNETES) == ["gateway", "sidecar"]
-    assert len(list(pods())) == 2
+    assert [len(objects(name, "Deployment")) for name in KUBERNETES] == [1, 1, 0]
 
 
 def test_pods_run_as_nobody_on_a_read_only_root_with_a_limit_of_memory() -> None:
@@ -210,7 +216,8 @@ def test_pods_have_the_memory_that_sizing_says_they_take() -> None:
     times = re.search(r"up to ([\d.]+) times\s+`limits.in_flight_bytes`", page)
     assert process is not None
     assert times is not None
-    for (name, text), (_, steno) in zip(KUBERNETES.items(), pods(), strict=True):
+    for name, (_, steno) in zip(("gateway", "sidecar"), pods(), strict=True):
+        text = KUBERNETES[name]
         cached, in_flight = (
             int(re.search(rf"{setting}\W+(?:value\W+)?(\d+)", text, re.IGNORECASE)[1])  # type: ignore[index]
             for setting in ("cache_bytes", "in_flight_bytes")
@@ -257,8 +264,55 @@ def test_replicas_share_a_database_and_a_secret_that_stand_in_no_manifest() -> N
     secrets = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in steno["env"] if "valueFrom" in entry}
     assert set(secrets) == {"STENO_SECRET", "DATABASE_URL"}
     assert all(f"--from-literal={secret['key']}=" in KUBERNETES["gateway"] for secret in secrets.values())
-    assert deployment["spec"]["replicas"] > 1
     assert not objects("gateway", "Secret")
+
+
+def test_replicas_come_and_go_with_their_cpu_one_always_serves_and_postgresql_has_room_for_all() -> None:
+    """A number of replicas in the manifest would be back with each deployment."""
+    scaling, labels = the("gateway", "HorizontalPodAutoscaler")["spec"], {"app.kubernetes.io/name": "steno"}
+    assert scaling["scaleTargetRef"]["name"] == the("gateway", "Deployment")["metadata"]["name"]
+    assert "replicas" not in the("gateway", "Deployment")["spec"]
+    assert the("gateway", "Deployment")["spec"]["template"]["metadata"]["labels"] == labels
+    budget = the("gateway", "PodDisruptionBudget")["spec"]
+    assert (budget["selector"]["matchLabels"], budget["minAvailable"]) == (labels, 1)
+    assert budget["minAvailable"] < scaling["minReplicas"]
+    page = (ROOT / "docs" / "operations.md").read_text()
+    connections = re.search(r"up to (\d+) connections a process", page)
+    assert connections is not None
+    assert scaling["maxReplicas"] * int(connections[1]) <= 100
+
+
+def test_the_operators_port_is_for_monitoring_alone_and_callers_find_the_other() -> None:
+    _, gateway = next(pods())
+    ports = {port["name"]: port["containerPort"] for port in gateway["ports"]}
+    settings = yaml.safe_load(the("gateway", "ConfigMap")["data"]["steno.yaml"])
+    assert settings["server"]["admin"] == f"0.0.0.0:{ports['admin']}"
+    assert [port["targetPort"] for port in the("gateway", "Service")["spec"]["ports"]] == ["http"]
+    policy = the("gateway", "NetworkPolicy")["spec"]
+    allowed = {port["port"]: rule["from"] for rule in policy["ingress"] for port in rule["ports"]}
+    [monitoring] = allowed.pop("admin")
+    assert monitoring == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert allowed == {"http": [{"namespaceSelector": {}}]}
+    assert {443, 5432, 53} == {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    service, monitor = the("monitor", "Service"), the("monitor", "ServiceMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"] == service["metadata"]["labels"]
+    assert [each["port"] for each in monitor["endpoints"]] == [port["name"] for port in service["spec"]["ports"]]
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["admin"]
+    annotations = the("gateway", "Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(ports["admin"])
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_puts_the_gateway_and_its_monitor_together() -> None:
+    command = ["kubectl", "kustomize", "config/kubernetes"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert ended.returncode == 0, ended.stderr
+    built = sorted(document["kind"] for document in yaml.safe_load_all(ended.stdout))
+    listed = [document["kind"] for name in ("gateway", "monitor") for document in yaml.safe_load_all(KUBERNETES[name])]
+    assert built == sorted(listed)
+    [deployment] = [each for each in yaml.safe_load_all(ended.stdout) if each["kind"] == "Deployment"]
+    [steno] = deployment["spec"]["template"]["spec"]["containers"]
+    assert steno["image"] == next(pods())[1]["image"]
 
 
 # systemd
@@ -272,6 +326,7 @@ def test_the_service_has_time_to_drain_and_files_enough() -> None:
     assert int(of_unit("TimeoutStopSec")[0]) >= DEFAULTS.server.drain_seconds + 10
     assert int(of_unit("LimitNOFILE")[0]) >= 2 * DEFAULTS.limits.connections + SPARE_FILES
     assert "STENO_HOME=%S/steno" in of_unit("Environment")
+    assert of_unit("RuntimeDirectory") == ["steno"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

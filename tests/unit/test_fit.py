@@ -6,8 +6,8 @@ import re
 from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
-from app.core.stages.alter import CUT_ARGUMENTS
 from app.core.stages.fit import fit, truncations
+from app.core.view.mask import CUT_ARGUMENTS
 from app.core.view.reading import whole
 from app.core.view.view import Altered, Conversation, Verbatim, View
 from tests.unit.conversations import conversation, cost, message

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from app.compaction.memory import CHUNK_BYTES, SECONDS, ChunkMemory
 from app.runtime.caches import Caches
+from app.runtime.erased import Erased
 from tests.unit.conversations import chunk, conversation, message, turns
 
 TALK = conversation(*turns(4), message("user", "q"))
@@ -38,7 +39,7 @@ def test_what_was_kept_last_stays() -> None:
 def test_a_deleted_conversation_is_forgotten() -> None:
     held = ChunkMemory(Caches())
     held.keep("t", [CHUNK, replace(CHUNK, id="other", conversation_id="other")])
-    held.forget("t", "conv")
+    held.forget(Erased.of("t", "conv"))
     assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["other"]
 
 
@@ -57,7 +58,7 @@ def test_nothing_of_a_deleted_conversation_is_kept_although_it_is_too_old_to_be_
     held = ChunkMemory(Caches(), lambda: now)
     held.keep("t", [CHUNK, replace(CHUNK, id="other", conversation_id="other")])
     now = SECONDS
-    held.forget("t", "conv")
+    held.forget(Erased.of("t", "conv"))
     assert [place for place, _ in held._chunks._held.items()] == [("t", "additive", "other")]
 
 
@@ -69,3 +70,11 @@ def test_what_could_not_be_stored_is_given_out_once_to_be_stored() -> None:
     assert [found.id for found in held.take_unstored("t", "additive", TALK.chain.digests)] == ["late"]
     assert held.take_unstored("t", "additive", TALK.chain.digests) == []
     assert held.chunks_in("t", "additive", TALK.chain.digests) == [CHUNK]
+
+
+def test_what_the_database_has_is_forgotten_where_nobody_knows_what_was_erased_and_what_is_paid_for_stays() -> None:
+    held = ChunkMemory(Caches())
+    held.keep("t", [CHUNK])
+    held.keep("t", [replace(CHUNK, id="late")], stored=False)
+    held.forget_stored()
+    assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["late"]

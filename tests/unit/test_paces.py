@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from app.compaction.paces import FIRST_SUMMARY_SECONDS, NEVER_SEEN, REMEMBERED_SECONDS, Pace, Paces
+from app.runtime.erased import Erased
 from tests.unit.clock import Clock
 
 ONE, TWO = ("tenant", "one"), ("tenant", "two")
@@ -55,13 +56,13 @@ def test_a_pace_is_forgotten_after_a_day_and_with_its_conversation() -> None:
     clock = Clock(1_000.0)
     paces = seen(clock, 1, 2)
     paces.answered(TWO, 1, 1)
-    paces.forget("tenant", "one")
+    paces.forget(Erased.of("tenant", "one"))
     assert (paces.of(ONE), paces.of(TWO).requests) == (NEVER_SEEN, 1)
     clock.now += REMEMBERED_SECONDS + 1
     assert paces.of(TWO) == NEVER_SEEN
     paces.answered(ONE, 1, 1)
     paces.answered(("other", "one"), 1, 1)
-    paces.forget("tenant")
+    paces.forget(Erased.of("tenant"))
     assert (paces.of(ONE), paces.of(("other", "one")).requests) == (NEVER_SEEN, 1)
 
 

@@ -13,6 +13,7 @@ from app.compaction.recaller import Recaller
 from app.core.recall.policy import RecallPolicy
 from app.core.view.view import Conversation, Recalled, Summary, Verbatim, View
 from app.runtime.caches import CACHE_BYTES, ENTRY_BYTES, Caches
+from app.runtime.erased import Erased
 from app.runtime.threads import Work
 from app.settings import load
 from app.settings.policies import Policies
@@ -75,9 +76,9 @@ def test_it_reads_on_and_forgets_after_a_deletion() -> None:
     assert before is not None
     assert after is not None
     assert after.recollection is before.recollection
-    kept.forget("t", "c")
+    kept.forget(Erased.of("t", "c"))
     assert [key[0] for key in kept._held._held] == [("t", "d"), ("u", "c")]
-    kept.forget("t")
+    kept.forget(Erased.of("t"))
     assert [key[0] for key in kept._held._held] == [("u", "c")]
 
 

@@ -60,7 +60,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/summary/brief.py": {"prefix": "a style of summary calls"},
     "core/summary/prompts.py": {"tool": "in the notes: a call whose tool has no name"},
     "core/tokens/calibration.py": {"grok": "a family of models"},
-    "core/tokens/estimate.py": {"image": COUNTING, "none": COUNTING, "parameters": COUNTING},
+    "core/tokens/estimate.py": {"image": COUNTING, "none": COUNTING, "parameters": COUNTING, "tool_uses": COUNTING},
     "core/tokens/pictures.py": {"audio": COUNTING, "image": COUNTING, "low": COUNTING},
     "core/tokens/typescript.py": dict.fromkeys(
         ("description", "format", "items", "null", "object", "title", "type"), COUNTING
@@ -75,11 +75,10 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "edge/asgi.py": {"status": ASGI, "type": ASGI},
     "edge/connection.py": {"status": "a member of an answer"},
     "edge/relayed.py": {"summary": "the mark of another Steno's call"},
-    "proxy/intake.py": {"compaction": OPTION},
     "proxy/learning.py": {"message": PURPOSE},
     "proxy/measuring.py": {"trigger": OPTION},
     "proxy/naming.py": {"user": "the member that may name a conversation, in the settings' words"},
-    "proxy/options.py": {"trigger": OPTION},
+    "proxy/options.py": {"compaction": OPTION, "trigger": OPTION},
     "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "edge/protocol.py": {"status": ASGI},
     "proxy/report.py": dict.fromkeys(("context", "conversation_id", "messages"), REPORT),

@@ -34,6 +34,7 @@ from app.core.limits.ahead import most_without
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
+from app.core.stages.edits import thinking_before
 from app.core.stages.ladder import UNTOUCHED, Decision, Status, settle, step_down
 from app.core.stages.ladder import untouched as needs_nothing
 from app.core.stages.masking import due_mask, without_summary
@@ -46,7 +47,7 @@ from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
 from app.core.tokens.economy import CostGate, is_worth
 from app.core.view.mask import Boundary
 from app.core.view.reading import build_view
-from app.core.view.ties import Tied, tie, tie_refused, tied_places
+from app.core.view.ties import Tied, tie, tie_refused, tied_places, without_thoughts
 
 T = TypeVar("T")
 Deciding: TypeAlias = Generator[Effect, Any, T]
@@ -74,7 +75,10 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
     match mode:
         case Untie(refused):
             offered = _offered(request, refused)
-            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties, offered=offered)
+            cleared = thinking_before(request.conversation, request.policy.thinking_turns)
+            found = tie_refused(
+                request.conversation, refused.view, request.cost, thinks=request.ties, offered=offered, cleared=cleared
+            )
             return (yield from _with_ties(refused, found))
         case StepDown(refused, said):
             return (yield from _stepped_down(attempt, refused, said))
@@ -424,7 +428,7 @@ def _puts_off(attempt: Attempt, plan: Plan) -> Deciding[bool]:
 
 def _puts_off_mask(case: Case, boundary: Boundary) -> Deciding[bool]:
     gate, masking = _cost_gate(case), case.masking
-    if gate is None or masking is None:
+    if gate is None or masking is None or case.policy.clearing is not None:  # The client wants it.
         return False
     prices: Prices = yield effects.AskPrices()
     return prices.rates is not None and not is_worth(change_of_mask(case, masking, boundary), prices.rates, gate)
@@ -493,12 +497,17 @@ def _offering(attempt: Attempt, decision: Decision) -> Decision:
 def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     """Fit thoughts to the provider. The print of what is sent is kept before: another process may have the next
     request."""
-    conversation, view = request.conversation, decision.view
+    conversation = request.conversation
+    cleared = thinking_before(conversation, request.policy.thinking_turns)
+    left = without_thoughts(conversation, decision.view, cleared, request.cost)
+    if left is not None and left is not decision.view:
+        decision = replace(decision, view=left, actions=left.actions)
+    view = decision.view
     if not conversation.history.holds_ties and (view is None or not request.ties):
         return decision
     prints = yield effects.ReadPrints(tied_places(conversation))
     offered = _offered(request, decision)
-    found = tie(conversation, view, prints, request.cost, thinks=request.ties, offered=offered)
+    found = tie(conversation, view, prints, request.cost, thinks=request.ties, offered=offered, cleared=cleared)
     return (yield from _with_ties(decision, found))
 
 

@@ -450,7 +450,7 @@ class Transcript:
     def tool_name(self, index: int) -> str:
         """The tool that a result is from, as its call names it or it does itself; empty if neither does."""
         message = self.messages[index]
-        return called_in(message, self._called) or message.name
+        return called_in(message, self.called) or message.name
 
     def call_text(self, index: int) -> str:
         """Names and arguments of the calls that a result answers, or the text that made the call."""
@@ -460,7 +460,8 @@ class Transcript:
         return "\n".join(self._arguments[id_] for id_ in message.answers if id_ in self._arguments)
 
     @lazy
-    def _called(self) -> dict[str, str]:
+    def called(self) -> dict[str, str]:
+        """Names of the tools that were called, by the call's id."""
         return {call.id: call.name for message in self.messages for call in message.calls}
 
     @lazy

@@ -39,6 +39,7 @@ from app.core.recall.state import OPENING as STATE_OPENING
 from app.core.recall.state import state_of
 from app.core.recall.words import language_of
 from app.core.tokens.estimate import Cost
+from app.core.view.reading import covered_by
 from app.core.view.view import (
     Altered,
     Carried,
@@ -233,17 +234,12 @@ def _values_note(
     return Note("exact_values", text, cost(own_message(text)))
 
 
-def _covered(conversation: Conversation, view: View) -> int:
-    """Number of messages that a view's summaries stand for."""
-    return conversation.chain.positions[view.chunks[-1].through_digest]
-
-
 def _state_note(
     conversation: Conversation, view: View, recollection: Recollection, cost: Cost, room: int
 ) -> Note | None:
     """State of the work when the view's last summary was made, as much of it as fits into `room`, a number of tokens;
     None where nothing is known of it."""
-    covered, chunk, chain = _covered(conversation, view), view.chunks[-1], conversation.chain
+    covered, chunk, chain = covered_by(conversation, view), view.chunks[-1], conversation.chain
     made = min(chunk.history_length or covered + 1, len(conversation.transcript))
     form = room, chain[covered], chain[made]
     if recollection.state[0] != form:
@@ -285,7 +281,7 @@ def behind_summaries(conversation: Conversation, view: View, notes: Sequence[Not
     What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand
     between that and its call.
     """
-    covered = _covered(conversation, view)
+    covered = covered_by(conversation, view)
     place = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
     return (*view.parts[:place], *notes, *view.parts[place:])
 

@@ -17,6 +17,8 @@ from msgspec import Struct
 from app.core.history.messages import Kind, Message
 from app.core.history.work import Work, done_in, has_failed, words_of_name
 from app.core.quoting import indented, one_line
+from app.core.shapes.output import ended
+from app.core.shapes.pieces import lines_of
 from app.core.shapes.shape import shaped, shorten
 
 OPENING = (
@@ -32,6 +34,9 @@ MOST_READ = 20
 LONGEST_SEEN = 300
 """Characters that are left of a result."""
 
+_CAUGHT = re.compile(r"^[ \t]*Traceback \(most recent call last\):$", re.MULTILINE)
+_AROUND = re.compile(r"</?\w+>|\b(?:return ?code|exit(?:ed)?(?: with)?(?: code| status)?)\b|\d+", re.IGNORECASE)
+"""Words around a result, and its status."""
 _ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]+\[[ xX~>/-]\][ \t]+\S.*$", re.MULTILINE)
 LEAST_ITEMS = 2
 """Items of a list with boxes that is a plan."""
@@ -104,15 +109,31 @@ def _failed(messages: Sequence[Message], done: Sequence[Done]) -> tuple[int, str
         for work in works:
             if not work.runs:
                 continue
-            if not has_failed(said):
+            if not _tells_failure(said):
                 passed[work.call] = place
                 continue
             later = f", passed in message {passed[work.call] + 1}" if work.call in passed else ""
-            entry = (
-                f"command failed in message {place + 1}{later}: {_said(work)}\n{shaped(said, work.call, LONGEST_SEEN)}"
-            )
+            entry = f"command failed in message {place + 1}{later}: {_said(work)}\n{_end_of(said, work.call)}"
             return place, indented(entry)
     return None
+
+
+def _tells_failure(said: str) -> bool:
+    """Whether a command's result says what went wrong: also behind a status of 0, where the command caught it. A search
+    that finds nothing fails, too, and says nothing."""
+    return _CAUGHT.search(said) is not None or (
+        has_failed(said) and re.search(r"\w", _AROUND.sub("", said)) is not None
+    )
+
+
+def _end_of(said: str, call: str) -> str:
+    """Shorten a failed command's result to how it ended, whatever it looks like."""
+    if len(said) <= LONGEST_SEEN:
+        return said
+    found = ended(lines_of(said), call)
+    if found is None:
+        return shaped(said, call, LONGEST_SEEN)
+    return f"[... {len(said)} characters in all, shortened ...]\n{found.fitting(LONGEST_SEEN)}"
 
 
 def _files(messages: Sequence[Message], done: Sequence[Done], covered: int) -> Iterator[Entry]:

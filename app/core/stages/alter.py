@@ -6,7 +6,6 @@ and kept nowhere, so a later, smaller request has the whole message again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Container, Iterator
 
 from msgspec.structs import replace
@@ -14,13 +13,12 @@ from msgspec.structs import replace
 from app.core.history.messages import Kind, Message
 from app.core.shapes.shape import shorten
 from app.core.tokens.estimate import Cost
+from app.core.view.mask import cut_arguments
 from app.core.view.view import Alteration, Altered, Carried, Conversation, Part, Verbatim, View
 
 SHORTEST = 200
 """Characters that are left of a text in any case."""
 OLDEST_WEIGHT = 0.20
-CUT_ARGUMENTS = "_shortened"
-"""The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
 
 Change = Callable[[int, Message], Message | None]
 """Function that returns what is left of the message at that position, or None to leave it as it is."""
@@ -161,9 +159,7 @@ def shortened_texts(original: Message, message: Message, longest: int, places: C
 def shortened_arguments(original: Message, message: Message, longest: int) -> Message:
     """The message with arguments of at most about so many characters, as JSON objects; cut out of the original, too."""
     calls = tuple(
-        replace(now, arguments=json.dumps({CUT_ARGUMENTS: shorten(was.arguments, longest)}, ensure_ascii=False))
-        if len(now.arguments) > longest
-        else now
+        replace(now, arguments=cut_arguments(was.arguments, longest)) if len(now.arguments) > longest else now
         for was, now in zip(original.calls, message.calls, strict=True)
     )
     return replace(message, calls=calls)

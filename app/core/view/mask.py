@@ -13,6 +13,7 @@ masked for ten results has the same bytes ever after, wherever the boundary move
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -34,9 +35,33 @@ BYTES_OF_BASE64 = 0.75
 LONGEST_ADDRESS = 1_000
 """Characters of what only says where a picture is."""
 MASKED_MEDIA = frozenset({"image", "audio", "file"})
+CUT_ARGUMENTS = "_shortened"
+"""The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
 
 SHAPES_VERSION = 1
 """Version of what a shape leaves: with another one, boundaries that were stored are not used."""
+
+
+class Clearing(Struct, frozen=True):
+    """Wish of a client to have old tool results cleared, as it asks its provider for it. Tokens are the provider's."""
+
+    tokens: int | None = 100_000
+    """Tokens of the prompt above which they are cleared; None where uses of tools count."""
+    uses: int | None = None
+    """Number of uses in the prompt above which they are."""
+    keep: int = 3
+    """Number of the latest uses that stay."""
+    at_least: int = 0
+    """Tokens that have to be freed: with fewer nothing is cleared."""
+    exclude: tuple[str, ...] = ()
+    """Names of tools whose uses stay."""
+    inputs: bool | tuple[str, ...] = False
+    """Whether the calls' arguments are cut too; or the names of the tools whose are."""
+
+    def clears_input_of(self, tool: str) -> bool:
+        if tool in self.exclude:
+            return False
+        return self.inputs if isinstance(self.inputs, bool) else tool in self.inputs
 
 
 class MaskPolicy(Struct, frozen=True):
@@ -57,6 +82,8 @@ class MaskPolicy(Struct, frozen=True):
     old."""
     minimum_gain: float = 0.10
     """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
+    clearing: Clearing | None = None
+    """Client's own wish, by which the boundary moves instead. All results before it are masked then."""
 
     @property
     def key(self) -> str:
@@ -64,6 +91,7 @@ class MaskPolicy(Struct, frozen=True):
         how: tuple[object, ...] = (self.characters, self.allow, self.deny)
         how += () if self.later is None else (self.later,)
         how += (SHAPES_VERSION, "shapes") if self.shapes else ()
+        how += () if self.clearing is None else (self.clearing,)
         written = repr(how).encode("utf-8", "surrogatepass")
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
 
@@ -91,6 +119,8 @@ class Mask(Struct, frozen=True):
     tokens: int
     media: tuple[str, ...] = ()
     """Words in place of its media; empty where they stay as they are."""
+    calls: tuple[tuple[int, str], ...] | None = None
+    """Arguments of its calls, by position; None where they stay as they are."""
 
 
 class _Used(Struct, frozen=True):
@@ -119,6 +149,17 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
+
+    @lazy
+    def furthest(self) -> int:
+        """Furthest place for a boundary: behind it are the uses that stay. The latest always does, as the model may be
+        about to see it."""
+        messages, clearing = self._transcript.messages, self._settings.clearing
+        behind, position = 0, len(messages)
+        while clearing is not None and position and behind < max(1, clearing.keep):
+            position -= 1
+            behind += uses_of(messages[position])
+        return position
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Mask]]:
         """The masked messages from `start` on with this boundary, in order."""
@@ -157,8 +198,10 @@ class Masks:
     def _used(self) -> dict[int, _Used]:
         """When each message that may be masked is used up."""
         messages, later, found = self._transcript.messages, self._settings.later, dict[int, _Used]()
-        newer = {} if later is None else newer_in(messages)
         never = len(messages) + 1
+        if self._settings.clearing is not None:
+            return {index: _Used(index + 1, mask, never, mask) for index, mask in self._masks.items()}
+        newer = {} if later is None else newer_in(messages)
         said = never
         results: list[int] = []  # Positions of the results behind a message, from the last one on.
         behind = 0  # Of those, the ones behind the assistant's next message.
@@ -177,7 +220,7 @@ class Masks:
                     at, old_at = max(said, self._next_turn(index)), never
                 if at < never:
                     found[index] = _Used(at, mask, old_at, self._mask(index, old) if old and old_at < never else mask)
-            results += [index] * (len(message.answers) or message.is_told)
+            results += [index] * uses_of(message)
         return found
 
     @lazy
@@ -185,7 +228,13 @@ class Masks:
         """Remainder of each message that masking makes smaller."""
         found: dict[int, Mask] = {}
         for index, message in enumerate(self._transcript.messages):
-            if not _may_be_masked(message) or index in self._untouchable:
+            if index in self._untouchable:
+                continue
+            if self._settings.clearing is not None and not self._clears(message):
+                if (cut := self._without_inputs(message, self._settings.clearing)) is not None:
+                    found[index] = cut
+                continue
+            if not _may_be_masked(message):
                 continue
             if not is_allowed(self._transcript.tool_name(index), self._settings.allow, self._settings.deny):
                 continue
@@ -193,6 +242,29 @@ class Masks:
             if (mask.texts != message.texts or mask.media) and mask.tokens < self._transcript.tokens_of(index):
                 found[index] = mask
         return found
+
+    def _clears(self, message: Message) -> bool:
+        """Whether a message holds results, and none that the client wants to stay."""
+        clearing, names = self._settings.clearing, self._transcript.called
+        tools = [message.name, *(names.get(id_, "") for id_ in message.answers)]
+        return bool(uses_of(message)) and clearing is not None and set(clearing.exclude).isdisjoint(tools)
+
+    def _without_inputs(self, message: Message, clearing: Clearing) -> Mask | None:
+        """Remainder of a message whose calls' arguments are cut; None where none are."""
+        if message.sealed:
+            return None
+        longest = self._settings.characters
+        calls = tuple(
+            replace(call, arguments=cut_arguments(call.arguments, longest))
+            if clearing.clears_input_of(call.name) and len(call.arguments) > longest
+            else call
+            for call in message.calls
+        )
+        if calls == message.calls:
+            return None
+        left = tuple((place, call.arguments) for place, call in enumerate(calls))
+        tokens = self._cost(replace(message, calls=calls))
+        return Mask(message.texts, tokens, calls=left) if tokens < self._cost(message) else None
 
     def _next_turn(self, index: int) -> int:
         """Length of the history once the turn after that of a message has begun; more than any without one."""
@@ -222,6 +294,16 @@ class Masks:
         if newer.replaces:
             return f"[... {len(text)} characters in all, {where} ...]"
         return f"{left}\n[... {where} ...]"
+
+
+def uses_of(message: Message) -> int:
+    """Number of tool uses whose results a message holds."""
+    return len(message.answers) or int(message.is_told)
+
+
+def cut_arguments(arguments: str, longest: int) -> str:
+    """Head and tail of a call's arguments, at most so many characters, as a JSON object."""
+    return json.dumps({CUT_ARGUMENTS: shorten(arguments, longest)}, ensure_ascii=False)
 
 
 def _may_be_masked(message: Message) -> bool:

@@ -60,7 +60,7 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
         for index, mask in masks.between(path.covered, boundary):
             if position < index:
                 parts.append(Verbatim(position, index))
-            parts.append(Altered(index, mask.texts, mask.tokens, "masked", media=mask.media))
+            parts.append(Altered(index, mask.texts, mask.tokens, "masked", mask.calls, mask.media))
             position = index + 1
     if position < len(transcript):
         parts.append(Verbatim(position, len(transcript)))
@@ -175,6 +175,12 @@ def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[
 
 def _view_tokens(conversation: Conversation, path: Path) -> int:
     return _before_rest(conversation, path) + conversation.transcript.tokens(path.covered)
+
+
+def covered_by(conversation: Conversation, view: View) -> int:
+    """Number of messages that a view's summaries stand for."""
+    chunks = view.chunks
+    return conversation.chain.positions[chunks[-1].through_digest] if chunks else 0
 
 
 def unmasked_tokens(conversation: Conversation, path: Path) -> int:

@@ -12,6 +12,7 @@ from app.settings.types import Seconds, Section, switch
 
 _HOST = re.compile(r"\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
+_LISTENER = re.compile(r"unix:/.+|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
 LARGEST_BODY = 100_000_000
 
@@ -26,6 +27,12 @@ class ServerSettings(Section):
     """
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose, and the start-up line says which."""
+    admin: str | None = None
+    """Second address, for the operator alone: `host:port` or `unix:/path`; null leaves all at the one above.
+
+    The operator's inspector, `/metrics`, `/docs`, `/openapi.json` and what `/readyz` says in detail are then there and
+    nowhere else. Callers keep their own `/ui` and a bare `/readyz`. A socket file is for Steno's user and group.
+    """
     workers: int = Field(1, ge=1, le=64)
     """Processes that serve at the same address, about one for each core; from 1 to 64.
 
@@ -63,6 +70,15 @@ class ServerSettings(Section):
 
     Give the process ten more before it is killed (`stop_grace_period` in Compose).
     """
+
+    @field_validator("admin")
+    @classmethod
+    def _is_a_listener(cls, admin: str | None) -> str | None:
+        if admin is None:
+            return None
+        if not _LISTENER.fullmatch(admin) or (not admin.startswith("unix:") and int(admin.rpartition(":")[2]) > 65_535):
+            raise ValueError(f"{admin!r:.100} is no address; allowed are host:port (127.0.0.1:9090) and unix:/path")
+        return admin
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -133,19 +149,37 @@ class LimitSettings(Section):
 
     A chat request whose body is late gets 408; any other connection is closed.
     """
+    requests_per_minute: int | None = Field(None, ge=1)
+    """Requests of one tenant to `/v1` in a minute; null for any number.
+
+    This limit and those below are counted by all processes together, each tenant for itself, and begin anew with each
+    minute, hour or day in UTC ([what a tenant may use](limits.md#what-a-tenant-may-use)). Beyond it requests get 429
+    with `retry-after`.
+    """
+    tokens_per_day: int | None = Field(None, ge=1)
+    """Tokens that one tenant may use in a day, as providers report them; null for any number.
+
+    Prompts, answers and summary calls count. Beyond it requests get 429 with `retry-after`.
+    """
+    money_per_day: float | None = Field(None, gt=0)
+    """Cost of one tenant's calls in a day, in the currency of `prices`, or US dollars; null for any cost.
+
+    It is the [ledger's](usage.md#cost) cost: a model without a price costs nothing. Beyond it requests get 402 with
+    `retry-after`.
+    """
     compactions_per_tenant: int | None = Field(16, ge=1)
-    """Conversations of one tenant that are compacted at once, in each process; null for any number.
+    """Conversations of one tenant that are compacted at once, by all processes together; null for any number.
 
     Beyond it a request goes on without a new summary, with the reason `too_many_compactions`. Those in the
     background count, too; a process has 16 of them under way at once, a tenant half of these.
     """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
-    """Requests of one tenant to `POST .../compact` in a minute, in each process; null for any number.
+    """Requests of one tenant to `POST .../compact` in a minute; null for any number.
 
     More get 429 with `retry-after`. A gateway with one key for all its users needs a higher number.
     """
     summary_tokens_per_hour: int | None = Field(None, ge=1)
-    """Tokens that the summary calls of one tenant may take in an hour, in each process; null for any number.
+    """Tokens that the summary calls of one tenant may take in an hour; null for any number.
 
     Prompts and answers count. Beyond it requests go on without new summaries, with the reason `summary_tokens_spent`.
     """

@@ -58,16 +58,17 @@ class UpstreamSettings(Section):
     and no upstream is set that speaks Messages, Steno adds one called `anthropic`.
     """
     native_compaction: bool | None = None
-    """Leave compactions that clients ask for to the provider, not to Steno; null means until the provider refuses one.
+    """Leave compactions and edits that clients ask for to the provider, not to Steno; null means until it does not know
+    them.
 
-    See [native compaction](native-compaction.md). Set `false` for a server that accepts `context_management` and
-    ignores it, which Steno cannot notice.
+    See [native compaction](native-compaction.md). Set `false` for a server that accepts a compaction in
+    `context_management` and ignores it, which Steno cannot notice.
     """
     api_key_env: str | None = None
     """Environment variable with the provider's key, which is sent in place of the client's own.
 
-    In capitals, set when Steno starts, and not beginning with `STENO_`. Everyone who can reach Steno then spends this
-    key: clients' credentials tell tenants apart, and are not checked.
+    In capitals, set when Steno starts, and not beginning with `STENO_`. On loopback every caller spends this key; any
+    other address needs `clients.keys` ([who may come in](security.md#who-may-come-in)).
     """
 
     @property
@@ -98,6 +99,11 @@ class UpstreamSettings(Section):
         return urlsplit(self.base_url).hostname or ""
 
     @property
+    def is_vendors(self) -> bool:
+        """Whether the upstream is the one of the vendor who made its API."""
+        return self.host in SPOKEN_AT
+
+    @property
     def speaks(self) -> frozenset[FormatName]:
         """Formats in which the upstream may be asked."""
         return frozenset(self.formats or SPOKEN_AT.get(self.host, FORMAT_NAMES))
@@ -105,7 +111,7 @@ class UpstreamSettings(Section):
     @property
     def is_meant_for(self) -> frozenset[FormatName]:
         """Formats for which the upstream serves all models, also those that no setting names."""
-        return self.speaks if self.formats or self.host in SPOKEN_AT else frozenset()
+        return self.speaks if self.formats or self.is_vendors else frozenset()
 
     @model_validator(mode="after")
     def _has_its_key(self) -> Self:

@@ -29,6 +29,8 @@ from app.wire.types import Headers, WireRequest
 from app.wire.usage import Usage, says_window_full, text_of, usage_of
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
+EDITS = "context_management"
+"""Member by which an answer tells of edits of the history."""
 PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -51,6 +53,11 @@ class MessageEditor(AnswerEditor):
     def _read_whole(self, answer: RawObject) -> None:
         self._take_usage(answer)
         self.window_full = says_window_full(answer.value("stop_reason"))
+
+    def _with_edits(self, answer: RawObject) -> RawObject:
+        told = answer.raw(EDITS)
+        self.tells_edits = told is not None and told != b"null"
+        return self._telling(answer, EDITS) if self.edits else answer
 
     def _edited(self, said: RawObject) -> bytes:
         kind = said.value("type")
@@ -82,8 +89,8 @@ class MessageEditor(AnswerEditor):
         if not reason or self.ended:
             return edited
         self.ended, self.window_full = True, says_window_full(reason)
-        members = self._last_members()
-        return RawObject(edited).with_status(members) if members else edited
+        members, ending = self._last_members(), self._with_edits(RawObject(edited))
+        return ending.with_status(members) if members else ending.text
 
     def _with_prompt(self, given: RawObject) -> bytes:
         """The frame with what the provider's beginning said of the prompt, where it does not say so itself."""
@@ -215,6 +222,7 @@ def typed_event(kind: str, **members: Any) -> bytes:
 TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",

@@ -8,6 +8,7 @@ import msgspec
 
 from app.wire.format import WireFormat
 from app.wire.messages.answers import MessagesAnswers
+from app.wire.messages.edits import MessagesEdits
 from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
@@ -37,6 +38,7 @@ class Messages(WireFormat):
     recall_tools = MessagesRecallTools()
     summaries = MessagesSummaries()
     native = MessagesCompaction()
+    edits = MessagesEdits()
     request = MessagesRequest
     beside = staticmethod(system_of)
     requested = staticmethod(messages_request)

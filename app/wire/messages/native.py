@@ -15,7 +15,7 @@ from app.wire.messages.answers import typed_event
 from app.wire.messages.content import MARK as CACHE_MARK
 from app.wire.messages.content import blocks_of, decoded_message, is_reference, raw_blocks, with_content
 from app.wire.messages.messages import SYSTEM, is_beside
-from app.wire.messages.request import BETAS, is_compaction_edit
+from app.wire.messages.request import is_compaction_edit, without_betas, without_edits
 from app.wire.native import AnswerExtension, MadeCompaction, NativeCompaction
 from app.wire.requests import repinned
 from app.wire.sse import data_of
@@ -32,15 +32,7 @@ class MessagesCompaction(NativeCompaction):
 
     def headers(self, headers: Headers) -> Headers:
         """The headers without the betas of compaction, which are as unknown."""
-        kept: list[tuple[bytes, bytes]] = []
-        for name, value in headers:
-            if name != BETAS or _BETA not in value:
-                kept.append((name, value))
-                continue
-            betas = [beta.strip() for beta in value.split(b",")]
-            if left := b",".join(beta for beta in betas if not beta.startswith(_BETA)):
-                kept.append((name, left))
-        return kept
+        return without_betas(headers, _BETA)
 
     def unasked(self, request: WireRequest) -> bytes:
         return _unasked(request, {})
@@ -214,12 +206,5 @@ def _array(raws: Sequence[bytes]) -> bytes:
 
 
 def _unasked(request: WireRequest, replaced: dict[str, bytes]) -> bytes:
-    source, removed = request.source, ["compaction"] if "compaction" in request.source else []
-    managed = source.value("context_management") if "context_management" in source else None
-    if isinstance(managed, dict) and isinstance(edits := managed.get("edits"), list):
-        left = [edit for edit in edits if not is_compaction_edit(edit)]
-        if left or len(managed) > 1:
-            replaced["context_management"] = msgspec.json.encode({**managed, "edits": left})
-        else:
-            removed.append("context_management")
-    return source.spliced(replaced, removed)
+    edited, removed = without_edits(request.source, is_compaction_edit)
+    return request.source.spliced({**replaced, **edited}, ["compaction", *removed])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -80,7 +80,7 @@ class MessagesRequest(WireRequest, frozen=True):
         """Whether the costs of the prompt are known: not with text that the provider adds, for tools and schemas of its
         own, or with what it clears."""
         schema = b"json_schema" in (self.source.raw("output_config") or self.source.raw("output_format") or b"")
-        clears = any(edit.get("keep") != "all" for edit in _edits(self.source))
+        clears = any(edit.get("keep") != "all" for edit in edits_in(self.source))
         added = any(is_given(self.source, name) for name in ("mcp_servers", "container"))
         return has_known_tools(self.source, _is_known) and not (schema or clears or added)
 
@@ -164,7 +164,7 @@ def _ask(source: RawObject) -> CompactionAsk | None:
     summarises = source.value("compaction") if "compaction" in source else None
     if isinstance(summarises, dict) and summarises.get("type") == "summarize":
         return CompactionAsk(Place.ALONE, always=True, focus=_focus_in(summarises))
-    edit = next(filter(is_compaction_edit, _edits(source)), None)
+    edit = next(filter(is_compaction_edit, edits_in(source)), None)
     if edit is None:
         return None
     trigger = edit.get("trigger")
@@ -181,6 +181,30 @@ def _focus_in(asked: Json) -> str:
 def is_compaction_edit(edit: object) -> bool:
     """Whether an edit is a compaction."""
     return isinstance(edit, dict) and str(edit.get("type")).startswith("compact_")
+
+
+def without_edits(source: RawObject, is_one: Callable[[object], bool]) -> tuple[dict[str, bytes], list[str]]:
+    """Members of a body to replace, and those to remove, so that it asks for no such edit."""
+    managed = source.value("context_management") if "context_management" in source else None
+    if not isinstance(managed, dict) or not isinstance(edits := managed.get("edits"), list):
+        return {}, []
+    left = [edit for edit in edits if not is_one(edit)]
+    if left or len(managed) > 1:
+        return {"context_management": msgspec.json.encode({**managed, "edits": left})}, []
+    return {}, ["context_management"]
+
+
+def without_betas(headers: Headers, begins: bytes) -> Headers:
+    """The headers without the betas that begin so."""
+    kept: list[tuple[bytes, bytes]] = []
+    for name, value in headers:
+        if name != BETAS or begins not in value:
+            kept.append((name, value))
+            continue
+        betas = [beta.strip() for beta in value.split(b",")]
+        if left := b",".join(beta for beta in betas if not beta.startswith(begins)):
+            kept.append((name, left))
+    return kept
 
 
 def _referred(elements: Sequence[bytes]) -> Referred | None:
@@ -216,7 +240,7 @@ def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
     return source.spliced({"thinking": msgspec.json.encode(thinking)}), [*others, (BETAS, joined)]
 
 
-def _edits(source: RawObject) -> Sequence[Json]:
+def edits_in(source: RawObject) -> Sequence[Json]:
     """Edits of the history that are asked of the provider. To clear thinking or results is not to compact it."""
     management = source.value("context_management") if "context_management" in source else None
     edits = management.get("edits") if isinstance(management, dict) else None

@@ -1,8 +1,9 @@
 """The provider's own compaction: asked for at a path of its own, by the last item, or by a threshold; answered with an
-item that the client sends back."""
+item that the client sends back. And its truncation, which leaves out what is too long."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind
+from app.core.stages.edits import Edits, Made
+from app.wire.edits import ServerEdits
 from app.wire.members import RawObject, Unreadable, split_array
 from app.wire.missing_paths import says_no_such_path
 from app.wire.native import AnswerExtension, MadeCompaction, NativeCompaction
 from app.wire.objects import decoded_object
 from app.wire.requests import repinned
-from app.wire.responses.answers import frame, new_id, response
+from app.wire.responses.answers import EDITS, frame, new_id, response
 from app.wire.responses.items import CALLS, COMPACTION, PLACED, ROLES, is_reference, type_of
 from app.wire.responses.payload import note
 from app.wire.responses.request import PATH, as_item, elements_in, is_compaction_entry, is_trigger
@@ -27,6 +30,22 @@ from app.wire.types import WireRequest
 
 COMPACT_PATH = PATH + b"/compact"
 _LAST_FRAME = b'"response.completed"'
+
+
+class ResponsesEdits(ServerEdits):
+    REFUSED = re.compile(EDITS, re.IGNORECASE)
+
+    def are_asked(self, request: WireRequest) -> bool:
+        return EDITS in request.source and request.source.value(EDITS) == "auto"
+
+    def asked(self, request: WireRequest) -> Edits:  # noqa: ARG002 - there is one
+        return Edits(fits=True)
+
+    def unasked(self, request: WireRequest) -> WireRequest:
+        return replace(request, source=RawObject(request.source.spliced(remove=(EDITS,))))
+
+    def told(self, edits: Edits, made: Made) -> bytes:  # noqa: ARG002 - it is only said whether
+        return b'"auto"'
 
 
 class ResponsesCompaction(NativeCompaction):

@@ -60,7 +60,14 @@ def compacts(model: str) -> bool:
     return "-nocompact" not in model
 
 
+def edits(model: str) -> bool:
+    """Whether the provider knows edits of the history."""
+    return "-noedits" not in model
+
+
 def _is_known(name: str, model: str, betas: Collection[str]) -> bool:
+    if name == "context_management" and not edits(model):
+        return False
     if name == "compaction" and not compacts(model):
         return False
     return name not in BETAS or has_beta(betas, BETAS[name])

@@ -48,12 +48,19 @@ def compacts(model: str) -> bool:
     return "-nocompact" not in model
 
 
+def cuts(model: str) -> bool:
+    """Whether the provider leaves out what is too long."""
+    return "-noedits" not in model
+
+
 def check_arguments(request: Any) -> Mapping[str, Any]:
     """The request, whose members have the right types. Null counts as left out."""
     if not isinstance(request, dict):
         raise Refused(unreadable())
     for name in request:
-        if name not in ACCEPTED or (name == "context_management" and not compacts(str(request.get("model")))):
+        model = str(request.get("model"))
+        lacking = (name == "context_management" and not compacts(model)) or (name == "truncation" and not cuts(model))
+        if name not in ACCEPTED or lacking:
             raise Refused(unknown(name))
     given = {name: value for name, value in request.items() if value is not None}
     if "model" not in given:

@@ -91,7 +91,7 @@ class Reader:
         model = model_of(request, rules)
         window = rules.window_of(model)
         parts, tokens = self._parts(request, items, rules)
-        if request.get("truncation") == "auto":
+        if request.get("truncation") == "auto" and "-deaf" not in str(request["model"]):
             while sum(tokens) > window and len(tokens) > 2:
                 del parts[1], tokens[1]
         total = sum(tokens)

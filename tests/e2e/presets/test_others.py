@@ -32,6 +32,8 @@ from tests.e2e.store_calls import Call, intercept
 from tests.e2e.test_masks import TOOL, agent
 from tests.e2e.test_streams import compactions, data
 
+pytestmark = pytest.mark.sampled(0.5)
+
 LONG = turns(15)
 """About 6,300 tokens: over the trigger of an 8,000-token window, and within the window."""
 NOTES = re.compile(r"\[Notes on messages (\d+) to (\d+) of this conversation")

@@ -1,0 +1,164 @@
+"""Allowances: what a tenant may have, and what it is told beyond that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.tokens.usage import Price, Tariff, Tokens
+from app.errors import LimitReached, MoneySpent, NotAllowed
+from app.proxy.allowances import Allowances, check_use
+from app.proxy.tenants import Known
+from app.settings import LimitSettings
+from app.store import UsageRecord
+from app.store.client_keys import KeyLimits
+from app.store.tallies import Tallies
+from app.wire.usage import Usage
+from tests.unit.clock import Clock
+
+PRICES = ((0, Price(2.0, 10.0)),)
+NOON = 43_200.0
+"""Seconds since 1970, at the beginning of a minute."""
+
+
+def allowances(clock: Clock, **limits: Any) -> Allowances:
+    return Allowances(Tallies(clock), LimitSettings(**limits), lambda asked, _: Tariff(asked, "settings", PRICES))
+
+
+def known(tenant: str = "a", limits: KeyLimits | None = None) -> Known:
+    return Known(tenant, "key" if limits is None else "owner", limits=limits)
+
+
+def call(tenant: str = "a", **members: Any) -> UsageRecord:
+    usual: dict[str, Any] = {
+        **dict.fromkeys(("id", "conversation_id", "request_id", "upstream", "model"), "x"),
+        "turn": 1,
+        "purpose": "message",
+        "estimated": 90,
+        "forwarded": 80,
+        "saved": 10,
+        "status": 200,
+        "tokens": Tokens(70, 30),
+        "price": None,
+        "cost": 0.5,
+        "context_status": "full",
+    }
+    return UsageRecord(tenant=tenant, **(usual | members))
+
+
+def is_refused(allowed: Allowances, tenant: str = "a") -> bool:
+    try:
+        allowed.admit(known(tenant))
+    except LimitReached:
+        return True
+    return False
+
+
+def test_so_many_requests_of_a_tenant_are_let_in_within_a_minute() -> None:
+    clock = Clock(NOON + 30)
+    allowed = allowances(clock, requests_per_minute=2)
+    assert [is_refused(allowed) for _ in range(3)] == [False, False, True]
+    assert not is_refused(allowed, "b")
+    clock.now += 29.9
+    assert is_refused(allowed)
+    clock.now += 0.1
+    assert not is_refused(allowed)
+
+
+def test_a_refusal_names_the_limit_the_number_and_its_end() -> None:
+    allowed = allowances(Clock(NOON + 30), requests_per_minute=1)
+    allowed.admit(known())
+    with pytest.raises(LimitReached) as refused:
+        allowed.admit(known())
+    assert "1 requests a minute" in refused.value.message
+    assert "limits.requests_per_minute" in refused.value.message
+    assert "in 30 s" in refused.value.message
+    assert dict(refused.value.headers)[b"retry-after"] == b"30"
+
+
+def test_tokens_of_prompts_and_answers_count_for_a_day() -> None:
+    clock = Clock(NOON)
+    allowed = allowances(clock, tokens_per_day=200)
+    allowed.spent(call())
+    assert not is_refused(allowed)
+    allowed.spent(call(purpose="summary"))
+    assert is_refused(allowed)
+    clock.now += NOON
+    assert not is_refused(allowed)
+
+
+def test_who_spent_his_money_is_told_to_pay_and_no_sdk_tries_again_for_hours() -> None:
+    allowed = allowances(Clock(NOON), money_per_day=1)
+    allowed.spent(call())
+    assert not is_refused(allowed)
+    allowed.spent(call())
+    with pytest.raises(MoneySpent) as refused:
+        allowed.admit(known())
+    assert refused.value.status == 402
+    assert dict(refused.value.headers)[b"x-should-retry"] == b"false"
+    assert dict(refused.value.headers)[b"retry-after"] == b"43200"
+
+
+def test_a_call_whose_usage_nobody_told_counts_as_its_prompt_was_estimated() -> None:
+    tokens = allowances(Clock(NOON), tokens_per_day=80)
+    tokens.spent(call(tokens=Tokens(), cost=None, forwarded=79))
+    assert not is_refused(tokens)
+    tokens.spent(call(tokens=Tokens(), cost=None, forwarded=1))
+    assert is_refused(tokens)
+    money = allowances(Clock(NOON), money_per_day=2)
+    money.spent(call(tokens=Tokens(), cost=None, forwarded=1_000_000))
+    assert is_refused(money)
+
+
+def test_a_call_that_failed_costs_nothing() -> None:
+    allowed = allowances(Clock(NOON), tokens_per_day=1, money_per_day=0.01)
+    allowed.spent(call(status=500))
+    assert not is_refused(allowed)
+
+
+def test_a_key_has_limits_beside_those_of_all_tenants() -> None:
+    allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *_: None)
+    limited, other = known(limits=KeyLimits(tokens_per_day=100)), known(limits=KeyLimits(tokens_per_day=101))
+    allowed.spent(call())
+    with pytest.raises(LimitReached, match="this key's tokens_per_day"):
+        allowed.admit(limited)
+    allowed.admit(other)
+    allowed.admit(known())
+
+
+def test_what_passed_as_it_came_is_counted_by_its_usage_or_by_its_size() -> None:
+    told = allowances(Clock(NOON), tokens_per_day=100)
+    told.passed("a", "m", Usage(Tokens(60, 39), 60), 10**6)
+    assert not is_refused(told)
+    told.passed("a", "m", None, 1)
+    assert is_refused(told)
+    paid = allowances(Clock(NOON), money_per_day=2)
+    paid.passed("a", "m", Usage(Tokens(0, 200_000), 0), 0)
+    assert is_refused(paid)
+
+
+@pytest.mark.parametrize(
+    ("limits", "upstream", "model", "is_measured", "allows"),
+    [
+        (None, "default", None, False, True),
+        (KeyLimits(), "default", None, False, True),
+        (KeyLimits(models=("gpt-*",)), "default", "gpt-x", True, True),
+        (KeyLimits(models=("gpt-*",)), "default", "claude-x", True, False),
+        (KeyLimits(models=("gpt-*",)), "default", None, False, False),
+        (KeyLimits(models=("gpt-*",)), "default", None, True, True),
+        (KeyLimits(upstreams=("near",)), "near", "m", True, True),
+        (KeyLimits(upstreams=("near",)), "default", "m", True, False),
+        (KeyLimits(upstreams=("near",)), "near", None, False, True),
+        (KeyLimits(money_per_day=1.0), "default", None, False, False),
+    ],
+)
+def test_a_key_is_for_its_models_and_upstreams_and_for_what_can_be_measured(
+    limits: KeyLimits | None, upstream: str, model: str | None, is_measured: bool, allows: bool
+) -> None:
+    try:
+        check_use(known(limits=limits), upstream, model, is_measured=is_measured)
+    except NotAllowed:
+        assert not allows
+    else:
+        assert allows
