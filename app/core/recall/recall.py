@@ -62,7 +62,9 @@ OPENING = "[Quoted from earlier messages of this conversation that are left out 
 LATEST_MESSAGES = 40
 """Latest messages left out whose records are listed."""
 RECORDS_SHARE = 0.75
-"""Share of the room for passages that records may take. The passages give up a third of it."""
+"""Share of the room for passages that records may take."""
+GIVEN_UP = 1 / 3
+"""Share of that by which there are fewer passages."""
 PLAN_CHARACTERS = 3
 """Characters of a plan for each token of the room for the state of the work."""
 MOST_ENTRIES = 64
@@ -185,7 +187,7 @@ def with_recalled(
     if view.chunks and transcript.messages.holds_calls:
         latest = [index for index, left in sorted(hidden.items()) if not left]
         values = _values_note(conversation, view, latest, origin, cost, int(RECORDS_SHARE * room))
-        room -= values.tokens // 3 if values else 0
+        room -= int(GIVEN_UP * values.tokens) if values else 0
     free = int(FREE * budget.reported_limit / ratio) - wide - (view.tokens - transcript.tokens(0))
     speakers = speakers_in(conversation.instructions)
     notes = _Recaller(conversation, hidden, recollection, origin, cost, _Room(room, wide, free), speakers).notes()
