@@ -63,7 +63,7 @@ LATEST_MESSAGES = 40
 """Latest messages left out whose records are listed."""
 RECORDS_SHARE = 0.75
 """Share of the room for passages that records may take."""
-GIVEN_UP = 1 / 3
+GIVEN_UP = 0.33
 """Share of that by which there are fewer passages."""
 PLAN_CHARACTERS = 3
 """Characters of a plan for each token of the room for the state of the work."""
