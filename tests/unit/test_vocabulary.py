@@ -81,7 +81,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "proxy/options.py": {"compaction": OPTION, "trigger": OPTION},
     "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "edge/protocol.py": {"status": ASGI},
-    "proxy/report.py": dict.fromkeys(("context", "conversation_id", "messages"), REPORT),
+    "proxy/report.py": dict.fromkeys(("arguments", "context", "conversation_id", "function", "messages"), REPORT),
 }
 
 
