@@ -21,11 +21,8 @@ from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, DatabaseURLError
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
-<<<<<<< HEAD
-from app.store.rekeying import WORDS, hide_some, seal_some
-=======
 from app.store.link_calls import LinkCalls
->>>>>>> main
+from app.store.rekeying import WORDS, hide_some, seal_some
 from app.store.remains import empty_log, merge_indexes
 from app.store.sealing import SEALED, Sealing
 from app.store.tallies import Tallies
@@ -93,16 +90,11 @@ class Store(Calls):
         `statement_cache=False` is for PgBouncer in transaction mode; `read_url` leads to a standby.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
-<<<<<<< HEAD
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout, sealing=sealing)
-        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches)
-=======
-        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache)
+        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache, sealing=sealing)
         if standby is not None and {database.address.kind, standby.address.kind} != {"postgresql"}:
             raise DatabaseURLError("storage.read_url is of a standby: it and storage.url have to be of PostgreSQL.")
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby)
->>>>>>> main
         self.leases = LeaseCalls(self, lease_ttl)
         self.links = LinkCalls(self)
         self.tidying = Tidying(self, retention_days, self.links)

@@ -56,6 +56,12 @@ class Sealing:
             return row
         return row | {name: self._open(_place(table, name, row), value) for name, value in closed.items()}
 
+    def moved(self, table: Table, row: dict[str, Any], tenant: str) -> dict[str, Any]:
+        """The row as it is stored for another tenant."""
+        if table not in SEALED:
+            return row | {"tenant": tenant}
+        return self.sealed(table, self.opened(table, row) | {"tenant": tenant})
+
     def hidden(self, terms: Iterable[str]) -> list[str]:
         """The terms as an index holds them."""
         if self.first is None:
@@ -63,7 +69,11 @@ class Sealing:
         return [term if term.startswith(HIDDEN, OWNER_BYTES) else self._hide(term) for term in terms]
 
     def _hide(self, term: str) -> str:
-        return term[:OWNER_BYTES] + HIDDEN + blake2b(term.encode(), digest_size=12, key=self._words).hexdigest()
+        return (
+            term[:OWNER_BYTES]
+            + HIDDEN
+            + blake2b(term[OWNER_BYTES:].encode(), digest_size=12, key=self._words).hexdigest()
+        )
 
     def _seal(self, place: bytes, value: Any) -> str:
         text = clean(value) if isinstance(value, str) else json.dumps(value)

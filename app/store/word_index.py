@@ -26,12 +26,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
-<<<<<<< HEAD
 from app.store.sealing import sealing_of
-from app.store.words import may_go_on, terms
-=======
 from app.store.words import OWNER_BYTES, may_go_on, terms
->>>>>>> main
 
 Indexed = tuple[str, str, Sequence[str]]
 """A tenant, an id and the words that are to find it."""
@@ -59,16 +55,12 @@ class WordIndex(Struct, frozen=True):
             of.tenant == bindparam("of_tenant"), of.id == bindparam("of_id")
         )
         statement = insert_into(connection, self.words).from_select(["tenant", "id", "created_at", "words"], rows)
-<<<<<<< HEAD
         hidden = sealing_of(connection).hidden
-        held = sorted((tenant, id_, hidden(terms(tenant, words))) for tenant, id_, words in found_by)
-=======
->>>>>>> main
         await connection.execute(
             statement.on_conflict_do_nothing(),
             [
-                {"of_tenant": tenant, "of_id": id_, "terms": terms_ if is_postgresql else " ".join(terms_)}
-                for tenant, id_, terms_ in sorted(held)
+                {"of_tenant": tenant, "of_id": id_, "terms": kept if is_postgresql else " ".join(kept)}
+                for tenant, id_, kept in sorted((tenant, id_, hidden(words)) for tenant, id_, words in held)
             ],
         )
 
