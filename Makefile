@@ -50,7 +50,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos soak isolation hostile poisoning scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos fleet soak isolation hostile poisoning carried scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -180,6 +180,10 @@ chaos: dev-env ## kill, pause and cut off four processes and their database; opt
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+fleet: dev-env ## kill, partition, restart and upgrade three processes, PgBouncer and a PostgreSQL of Patroni's under load; options: SEED=7
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m tests.chaos.fleet $(if $(SEED),--seed $(SEED))
+
 poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	POISONING=1 $(VENV)/python -m pytest --all tests/e2e/test_poisoning.py $(PYTEST_ARGS)
@@ -224,6 +228,9 @@ isolation: dev-env ## several tenants with the same names and each other's ids, 
 statements: dev-env ## statements and transactions that a request below the trigger costs PostgreSQL; options: RATE=100 SECONDS=20
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.statements --rate $(RATE) --seconds $(SECONDS)
+
+carried: dev-env ## turns a second that one PostgreSQL stores, by the number of writers, and what each costs it: docs/scale.md; options: SECONDS=60
+	$(VENV)/python -m lab.benchmarks.carried --seconds $(SECONDS)
 
 scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs: docs/scale.md; options: ROWS=1000000
 	$(VENV)/python -m lab.benchmarks.scale --rows $(ROWS)

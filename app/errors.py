@@ -13,6 +13,8 @@
       BadTarget               400  invalid_target
       MethodNotAllowed        405  method_not_allowed
       MissingCredentials      401  missing_credentials
+      InvalidCredentials      401  invalid_credentials
+      NotAllowed              403  not_allowed
       UnknownPath             404  unknown_path
       UnknownUpstream         404  unknown_upstream
       FormatNotSpoken         404  format_not_spoken
@@ -27,6 +29,7 @@
         TooManyCompactions    429  too_many_compactions
         MoneySpent            402  money_spent
       StorageUnavailable      503  storage_unavailable
+      IdentityUnavailable     503  identity_unavailable
       CompactionFailed        503  compaction_unavailable
       LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
@@ -148,6 +151,18 @@ class MissingCredentials(_RequestError):
     status, type, code = 401, "authentication_error", "missing_credentials"
 
 
+class InvalidCredentials(_RequestError):
+    """Refusal of what says who calls: it is not valid, or not to be believed from there."""
+
+    status, type, code = 401, "authentication_error", "invalid_credentials"
+
+
+class NotAllowed(_RequestError):
+    """The caller's key may not be used for that."""
+
+    status, type, code = 403, "permission_error", "not_allowed"
+
+
 class UnknownPath(_RequestError):
     status, code = 404, "unknown_path"
 
@@ -187,12 +202,15 @@ class LimitReached(StenoError):
 
     status, type, code, repeatable = 429, "rate_limit_error", "limit_reached", True
 
-    def __init__(self, message: str, seconds: float) -> None:
+    def __init__(self, message: str, seconds: float | None) -> None:
+        """Refuse for so many seconds; for ever if None."""
         super().__init__(message)
         self._seconds = seconds
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
+        if self._seconds is None:
+            return [(b"content-type", b"application/json"), (b"x-should-retry", b"false")]
         seconds = max(1, ceil(self._seconds))
         advice = [(b"retry-after", b"%d" % seconds)]
         if seconds > LONGEST_RETRY_SECONDS:  # SDKs would take the time for nonsense, and ask again at once.
@@ -220,6 +238,12 @@ class TooManyConnections(StenoError):
 
 class StorageUnavailable(StenoError):
     status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
+
+
+class IdentityUnavailable(StenoError):
+    """Failure to find out who calls, for now."""
+
+    status, type, code, repeatable = 503, "server_error", "identity_unavailable", True
 
 
 class CompactionFailed(StenoError):

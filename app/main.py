@@ -45,6 +45,7 @@ from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate, Listener
+from app.proxy.keyring import Keyring
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.passthrough import PassthroughEndpoint
@@ -194,6 +195,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     quotas = Quotas(store.tallies, limits.compactions_per_tenant, forced, summary_tokens)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
     holder = secrets.token_hex(8)
+    keyring = Keyring(store, settings.clients.keys_file) if settings.clients.keys else None
     room = BackgroundRoom(BackgroundLimits())
     writing = Writing(providers, estimator, settings.base_model, settings.storage.scrub)
     compactor = Compactor(store, summariser, writing, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
@@ -213,10 +215,10 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),
         tasks=tasks,
-        tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies),
+        tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies, keyring),
         repeats=Repeats(),
         quotas=quotas,
-        allowances=_allowances(limits, store, ledger),
+        allowances=_allowances(limits, store, ledger, keyring),
         in_flight=in_flight,
         work=work,
         bounds=BodyBounds(limits.values, limits.messages),
@@ -235,11 +237,11 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     )
 
 
-def _allowances(limits: LimitSettings, store: Store, ledger: Ledger) -> Allowances | None:
-    """Make the limits of tenants, if any is set."""
-    if (limits.requests_per_minute, limits.tokens_per_day, limits.money_per_day) == (None, None, None):
+def _allowances(limits: LimitSettings, store: Store, ledger: Ledger, keyring: Keyring | None) -> Allowances | None:
+    """Make the limits of tenants and keys, if there are any."""
+    if (limits.requests_per_minute, limits.tokens_per_day, limits.money_per_day, keyring) == (None,) * 4:
         return None
-    allowances = Allowances(store.tallies, limits, ledger.price_of)
+    allowances = Allowances(store.tallies, limits, ledger.tariff_of, keyring)
     if allowances.counts_usage:
         ledger.heard.append(allowances.spent)
     return allowances
@@ -312,6 +314,7 @@ def open_store(
         scrub=storage.scrub,
         took=took,
         caches=caches,
+        read_url=None if storage.read_url is None else storage.read_url.get_secret_value(),
     )
 
 
@@ -379,6 +382,10 @@ def _lifespan(
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers.all if reports else ()))
         sampling = asyncio.ensure_future(services.sampler.run())
+        looking = None
+        if (keyring := services.tenants.keyring) is not None:
+            await keyring.load()
+            looking = asyncio.ensure_future(keyring.run())
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         heap.give_back()
@@ -391,6 +398,8 @@ def _lifespan(
         finally:
             checking.cancel()
             sampling.cancel()
+            if looking is not None:
+                looking.cancel()
             await services.tasks.drain(drain_seconds)
             await services.providers.stop()
             await services.providers.close()

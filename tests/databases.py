@@ -101,6 +101,8 @@ def start_server() -> str:
     url = str(server.get_uri())
     # Nobody reads this data after a crash.
     _run(_administer(url, "alter system set fsync = off", "alter system set synchronous_commit = off"))
+    # What was deleted is looked for in every file.
+    _run(_administer(url, "alter system set wal_recycle = off"))
     _run(_administer(url, "select pg_reload_conf()"))
     return url
 

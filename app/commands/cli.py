@@ -430,6 +430,73 @@ def delete_conversation(
     typer.echo(f"Deleted {conversation_id}.")
 
 
+keys = typer.Typer(help="Give out keys to callers, list and revoke them: see clients.keys.", no_args_is_help=True)
+cli.add_typer(keys, name="keys")
+
+
+def _with_keys(work: Awaitable[T]) -> T:
+    """Run work on the keys and return its result; exit if it cannot be done."""
+    _keep_quiet()
+    from app.commands.keys import NoSuchKey
+    from app.store import StoreError
+
+    async def run() -> T:
+        return await work
+
+    with _failing_on(StoreError, NoSuchKey, OSError):
+        return asyncio.run(run())
+
+
+@keys.command("add")
+def add_key(
+    owner: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: a person or a service.")],
+    days: Annotated[float | None, typer.Option(min=0, help="Days until it expires.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Only this model, or glob; may be repeated.")] = None,
+    upstream: Annotated[list[str] | None, typer.Option(help="Only this upstream; may be repeated.")] = None,
+    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens that its owner may use in a day.")] = None,
+    money_per_day: Annotated[float | None, typer.Option(min=0, help="Cost of its owner's calls in a day.")] = None,
+    money_per_conversation: Annotated[float | None, typer.Option(min=0, help="Cost of one conversation.")] = None,
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Give out a key, which is shown this once."""
+    settings = _settings(config, storage={"url": database_url})
+    from app.commands import keys as giving
+    from app.store.client_keys import KeyLimits
+
+    allowed = tuple(model or ()), tuple(upstream or ())
+    if unknown := set(allowed[1]) - set(settings.all_upstreams):
+        _fail(f"There is no upstream {', '.join(sorted(unknown))}; known: {', '.join(settings.all_upstreams)}.")
+    limits = KeyLimits(*allowed, tokens_per_day, money_per_day, money_per_conversation)
+    seconds = None if days is None else 86_400 * days
+    shown, key = _with_keys(giving.add(settings, owner, limits, seconds))
+    typer.echo(f"{key.id} of {owner}. The key is shown this once:", err=True)
+    typer.echo(shown)
+
+
+@keys.command("list")
+def list_keys(config: Config = None, database_url: DatabaseURL = None) -> None:
+    """List keys by their ids, with owner, state and limits."""
+    settings = _settings(config, storage={"url": database_url})
+    from app.commands import keys as giving
+
+    giving.show(_with_keys(giving.keys_of(settings)))
+
+
+@keys.command("revoke")
+def revoke_key(
+    named: Annotated[str, typer.Argument(metavar="ID|NAME", help="The key's id, or an owner for all of his.")],
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Revoke a key, or all keys of an owner."""
+    settings = _settings(config, storage={"url": database_url})
+    from app.commands import keys as giving
+
+    ids = _with_keys(giving.revoke(settings, named))
+    typer.echo(f"Revoked {', '.join(ids)}: refused everywhere within {giving.SECONDS_UNTIL_REFUSED} seconds.")
+
+
 @cli.command()
 def handoff(
     conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from app.main import create_app
 from app.runtime.server import serve
-from app.settings import ModelSettings, Settings
+from app.settings import ClientSettings, ModelSettings, Settings
 
 ANSWER_SECONDS = 120.0
 
@@ -19,8 +19,10 @@ ANSWER_SECONDS = 120.0
 def asking(settings: Settings) -> Iterator[httpx2.Client]:
     """Start Steno and yield a client of it. Raises `ConfigurationError` if the settings are not valid."""
     in_memory = settings.storage.model_copy(update={"url": SecretStr("memory")})
+    here = settings.server.model_copy(update={"host": "127.0.0.1"})
+    alone = settings.model_copy(update={"storage": in_memory, "server": here, "clients": ClientSettings()})
     with (
-        serve(create_app(settings.model_copy(update={"storage": in_memory}), reports=False), lifespan="on") as server,
+        serve(create_app(alone, reports=False), lifespan="on") as server,
         httpx2.Client(base_url=server.url, timeout=ANSWER_SECONDS, trust_env=False) as client,
     ):
         yield client

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
-from typing import Any
 
 import structlog
 import uvicorn
@@ -200,9 +199,8 @@ class _Server(uvicorn.Server):
             )
             return made
 
-        listen: Any = loop.create_unix_server if listener.family == socket.AF_UNIX else loop.create_server
-        server: asyncio.base_events.Server = await listen(protocol, sock=listener, backlog=config.backlog)
-        return server
+        # Not `create_unix_server`, which removes the file with the first worker that ends.
+        return await loop.create_server(protocol, sock=listener, backlog=config.backlog)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for connection in list(self._operators_state.connections):

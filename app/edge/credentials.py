@@ -68,6 +68,9 @@ def for_anybody(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, byt
 QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"subscription-key"} | KEYS)
 """Parameters of a query whose value only the caller knows: Gemini's, Azure API Management's, OAuth's, gateways'."""
 
+OWN_KEY = b"steno-key-"
+"""Beginning of the keys that Steno itself gives out."""
+
 _BEARER = re.compile(rb"\Abearer(\s+|\Z)", re.IGNORECASE)
 _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-key": b"Api-Key"}
 """Schemes as they are usually written; any case means the same."""
@@ -82,6 +85,11 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[
     if query:
         sent |= {b"?" + name: value for name, value in map(_parameter, query.split(b"&")) if name in QUERY_KEYS}
     return sorted({_without_scheme(value.strip()) for value in sent.values()} - {b""})
+
+
+def without_own_keys(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Headers that hold no key of Steno's own, under whatever name: for providers, none of whom is to see one."""
+    return [header for header in headers if OWN_KEY not in header[1]]
 
 
 def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -15,7 +15,7 @@ import httpx2 as httpx
 from msgspec import Struct
 
 from app.edge.connection import Exchange, Timeouts
-from app.edge.credentials import for_anybody, without_keys
+from app.edge.credentials import for_anybody, without_keys, without_own_keys
 from app.edge.hops import with_hop
 from app.edge.pool import STALE_SECONDS, Pool, trust
 from app.edge.writing import RequestHead
@@ -203,7 +203,7 @@ class Upstream:
 
     def _with_key(self, headers: list[tuple[bytes, bytes]], target: bytes) -> list[tuple[bytes, bytes]]:
         if self._key is None:
-            return headers
+            return without_own_keys(headers)
         kept = for_anybody((name.lower(), value) for name, value in headers)
         return [*kept, *self._key(target)]
 

@@ -1,19 +1,27 @@
-"""Allowances: what a tenant may have of the providers, counted by all processes together."""
+"""Allowances: what a tenant, and a key that Steno gave out, may have of the providers, counted by all processes
+together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import ceil
 from time import time
 
 from msgspec import Struct
 
-from app.core.tokens.usage import MILLIONTHS, Price
-from app.errors import LimitReached, MoneySpent
+from app.core.tokens.usage import MILLIONTHS, Tariff, Tokens, charge
+from app.errors import LimitReached, MoneySpent, NotAllowed
+from app.proxy.keyring import Keyring
+from app.proxy.tenants import Known
 from app.settings import LimitSettings
+from app.settings.types import fits
 from app.store import UsageRecord
-from app.store.tallies import DAY, MINUTE, Tallies, Window
+from app.store.client_keys import KeyLimits
+from app.store.tables import clean
+from app.store.tallies import CONVERSATION, DAY, FOREVER, MINUTE, Tallies, Window
+from app.wire.usage import Usage
 
 REQUESTS = Window("requests", MINUTE)
 TOKENS = Window("tokens", DAY)
@@ -26,55 +34,109 @@ class Limit(Struct, frozen=True):
     window: Window
     most: float
     name: str
-    """Name of the setting."""
+    """Name of the setting, or what the key has."""
     unit: str
     """Unit, such as `tokens a day`."""
 
 
 class Allowances:
-    def __init__(self, tallies: Tallies, limits: LimitSettings, price_of: Callable[[str], Price | None]) -> None:
-        """`price_of`: the price of a model, for calls whose cost nobody reported."""
+    def __init__(
+        self,
+        tallies: Tallies,
+        limits: LimitSettings,
+        tariff_of: Callable[[str, str], Tariff | None],
+        keyring: Keyring | None = None,
+    ) -> None:
+        """`tariff_of`: the prices of a model that was asked for, and of the one that answered."""
         self._tallies = tallies
-        self._price_of = price_of
-        self._limits = tuple(
-            Limit(window, most, f"limits.{name}", unit)
-            for window, most, name, unit in (
-                (REQUESTS, limits.requests_per_minute, "requests_per_minute", "requests a minute"),
-                (TOKENS, limits.tokens_per_day, "tokens_per_day", "tokens a day"),
-                (MONEY, limits.money_per_day, "money_per_day", "of money a day"),
-            )
-            if most is not None
-        )
-        counted = {limit.window for limit in self._limits}
-        self._counts_requests = REQUESTS in counted
-        self.counts_usage = bool(counted & {TOKENS, MONEY})
+        self._tariff_of = tariff_of
+        self._keyring = keyring
+        self._limits = _named("limits.", limits.requests_per_minute, limits.tokens_per_day, limits.money_per_day)
+        self._counts_requests = limits.requests_per_minute is not None
+        self.counts_usage = keyring is not None or any(limit.window is not REQUESTS for limit in self._limits)
 
-    def admit(self, tenant: str) -> None:
+    def admit(self, known: Known) -> None:
         """Count a request that may go to a provider. Raises `LimitReached` and `MoneySpent`."""
-        for limit in self._limits:
-            if self._tallies.used(tenant, limit.window) >= limit.most:
+        own = self._limits if known.limits is None else (*self._limits, *_of_key(known.limits))
+        for limit in own:
+            if self._tallies.used(known.tenant, limit.window) >= limit.most:
                 raise self._refusal(limit)
         if self._counts_requests:
-            self._tallies.add(tenant, REQUESTS, 1)
+            self._tallies.add(known.tenant, REQUESTS, 1)
+
+    def admit_conversation(self, known: Known, conversation_id: str) -> None:
+        """Let a conversation go on. Raises `MoneySpent`."""
+        most = None if known.limits is None else known.limits.money_per_conversation
+        if most is not None and self._tallies.used(known.tenant, _of_conversation(conversation_id)) >= most:
+            text = f"This conversation cost {most:,g}, which is all that this key allows. Begin another one."
+            raise MoneySpent(text, None)
 
     def spent(self, record: UsageRecord) -> None:
         """Count an answered call. If no usage was reported, the estimated prompt counts."""
         if record.status != 200:
             return
-        prompt, completion, cost = record.tokens.prompt, record.tokens.completion or 0, record.cost
+        prompt, cost = record.tokens.prompt, record.cost
         if prompt is None:
-            prompt = record.forwarded or 0
-            price = self._price_of(record.model)
-            cost = cost if price is None else prompt * price.prompt / MILLIONTHS
-        self._tallies.add(record.tenant, TOKENS, prompt + completion)
+            prompt, cost = record.forwarded or 0, self._cost_of_prompt(record.model, record.forwarded or 0)
+        self._count(record.tenant, prompt + (record.tokens.completion or 0), cost)
+        if cost is not None and self._keyring is not None and self._keyring.limits_conversations:
+            self._tallies.add(record.tenant, _of_conversation(record.conversation_id), cost)
+
+    def passed(self, tenant: str, model: str, usage: Usage | None, estimated: int) -> None:
+        """Count the answer to a request that passed as it came: by its usage, or else by the prompt's estimate."""
+        tokens = Tokens() if usage is None else usage.tokens
+        if usage is None or tokens.prompt is None:
+            self._count(tenant, estimated, self._cost_of_prompt(model, estimated))
+            return
+        cost = charge(tokens, usage.bill, self._tariff_of(model, usage.bill.model)).cost
+        self._count(tenant, tokens.prompt + (tokens.completion or 0), cost)
+
+    def _count(self, tenant: str, tokens: int, cost: float | None) -> None:
+        self._tallies.add(tenant, TOKENS, tokens)
         if cost is not None:
-            self._tallies.add(record.tenant, MONEY, cost)
+            self._tallies.add(tenant, MONEY, cost)
+
+    def _cost_of_prompt(self, model: str, tokens: int) -> float | None:
+        tariff = self._tariff_of(model, "")
+        return None if tariff is None else tokens * tariff.base.prompt / MILLIONTHS
 
     def _refusal(self, limit: Limit) -> LimitReached:
         seconds = self._tallies.seconds_left(limit.window)
         ends = datetime.fromtimestamp(ceil(time() + seconds), UTC)
         text = (
-            f"The limit of {limit.most:,g} {limit.unit} for each tenant ({limit.name}) is reached."
+            f"The limit of {limit.most:,g} {limit.unit} ({limit.name}) is reached."
             f" It begins anew at {ends:%Y-%m-%dT%H:%M:%SZ}, in {ceil(seconds)} s."
         )
         return (MoneySpent if limit.window is MONEY else LimitReached)(text, seconds)
+
+
+def check_use(known: Known, upstream: str, model: str | None = None, *, is_measured: bool = True) -> None:
+    """Raise `NotAllowed` if the caller's key may not be used for this upstream or model, or not for what is not
+    measured."""
+    limits = known.limits
+    if limits is None:
+        return
+    if limits.upstreams and upstream not in limits.upstreams:
+        raise NotAllowed(f"This key may be used for the upstreams {', '.join(limits.upstreams)} only.")
+    if not is_measured and limits.needs_measuring:
+        raise NotAllowed("This key has limits, and what is asked for cannot be measured by them.")
+    if model is not None and limits.models and not any(fits(model, glob) for glob in limits.models):
+        raise NotAllowed(f"This key may be used for the models {', '.join(limits.models)} only.")
+
+
+@lru_cache(1_000)
+def _of_key(limits: KeyLimits) -> Sequence[Limit]:
+    return _named("this key's ", None, limits.tokens_per_day, limits.money_per_day)
+
+
+def _named(whose: str, requests: float | None, tokens: float | None, money: float | None) -> tuple[Limit, ...]:
+    given = (
+        (REQUESTS, requests, "requests_per_minute", "requests a minute"),
+        (TOKENS, tokens, "tokens_per_day", "tokens a day"),
+        (MONEY, money, "money_per_day", "of money a day"),
+    )
+    return tuple(Limit(window, most, f"{whose}{name}", unit) for window, most, name, unit in given if most is not None)
+
+
+def _of_conversation(conversation_id: str) -> Window:
+    return Window(CONVERSATION + clean(conversation_id), FOREVER)

@@ -39,7 +39,7 @@ from app.edge.asgi import (
 from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.edge.upstream import UpstreamAnswer
 from app.errors import StenoError
-from app.providers.providers import Provider
+from app.proxy.allowances import check_use
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
@@ -57,6 +57,7 @@ from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, s
 from app.proxy.rounds import in_rounds, tell_asked
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
+from app.tokens.tokenizer import by_bytes
 from app.wire.members import Unreadable
 from app.wire.paths import path_of
 from app.wire.types import WireRequest
@@ -129,7 +130,7 @@ class ChatEndpoint:
         with services.in_flight.counted() as count:
             try:
                 if services.allowances is not None:
-                    services.allowances.admit(caller.tenant)
+                    services.allowances.admit(caller.known)
                 at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
@@ -502,21 +503,23 @@ class Exchange:
     async def _relay_unread(self, own: Headers, body: bytes) -> None:
         """Relay a body unread, for the provider to judge, or another Steno's own call: nothing more is looked at."""
         self._note_headers(own)
-        answering = await self._forwarding.send(body, await self._provider())
+        services, caller = self.services, self.caller
+        model = await model_of(services, caller, self.body)  # It may be readable where the rest is not.
+        provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
+        check_use(caller.known, provider.name, model)
+        counted = services.allowances if self.remembers else None
+        answering = await self._forwarding.send(body, provider)
         try:
-            await self._relay.as_sent(answering, unless_told(own, list(answering.headers)))
+            told = unless_told(own, list(answering.headers))
+            usage = await self._relay.as_sent(answering, told, reads=counted is not None)
         finally:
             await answering.close()
+        if counted is not None and answering.status == 200:
+            counted.passed(caller.tenant, model, usage, by_bytes(len(body)))
 
     def _note_headers(self, own: Headers) -> None:
         self.own_headers = own
         self.record.metrics.payload(dict(own)[own_headers.STATUS].decode())
-
-    async def _provider(self) -> Provider:
-        """Find the provider of a body that was not understood: its model may still be readable."""
-        model = await model_of(self.services, self.caller, self.body)
-        caller = self.caller
-        return self.services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
 
     @property
     def _forwarding(self) -> Forwarding:

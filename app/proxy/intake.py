@@ -24,6 +24,7 @@ from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
+from app.proxy.allowances import check_use
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
@@ -71,8 +72,9 @@ def known_terms(wire: WireRequest, caller: Caller) -> Terms | None:
 
 
 async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, remember: bool) -> Terms:
-    """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
+    """Work out the terms. Raises `UnknownUpstream`, `NotAllowed`, and `InvalidRequest` for options that cannot be."""
     measured = await services.measuring.of(wire, caller, remember=remember)
+    check_use(caller.known, measured.provider.name, wire.model)
     rules, options = measured.rules, wire.wishes.options
     events = event_shape(wire, caller, services.events.stream)
     terms = Terms(
@@ -160,6 +162,8 @@ async def take_in(
     recognised = await services.conversations.identify(
         caller.tenant, terms.named, conversation, heads if remember else None
     )
+    if services.allowances is not None:
+        services.allowances.admit_conversation(caller.known, recognised.conversation_id)
     policy = measured.rules.policy
     if measured.provider.settings.alternating_roles:
         policy = replace(policy, alternates=True)

@@ -17,6 +17,7 @@ from app.wire.answers import AnswerEditor
 from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, first_end, frames_in, last_end
 from app.wire.streamed import LARGEST_WHOLE
+from app.wire.usage import Usage
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
@@ -48,13 +49,24 @@ class Relay(Struct, frozen=True):
             self.answer.hold_head()
         await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
 
-    async def as_sent(self, answering: UpstreamAnswer, own: Headers) -> None:
-        """Relay without adding to the body; but a stream that is cut still ends with an error."""
-        if answering.status == 200 and media_type(answering.headers) == EVENT_STREAM:
+    async def as_sent(self, answering: UpstreamAnswer, own: Headers, *, reads: bool = False) -> Usage | None:
+        """Relay without adding to the body; but a stream that is cut still ends with an error. `reads`: return the
+        usage that a good answer tells, if any."""
+        kind, editor = media_type(answering.headers), self.format.answers.editor()
+        if answering.status == 200 and kind == EVENT_STREAM:
             await self.start(answering, own)
-            await self.stream(answering, self.format.answers.editor())
-        else:
+            await self.stream(answering, editor)
+            return editor.usage
+        if not reads or answering.status != 200 or kind != "application/json":
             await relay_raw(answering, self.answer, own, self.record)
+            return None
+        read, chunks = bytearray(), answering.chunks()
+        is_whole = await read_into(read, chunks, LARGEST_WHOLE)
+        await relay_raw(PeekedAnswer(answering, chunks, bytes(read)), self.answer, own, self.record)
+        if not is_whole:
+            return None
+        editor.whole(bytes(read))
+        return editor.usage
 
     async def plain(self, answering: UpstreamAnswer, own: Headers, editor: AnswerEditor, observed: Observation) -> None:
         """Relay with our members, except an answer too large to be held: it passes as it comes."""

@@ -29,6 +29,7 @@ from app.proxy.naming import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, seen
 from app.proxy.services import Services
+from app.proxy.tenants import Known
 from app.rest.asked import Asked, check_archived, position_in, read_asked
 from app.rest.dependencies import (
     REQUEST_BODY,
@@ -80,7 +81,7 @@ async def compact(request: Request, services: TheServices, who: TheKnown, body: 
     """Makes the payload that Steno would send for this request; its `format` is chat_completions unless it says
     otherwise. Summaries are made and kept; the model is asked nothing."""
     record: RequestRecord = request.scope[REQUEST]
-    _count(services, who.tenant)
+    _count(services, who)
     format_ = await format_of(services, who.tenant, body)
     caller = Caller(who, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
@@ -105,7 +106,7 @@ async def compact_conversation(
     without messages it is about those that the archive has. `context.instructions` says what the summary is to look
     after, and in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
-    _count(services, who.tenant)
+    _count(services, who)
     conversation = await known(services, who.tenant, conversation_id)
     asked = await read_asked(services, who.tenant, conversation, body)
     # First, so that no other name in the request stands before it.
@@ -176,9 +177,9 @@ def _target(request: Request, format_: WireFormat) -> bytes:
     return format_.path + b"?" + query
 
 
-def _count(services: Services, tenant: str) -> None:
+def _count(services: Services, who: Known) -> None:
     """Raises `LimitReached`."""
-    if seconds := services.quotas.force(tenant):
+    if seconds := services.quotas.force(who.tenant):
         most = services.limits.forced_compactions_per_minute
         raise TooManyCompactions(
             f"{most} compactions were asked for in this minute, which is all that one tenant may have"
@@ -186,7 +187,7 @@ def _count(services: Services, tenant: str) -> None:
             seconds,
         )
     if services.allowances is not None:
-        services.allowances.admit(tenant)
+        services.allowances.admit(who)
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:

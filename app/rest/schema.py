@@ -19,6 +19,8 @@ from app.errors import (
     FormatNotSpoken,
     HeadersTooLarge,
     HostNotAllowed,
+    IdentityUnavailable,
+    InvalidCredentials,
     InvalidReference,
     InvalidRequest,
     LimitReached,
@@ -26,6 +28,7 @@ from app.errors import (
     MessagesNotKept,
     MissingCredentials,
     MoneySpent,
+    NotAllowed,
     NothingToCompact,
     OriginNotAllowed,
     RequestTimedOut,
@@ -48,7 +51,7 @@ Schema = dict[str, Any]
 Errors = tuple[type[StenoError], ...]
 
 ALWAYS: Errors = (InvalidRequest, OriginNotAllowed, HostNotAllowed, HeadersTooLarge, LoopDetected)
-OF_A_TENANT: Errors = (MissingCredentials, StorageUnavailable)
+OF_A_TENANT: Errors = (MissingCredentials, InvalidCredentials, StorageUnavailable, IdentityUnavailable)
 WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
 BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
 OF_EDITS = ("edit_summary", "deactivate_summary", "undo_compaction")
@@ -68,7 +71,7 @@ OF_A_CHAT: Errors = (
     NothingToCompact,
     CompactionFailed,
 )
-OF_A_COMPACTION: Errors = (TooManyCompactions, LimitReached, MoneySpent)
+OF_A_COMPACTION: Errors = (TooManyCompactions, LimitReached, MoneySpent, NotAllowed)
 
 _ERROR_CONTENT: Schema = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 

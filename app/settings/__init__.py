@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from app.settings.loading import environment_name, every_setting, load
 from app.settings.problems import problems_in
-from app.settings.sections.clients import EventSettings, IdentitySettings
+from app.settings.sections.clients import ClientSettings, EventSettings, IdentitySettings
 from app.settings.sections.compaction import BackgroundSettings, CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, entry_of
 from app.settings.sections.server import LimitSettings
@@ -23,6 +23,7 @@ __all__ = [
     "AlternativeSettings",
     "BackgroundSettings",
     "CalibrationSettings",
+    "ClientSettings",
     "CompactionSettings",
     "ConfigurationError",
     "EventSettings",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -43,7 +44,8 @@ def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Fi
     """Findings about keys of earlier releases, the database's place, the secret, the tokenizer tables, circles."""
     old = (_found_old(key) for key in settings.old_keys)
     tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.required)
-    return [*old, *_check_place(settings), _check_secret(settings), tables, *_check_circular(settings)]
+    circular, spent = _check_circular(settings), _check_operators_keys(settings)
+    return [*old, *_check_place(settings), _check_secret(settings), tables, *circular, *spent]
 
 
 def _found_old(key: str) -> Finding:
@@ -110,6 +112,23 @@ def _check_circular(settings: Settings) -> Iterator[Finding]:
     at = f"{settings.server.host}:{settings.server.port}"
     for section in settings.circular:
         yield Finding("fatal", "upstream", f"{section}.base_url is Steno's own address ({at})", POINT_AT_PROVIDER)
+
+
+def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
+    """Finding about an operator's key that anybody who reaches Steno could spend."""
+    keyed = [f"upstreams.{name}" for name, at in settings.upstreams.items() if at.api_key_env]
+    keyed = [*(["upstream"] if settings.upstream.api_key_env else []), *keyed]
+    if keyed and settings.clients.keys is None and not _is_loopback(settings.server.host):
+        text = f"{keyed[0]}.api_key_env would be spent by anybody who reaches {settings.server.host}"
+        remedy = 'Set clients.keys ("database", or a file) and give out keys with `steno keys add NAME`.'
+        yield Finding("fatal", "callers", text, remedy)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_tables(missing: str, *, required: bool) -> Finding:

@@ -13,7 +13,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from app.core.tokens.usage import Tariff
 from app.settings.addresses import leads_to
 from app.settings.old_keys import without_old_keys
-from app.settings.sections.clients import EventSettings, IdentitySettings
+from app.settings.sections.clients import ClientSettings, EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
 from app.settings.sections.server import (
@@ -88,6 +88,7 @@ class Settings(BaseSettings):
     calibration: CalibrationSettings = CalibrationSettings()
     events: EventSettings = EventSettings()
     storage: StorageSettings = StorageSettings()
+    clients: ClientSettings = ClientSettings()
     identity: IdentitySettings = IdentitySettings()
     tokenizer: TokenizerSettings = TokenizerSettings()
     limits: LimitSettings = LimitSettings()

@@ -17,7 +17,7 @@ from app.runtime.erased import Erased
 from app.store import conversation_rows, tenant_rows
 from app.store.calls import REST_SECONDS, Calls, P, Query
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
-from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
+from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, DatabaseURLError, SchemaTooNew, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
@@ -75,16 +75,20 @@ class Store(Calls):
         scrub: Scrub = without_secrets,
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
+        read_url: str | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
         seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it. `took`
         is called with the seconds of each request's call; what is remembered is among `caches`.
 
-        `statement_cache=False` is for PgBouncer in transaction mode.
+        `statement_cache=False` is for PgBouncer in transaction mode; `read_url` leads to a standby.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches)
+        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache)
+        if standby is not None and {database.address.kind, standby.address.kind} != {"postgresql"}:
+            raise DatabaseURLError("storage.read_url is of a standby: it and storage.url have to be of PostgreSQL.")
+        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby)
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
         self.tallies = Tallies()
@@ -98,6 +102,8 @@ class Store(Calls):
         self._tasks = [asyncio.ensure_future(self.tidying.run()), asyncio.ensure_future(self.tallies.run(self))]
         if self.database.address.kind == "file":
             self._tasks.append(asyncio.ensure_future(self._watch_file()))
+        if self.database.address.kind == "postgresql":
+            self._tasks.append(asyncio.ensure_future(self.tidying.run_clearing()))
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
@@ -112,6 +118,8 @@ class Store(Calls):
         await self.guard.close()
         await self.guard.abandoned_calls(CLOSE_SECONDS)
         await self.database.close()
+        if self.standby is not None:
+            await self.standby.database.close()
         await self.guard.abandoned_calls(COMMAND_SECONDS)
 
     @property
@@ -177,7 +185,7 @@ class Store(Calls):
         return await self.request(conversation_rows.find_heads, tenant, digests, unwritten)
 
     async def recovers(self) -> bool:
-        """Wait for a database that does not answer; False once it has been away for some ten seconds."""
+        """Wait for a database that does not answer; False once it has been away for half a minute."""
         return self.readiness.reason is None and await self.guard.recovers()
 
     async def flush(self) -> None:
@@ -191,6 +199,7 @@ class Store(Calls):
         erased = await self.bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
         if erased:
             await empty_log(self)  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
+            self.tidying.clear_soon()
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
@@ -203,6 +212,7 @@ class Store(Calls):
         erased = await self.bounded(lambda: self.writes.erase(Erased.of(tenant), rest), REST_SECONDS) or erased
         await merge_indexes(self)
         await empty_log(self)
+        self.tidying.clear_soon()
         return erased
 
     async def _erase(

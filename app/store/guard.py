@@ -24,8 +24,8 @@ SLICES = 10
 """Parts in which a call's time is measured: each ends late where the loop is held up."""
 LOOK_SECONDS = 0.25
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
-PATIENT_PROBES = 2
-"""Probes that may fail before nobody waits for the database any more: some ten seconds, in which a restart is over."""
+PATIENT_PROBES = 5
+"""Probes that may fail before nobody waits for the database any more: half a minute, in which a failover is over."""
 
 
 class Guard:

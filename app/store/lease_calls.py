@@ -21,8 +21,9 @@ from app.store.wakeups import CHANNEL
 
 log = structlog.get_logger("steno.store")
 
-COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0)
-"""Earliest times of the tries of a commit: a database that restarts refuses at once, a silent one takes its time."""
+COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
+"""Earliest times of the tries of a commit: a database that restarts refuses at once, a silent one takes its time, and
+another one takes over after twenty seconds or more."""
 COMMIT_TRY_SECONDS = 1.7
 
 

@@ -438,3 +438,17 @@ operator_acts = Table(
     PrimaryKeyConstraint("number"),
     Index(None, "at"),
 )
+
+# Keys that Steno gives out: see `client_keys`. Times are seconds since 1970, as in a file of keys.
+client_keys = Table(
+    "client_keys",
+    metadata,
+    _required("id", CleanText),
+    _required("digest", CleanText),
+    _required("owner", CleanText),
+    _required("created_at", Double),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    _required("limits", JSON),
+    PrimaryKeyConstraint("id"),
+)

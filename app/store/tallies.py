@@ -14,7 +14,7 @@ from time import time
 
 import structlog
 from msgspec import Struct
-from sqlalchemy import ClauseElement, case, delete, select, tuple_
+from sqlalchemy import ClauseElement, and_, case, delete, func, not_, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
@@ -24,7 +24,7 @@ from app.store.calls import Calls
 from app.store.clock import now_ms
 from app.store.errors import StoreUnavailable
 from app.store.prepared import Insert, Prepared, PreparedInsert
-from app.store.tables import tallies
+from app.store.tables import conversations, tallies
 
 log = structlog.get_logger("steno.store")
 
@@ -44,6 +44,12 @@ class Window(Struct, frozen=True):
 
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
+FOREVER = 10**10
+"""Seconds of a window that ends in 2286: that of a conversation, whose tally goes with it."""
+CONVERSATION = "conversation "
+"""Beginning of the names of such windows, before the conversation's id."""
+MOST_WINDOWS = 100
+"""Windows of one tenant that are remembered."""
 
 
 class _Tally(Struct, eq=False):
@@ -133,7 +139,8 @@ class Tallies:
         tally = None if own is None else own.get(window.name)
         if tally is None or tally.ends_at <= now * 1_000:
             tally = _Tally(round((now // window.seconds + 1) * window.seconds) * 1_000)
-            self._held.keep(tenant, {**(own or {}), window.name: tally})
+            others = own if own is not None and len(own) < MOST_WINDOWS else {}
+            self._held.keep(tenant, {**others, window.name: tally})
         if not tally.is_asked:
             self._ask((tenant, window.name), tally)
         return tally
@@ -172,8 +179,11 @@ async def add_up(connection: AsyncConnection, rows: Sequence[Counted]) -> tuple[
 
 
 async def remove_old_tallies(connection: AsyncConnection, most: int) -> int:
-    """Remove so many tallies whose windows are over, and say how many there were."""
-    is_over = tallies.c.ends_at < select(now_ms()).scalar_subquery()
+    """Remove so many tallies whose windows are over, or whose conversations are gone, and say how many there were."""
+    its_id = func.substr(tallies.c.id, len(CONVERSATION) + 1)
+    lasts = select(conversations.c.id).where(conversations.c.tenant == tallies.c.tenant, conversations.c.id == its_id)
+    is_gone = and_(tallies.c.ends_at == FOREVER * 1_000, not_(lasts.exists()))
+    is_over = or_(tallies.c.ends_at < select(now_ms()).scalar_subquery(), is_gone)
     some = select(*tallies.primary_key).where(is_over).limit(most).with_for_update(skip_locked=True)
     removed = await connection.execute(delete(tallies).where(tuple_(*tallies.primary_key).in_(some), is_over))
     return removed.rowcount

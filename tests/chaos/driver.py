@@ -199,10 +199,10 @@ class Chaos:
 
     async def _begin(self, kind: Disturbance) -> Coroutine[Any, Any, None]:
         """Once it can hit something: a summary under way, and a process that is well."""
-        await _until(lambda: self._views.calls_under_way > 0, 2.0)
+        await until(lambda: self._views.calls_under_way > 0, 2.0)
         if kind == "crash":
             return self._crash(self._random.uniform(0.0, 2.0))
-        await _until(lambda: sum(replica.disturbed for replica in self._replicas) < DISTURBED_AT_ONCE, READY_SECONDS)
+        await until(lambda: sum(replica.disturbed for replica in self._replicas) < DISTURBED_AT_ONCE, READY_SECONDS)
         replica = self._random.choice([replica for replica in self._replicas if not replica.disturbed])
         replica.disturbed = True
         if kind in LONG:
@@ -254,19 +254,19 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
         call(CALL_SECONDS[0])
         watching = asyncio.create_task(watch.watch())
         quiet = asyncio.Event()
-        judging = asyncio.create_task(_keep_judging(views, talkers, quiet))
+        judging = asyncio.create_task(keep_judging(views, talkers, quiet))
         talking = asyncio.create_task(talkers.talk(CONVERSATIONS))
         await asyncio.sleep(3.0)
         await chaos.run(seconds, call)
         talkers.stop()
         await talking
-        await _all_ready(replicas)
+        await all_ready(replicas)
         quiet.set()
         await judging
         call(0.0)
         outcome.disagreements = await _disagreements(talkers, views)
         await asyncio.sleep(2 * SETTLED_SECONDS)
-        _judge(views, ripe(talkers.asked))
+        judge(views, ripe(talkers.asked))
         watching.cancel()
         stored = await watch.stored()
         outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
@@ -316,25 +316,25 @@ async def _cluster(arm: str, simulator: Simulator) -> AsyncIterator[tuple[Postgr
         replicas = []
         for number in range(REPLICAS):
             network = stack.enter_context(FaultProxy(postgres.url))
-            replicas.append(Replica(number, module, settings(provider.url), network, folder))
+            replicas.append(Replica(number, module, settings(provider.url), network.url, folder, network=network))
             stack.callback(replicas[-1].end)
         await asyncio.gather(*(replica.start() for replica in replicas))
         yield postgres, replicas
 
 
-async def _keep_judging(views: Views, talkers: Talkers, quiet: asyncio.Event) -> None:
+async def keep_judging(views: Views, talkers: Talkers, quiet: asyncio.Event) -> None:
     while not quiet.is_set():
         await asyncio.sleep(0.25)
         # In a thread: meanwhile the clients go on.
-        await asyncio.to_thread(_judge, views, ripe(talkers.asked))
+        await asyncio.to_thread(judge, views, ripe(talkers.asked))
 
 
-def _judge(views: Views, finished: Sequence[Asked]) -> None:
+def judge(views: Views, finished: Sequence[Asked]) -> None:
     views.collect()
     views.judge(finished)
 
 
-async def _all_ready(replicas: Sequence[Replica]) -> None:
+async def all_ready(replicas: Sequence[Replica]) -> None:
     """All processes use the database again."""
     deadline = time.monotonic() + READY_SECONDS
     async with httpx2.AsyncClient(trust_env=False, timeout=10.0) as client:
@@ -357,7 +357,7 @@ async def _disagreements(talkers: Talkers, views: Views) -> int:
     return different
 
 
-async def _until(condition: Callable[[], bool], seconds: float) -> None:
+async def until(condition: Callable[[], bool], seconds: float) -> None:
     """Or until the time is over."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - the simulator runs in another thread

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator
@@ -23,6 +25,7 @@ from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving
 from tests.e2e.histories import chat, turns
 from tests.e2e.test_serve import MODELS, refused
+from tests.e2e.test_workers import workers_of
 
 KEY = "sk-somebody"
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
@@ -95,9 +98,11 @@ def form_token(client: httpx2.Client) -> str:
 # What is where
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_what_is_the_operators_is_at_his_listener_and_nowhere_else(serve: Serve, workers: str) -> None:
-    serving = serve("--workers", workers)
+@pytest.mark.parametrize(
+    ("workers", "module"), [("1", "app.commands.cli"), ("2", "app.commands.cli"), ("2", "tests.e2e.spawned")]
+)
+def test_what_is_the_operators_is_at_his_listener_and_nowhere_else(serve: Serve, workers: str, module: str) -> None:
+    serving = serve("--workers", workers, module=module)
     say(serving.url, "order-4711")
     for _ in range(8):  # Connections meet all workers.
         with browser(serving.url) as callers, browser(admin_of(serving)) as admin:
@@ -164,6 +169,11 @@ def test_it_can_be_a_socket_file_for_few(serve: Serve, tmp_path: Path, workers: 
         assert admin.get(link).status_code == 303
         assert admin.get("/ui/tenants").status_code == 200
     assert "Steno cannot listen on unix:" in refused(tmp_path, STENO_SERVER__ADMIN=f"unix:{path}", STENO_SECRET=SECRET)
+    for worker in workers_of(serving)[:1]:  # One that ends leaves the file to the others.
+        os.kill(worker, signal.SIGTERM)
+        commands.until(lambda: worker not in workers_of(serving))  # noqa: B023
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path)), base_url="http://localhost") as admin:
+        assert admin.get("/livez").status_code == 200
     serving.terminate()
     assert serving.wait() == 0
     assert not path.exists()

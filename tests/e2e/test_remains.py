@@ -1,40 +1,119 @@
-"""What was erased stands in no file of SQLite's any more, while Steno runs."""
+"""What was erased stands in no file of the database any more, while Steno runs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
+import asyncpg
 import pytest
 
+from app.store import tidying
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno, Steno
 
-CANARY = b"canaryqx7"
 
-
-def files_with(folder: Path, words: bytes = CANARY) -> dict[str, int]:
+def files_with(folder: Path, words: str) -> dict[str, int]:
     """How often it stands in each of them; large and small letters are alike, as they are for the search."""
-    found = {file.name: file.read_bytes().lower().count(words) for file in folder.iterdir() if file.is_file()}
+    wanted, found = words.encode(), {}
+    for file in folder.rglob("*"):
+        try:
+            found[str(file.relative_to(folder))] = file.read_bytes().lower().count(wanted) if file.is_file() else 0
+        except OSError:
+            continue  # It has just gone.
     return {name: number for name, number in found.items() if number}
 
 
-@pytest.fixture
-def talked(steno: StartSteno, sqlite_url: str) -> Steno:
-    """A conversation whose messages and summary hold the canary, and another tenant's without it."""
-    started = steno(storage={"url": sqlite_url, "messages": True})
-    body = json.loads(chat(turns(15), conversation_id=f"talk-{CANARY.decode()}"))
+def talk(start: StartSteno, url: str, canary: str) -> Steno:
+    """A conversation whose name, messages and summary hold the canary."""
+    started = start(storage={"url": url, "messages": True})
+    body = json.loads(chat(turns(15), conversation_id=f"talk-{canary}"))
     for message in body["messages"]:
-        message["content"] = f"{CANARY.decode()} {message['content']}"
+        message["content"] = f"{canary} {message['content']}"
     assert post(started.url, json.dumps(body).encode()).header("x-context-status") == "summarized"
     until(lambda: not started.services.tasks._tasks)
-    assert get(started.url, f"/context/search?q={CANARY.decode()}").json["data"]
+    assert get(started.url, f"/context/search?q={canary}").json["data"]
     return started
 
 
-def test_nothing_of_a_caller_who_erased_everything_stands_in_any_file(talked: Steno, tmp_path: Path) -> None:
-    assert files_with(tmp_path)
+def asked(url: str, *statements: str) -> Any:
+    """What the last of these statements answers, past Steno."""
+
+    async def ask() -> Any:
+        connection = await asyncpg.connect(url)
+        try:
+            answers = [await connection.fetchval(statement) for statement in statements]
+            return answers[-1]
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remains are cleared at once after an erasure."""
+    monkeypatch.setattr(tidying, "CLEAR_SECONDS", 0.0)
+
+
+@pytest.fixture
+def canary() -> str:
+    return f"canary{uuid4().hex[:12]}"
+
+
+def test_nothing_of_a_caller_who_erased_everything_stands_in_any_file(
+    steno: StartSteno, sqlite_url: str, tmp_path: Path, canary: str
+) -> None:
+    talked = talk(steno, sqlite_url, canary)
+    assert files_with(tmp_path, canary)
     assert get(talked.url, "/context/tenant", method="DELETE").status == 200
-    assert files_with(tmp_path) == {}
+    assert files_with(tmp_path, canary) == {}
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("what", ["tenant", "conversations/talk-{}"])
+def test_nothing_of_what_was_erased_stands_in_any_file_of_postgresql_once_its_remains_are_cleared(
+    steno: StartSteno, postgres_url: str, canary: str, what: str
+) -> None:
+    """Neither in tables, indexes and statistics nor in the log."""
+    talked = talk(steno, postgres_url, canary)
+    folder = Path(asked(postgres_url, "ANALYZE", "CHECKPOINT", "SHOW data_directory"))
+    there = files_with(folder, canary)
+    assert any(name.startswith("base") for name in there)
+    assert any(name.startswith("pg_wal") for name in there)
+    assert get(talked.url, f"/context/{what.format(canary)}", method="DELETE").status == 200
+    until(lambda: not files_with(folder, canary), seconds=60)
+    assert post(talked.url, chat(turns(1, words=3))).status == 200
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_cannot_be_cleared_is_said_with_the_reason(
+    steno: StartSteno, postgres_url: str, canary: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A role that owns nothing erases rows, and may not rewrite tables."""
+    role = f"steno_{canary}"
+    asked(postgres_url, f"CREATE ROLE {role} LOGIN")
+    try:
+        talk(steno, postgres_url, canary).stop()
+        for privileges in ("SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "USAGE ON ALL SEQUENCES"):
+            asked(postgres_url, f"GRANT {privileges} IN SCHEMA public TO {role}")
+        serving = steno(storage={"url": postgres_url.replace("postgres:@", f"{role}:@"), "messages": True})
+        assert get(serving.url, "/context/tenant", method="DELETE").status == 200
+        told = ""
+
+        def is_said() -> bool:
+            nonlocal told
+            told += capsys.readouterr().out
+            return "remains of deleted rows left" in told
+
+        until(is_said, seconds=60)
+        assert "the role does not own the table" in told
+        assert "the role may not switch it and make a checkpoint" in told
+        serving.stop()
+    finally:
+        asked(postgres_url, f"DROP OWNED BY {role}", f"DROP ROLE {role}")

@@ -46,7 +46,7 @@ def pgbouncer(url: str, *, connections: int = 2, keeps_statements: bool = False)
     host = target.hostname or parse_qs(target.query)["host"][0]
     user = target.username or "postgres"
     with tempfile.TemporaryDirectory(prefix="steno-pgbouncer-") as name:
-        folder, port = Path(name), _free_port()
+        folder, port = Path(name), free_port()
         server = f"host={host} port={target.port or 5432} user={user}"
         if os.getuid() == 0:  # It refuses to run as root. The socket of a test's own PostgreSQL is its owner's alone.
             owner = Path(host).owner() if host.startswith("/") else "nobody"
@@ -69,7 +69,7 @@ def _version(command: str) -> tuple[int, ...]:
     return tuple(map(int, said.split()[1].split(".")))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from sqlalchemy import func, select, update
 
 from app.store import Store
 from app.store.clock import now_ms
-from app.store.revocations import find_revocations, revoke
+from app.store.revocations import find_revocations, revoke, use_once
 from app.store.tables import revocations
 from tests.integration.examples import OpenStore
 
@@ -41,6 +43,17 @@ async def test_a_revocation_lasts_as_long_as_what_it_ended_could(store: Store) -
         left = await connection.scalar(select(func.max(revocations.c.expires_at) - now_ms()))
     assert left is not None
     assert 50_000 < left <= 60_000
+
+
+async def test_what_is_good_once_is_used_up_by_one_of_many_at_all_replicas(
+    open_store: OpenStore, shared_url: str
+) -> None:
+    stores = [open_store(shared_url) for _ in range(2)]
+    for store in stores:
+        await store.start()
+    used = await asyncio.gather(*(stores[n % 2].change_at_once(use_once, "link a", 60) for n in range(8)))
+    assert sorted(used) == [*[False] * 7, True]
+    assert await stores[0].change_at_once(use_once, "link b", 60)
 
 
 async def _age(store: Store, milliseconds: int) -> None:

@@ -6,20 +6,28 @@ from typing import Any
 
 import pytest
 
-from app.core.tokens.usage import Price, Tokens
-from app.errors import LimitReached, MoneySpent
-from app.proxy.allowances import Allowances
+from app.core.tokens.usage import Price, Tariff, Tokens
+from app.errors import LimitReached, MoneySpent, NotAllowed
+from app.proxy.allowances import Allowances, check_use
+from app.proxy.tenants import Known
 from app.settings import LimitSettings
 from app.store import UsageRecord
+from app.store.client_keys import KeyLimits
 from app.store.tallies import Tallies
+from app.wire.usage import Usage
 from tests.unit.clock import Clock
 
+PRICES = ((0, Price(2.0, 10.0)),)
 NOON = 43_200.0
 """Seconds since 1970, at the beginning of a minute."""
 
 
 def allowances(clock: Clock, **limits: Any) -> Allowances:
-    return Allowances(Tallies(clock), LimitSettings(**limits), lambda _: Price(2.0, 10.0))
+    return Allowances(Tallies(clock), LimitSettings(**limits), lambda asked, _: Tariff(asked, "settings", PRICES))
+
+
+def known(tenant: str = "a", limits: KeyLimits | None = None) -> Known:
+    return Known(tenant, "key" if limits is None else "owner", limits=limits)
 
 
 def call(tenant: str = "a", **members: Any) -> UsageRecord:
@@ -41,7 +49,7 @@ def call(tenant: str = "a", **members: Any) -> UsageRecord:
 
 def is_refused(allowed: Allowances, tenant: str = "a") -> bool:
     try:
-        allowed.admit(tenant)
+        allowed.admit(known(tenant))
     except LimitReached:
         return True
     return False
@@ -60,9 +68,9 @@ def test_so_many_requests_of_a_tenant_are_let_in_within_a_minute() -> None:
 
 def test_a_refusal_names_the_limit_the_number_and_its_end() -> None:
     allowed = allowances(Clock(NOON + 30), requests_per_minute=1)
-    allowed.admit("a")
+    allowed.admit(known())
     with pytest.raises(LimitReached) as refused:
-        allowed.admit("a")
+        allowed.admit(known())
     assert "1 requests a minute" in refused.value.message
     assert "limits.requests_per_minute" in refused.value.message
     assert "in 30 s" in refused.value.message
@@ -86,7 +94,7 @@ def test_who_spent_his_money_is_told_to_pay_and_no_sdk_tries_again_for_hours() -
     assert not is_refused(allowed)
     allowed.spent(call())
     with pytest.raises(MoneySpent) as refused:
-        allowed.admit("a")
+        allowed.admit(known())
     assert refused.value.status == 402
     assert dict(refused.value.headers)[b"x-should-retry"] == b"false"
     assert dict(refused.value.headers)[b"retry-after"] == b"43200"
@@ -107,3 +115,50 @@ def test_a_call_that_failed_costs_nothing() -> None:
     allowed = allowances(Clock(NOON), tokens_per_day=1, money_per_day=0.01)
     allowed.spent(call(status=500))
     assert not is_refused(allowed)
+
+
+def test_a_key_has_limits_beside_those_of_all_tenants() -> None:
+    allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *_: None)
+    limited, other = known(limits=KeyLimits(tokens_per_day=100)), known(limits=KeyLimits(tokens_per_day=101))
+    allowed.spent(call())
+    with pytest.raises(LimitReached, match="this key's tokens_per_day"):
+        allowed.admit(limited)
+    allowed.admit(other)
+    allowed.admit(known())
+
+
+def test_what_passed_as_it_came_is_counted_by_its_usage_or_by_its_size() -> None:
+    told = allowances(Clock(NOON), tokens_per_day=100)
+    told.passed("a", "m", Usage(Tokens(60, 39), 60), 10**6)
+    assert not is_refused(told)
+    told.passed("a", "m", None, 1)
+    assert is_refused(told)
+    paid = allowances(Clock(NOON), money_per_day=2)
+    paid.passed("a", "m", Usage(Tokens(0, 200_000), 0), 0)
+    assert is_refused(paid)
+
+
+@pytest.mark.parametrize(
+    ("limits", "upstream", "model", "is_measured", "allows"),
+    [
+        (None, "default", None, False, True),
+        (KeyLimits(), "default", None, False, True),
+        (KeyLimits(models=("gpt-*",)), "default", "gpt-x", True, True),
+        (KeyLimits(models=("gpt-*",)), "default", "claude-x", True, False),
+        (KeyLimits(models=("gpt-*",)), "default", None, False, False),
+        (KeyLimits(models=("gpt-*",)), "default", None, True, True),
+        (KeyLimits(upstreams=("near",)), "near", "m", True, True),
+        (KeyLimits(upstreams=("near",)), "default", "m", True, False),
+        (KeyLimits(upstreams=("near",)), "near", None, False, True),
+        (KeyLimits(money_per_day=1.0), "default", None, False, False),
+    ],
+)
+def test_a_key_is_for_its_models_and_upstreams_and_for_what_can_be_measured(
+    limits: KeyLimits | None, upstream: str, model: str | None, is_measured: bool, allows: bool
+) -> None:
+    try:
+        check_use(known(limits=limits), upstream, model, is_measured=is_measured)
+    except NotAllowed:
+        assert not allows
+    else:
+        assert allows

@@ -41,6 +41,9 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+KEYED = {"api_key_env": "PROVIDER_KEY"}
+
+
 def refusal(**flags: Any) -> str:
     with pytest.raises(ConfigurationError) as refused:
         load(**flags)
@@ -87,8 +90,23 @@ def test_each_way_to_prune_has_the_numbers_of_its_model(
     assert (policy.session_pruning, policy.position_pruning) == (session, position)
 
 
-def test_there_are_at_most_124_settings() -> None:
-    assert count() <= 124
+@pytest.mark.parametrize(
+    ("host", "keys", "starts"),
+    [("127.0.0.1", None, True), ("localhost", None, True), ("0.0.0.0", None, False), ("0.0.0.0", "database", True)],  # noqa: S104
+)
+def test_the_operators_key_is_not_for_everybody_who_reaches_steno(
+    monkeypatch: pytest.MonkeyPatch, host: str, keys: str | None, starts: bool
+) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", "sk-operator")
+    for upstreams in ({"upstream": KEYED}, {"upstreams": {"near": {"base_url": "http://127.0.0.1:1/v1", **KEYED}}}):
+        settings = load(server={"host": host}, clients={"keys": keys}, **upstreams)
+        found = [each for each in check_settings(settings, ()) if each.subject == "callers"]
+        assert [each.state for each in found] == ([] if starts else ["fatal"])
+        assert all("steno keys add" in each.sentence for each in found)
+
+
+def test_there_are_at_most_126_settings() -> None:
+    assert count() <= 126
 
 
 def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:

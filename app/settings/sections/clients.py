@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -21,6 +22,23 @@ SESSION_HEADERS = (
     "session-id",
     "session_id",
 )
+
+
+class ClientSettings(Section):
+    """Callers that are let in."""
+
+    keys: str | None = Field(None, min_length=1)
+    """Place of the keys that Steno gives out (`steno keys add`): a file, or "database"; null: it gives out none.
+
+    Then nobody is served without such a key, which leads to its owner's conversations, however often it is replaced.
+    It goes to no provider. Needed where an upstream has `api_key_env` and others can reach Steno ([who may come
+    in](security.md#who-may-come-in)).
+    """
+
+    @property
+    def keys_file(self) -> Path | None:
+        """File of the keys; None for the database, or for no keys."""
+        return None if self.keys in (None, "database") else Path(str(self.keys)).expanduser()
 
 
 class IdentitySettings(Section):

@@ -25,6 +25,12 @@ class StorageSettings(Section):
     doctor` use `.run/` of the checkout. A SQLite file and its folder are readable by the user alone. The secret lies
     beside it as `steno.secret`: back up both.
     """
+    read_url: SecretStr | None = None
+    """PostgreSQL URL of a standby, from which the REST interface and the inspector read; null means `url`.
+
+    Whoever looks sees all that was stored before: where the standby does not have it within 0.3 s, or is away, `url` is
+    read, for five seconds without asking again. Requests to a model never read from it.
+    """
     timeout_seconds: Seconds = 0.25
     """Seconds that a request waits for one database call before it goes on without stored summaries.
 

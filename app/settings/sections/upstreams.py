@@ -67,8 +67,8 @@ class UpstreamSettings(Section):
     api_key_env: str | None = None
     """Environment variable with the provider's key, which is sent in place of the client's own.
 
-    In capitals, set when Steno starts, and not beginning with `STENO_`. Everyone who can reach Steno then spends this
-    key: clients' credentials tell tenants apart, and are not checked.
+    In capitals, set when Steno starts, and not beginning with `STENO_`. On loopback every caller spends this key; any
+    other address needs `clients.keys` ([who may come in](security.md#who-may-come-in)).
     """
 
     @property

@@ -1,0 +1,76 @@
+"""The keyring: the keys that Steno gave out, as the file or the database has them, a few seconds old at most."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import time
+
+import msgspec
+import structlog
+
+from app.errors import IdentityUnavailable
+from app.runtime.repeats import Repeats
+from app.store import Store, StoreUnavailable
+from app.store.client_keys import ClientKey, digest_of, read_client_keys
+
+LOOK_SECONDS = 5.0
+"""Time between two looks, and for which a caller is taken for who he was: a revoked key is refused after twice that."""
+
+log = structlog.get_logger("steno.clients")
+
+
+class Keyring:
+    def __init__(self, store: Store, path: Path | None) -> None:
+        """Hold the keys of this file; of the database if there is none."""
+        self._store = store
+        self._path = path
+        self._keys: Mapping[str, ClientKey] | None = None
+        """Keys by their digests; None before they were read."""
+        self._repeats = Repeats()
+        self.limits_conversations = False
+        """True if a key limits what a conversation may cost."""
+
+    def find(self, key: bytes) -> ClientKey | None:
+        """Return the key that this is; None if it is not known, revoked or expired. Raises `IdentityUnavailable`."""
+        if self._keys is None:
+            raise IdentityUnavailable("The keys of this Steno cannot be read now.")
+        found = self._keys.get(digest_of(key))
+        return found if found is not None and found.holds_at(time()) else None
+
+    async def load(self) -> None:
+        """Read the keys, if that can be done. Those that are known stay otherwise."""
+        try:
+            if self._path is None:
+                keys: Sequence[ClientKey] = await self._store.task(read_client_keys)
+            else:
+                keys = await asyncio.to_thread(read_file, self._path)
+        except (StoreUnavailable, OSError, msgspec.MsgspecError) as error:
+            if (times := self._repeats.again("load")) is not None:
+                log.warning("keys not read", reason=str(error), times=times)
+            return
+        self._repeats.over("load")
+        self._keys = {key.digest: key for key in keys}
+        self.limits_conversations = any(key.limits.money_per_conversation is not None for key in keys)
+
+    async def run(self) -> None:
+        """Read the keys again and again."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.load()
+
+
+def read_file(path: Path) -> list[ClientKey]:
+    """Read a file of keys, the oldest first; none if there is no file. Raises `OSError` and `MsgspecError`."""
+    return msgspec.json.decode(path.read_bytes(), type=list[ClientKey]) if path.exists() else []
+
+
+def write_file(path: Path, keys: Sequence[ClientKey]) -> None:
+    """Put a file of keys in the place of the one there. Raises `OSError`."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")
+    beside.replace(path)

@@ -1,0 +1,99 @@
+"""Client keys: those that Steno itself gives out. Of a key only its digest is kept: it has 256 random bits."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from hashlib import sha256
+from time import time
+
+from msgspec import Struct
+from sqlalchemy import insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.edge.credentials import OWN_KEY
+from app.store.tables import client_keys
+
+
+class KeyLimits(Struct, frozen=True, omit_defaults=True):
+    """Limits of what a key may be used for; empty or None: any."""
+
+    models: tuple[str, ...] = ()
+    """Names or globs."""
+    upstreams: tuple[str, ...] = ()
+    tokens_per_day: int | None = None
+    money_per_day: float | None = None
+    money_per_conversation: float | None = None
+
+    @property
+    def needs_measuring(self) -> bool:
+        """True if a request may not pass of which nobody knows the model or the cost."""
+        return bool(self.models or self.tokens_per_day or self.money_per_day or self.money_per_conversation)
+
+
+class ClientKey(Struct, frozen=True, omit_defaults=True):
+    """A key as it is kept. Times are seconds since 1970."""
+
+    id: str
+    digest: str
+    owner: str
+    """Name of the person or service whose conversations it leads to."""
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    limits: KeyLimits = KeyLimits()
+
+    def holds_at(self, now: float) -> bool:
+        """True if it is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def digest_of(key: bytes) -> str:
+    return sha256(key).hexdigest()
+
+
+def new_key(owner: str, limits: KeyLimits, seconds: float | None) -> tuple[str, ClientKey]:
+    """Make a key for so many seconds, or for ever: as it is shown, once, and as it is kept."""
+    shown, now = OWN_KEY.decode() + secrets.token_urlsafe(32), time()
+    expires_at = None if seconds is None else now + seconds
+    kept = ClientKey(f"key_{secrets.token_hex(6)}", digest_of(shown.encode()), owner, now, expires_at, limits=limits)
+    return shown, kept
+
+
+def revoked(keys: Sequence[ClientKey], named: str) -> list[str]:
+    """Return the ids of keys that hold and have that id, or that owner."""
+    now = time()
+    return [key.id for key in keys if named in (key.id, key.owner) and key.holds_at(now)]
+
+
+async def read_client_keys(connection: AsyncConnection) -> list[ClientKey]:
+    """All keys, the oldest first."""
+    table = client_keys.c
+    found = await connection.execute(select(client_keys).order_by(table.created_at, table.id))
+    return [
+        ClientKey(
+            id=row.id,
+            digest=row.digest,
+            owner=row.owner,
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+            revoked_at=row.revoked_at,
+            limits=KeyLimits(**{**row.limits, **{name: tuple(row.limits.get(name, ())) for name in _LISTS}}),
+        )
+        for row in found
+    ]
+
+
+_LISTS = ("models", "upstreams")
+
+
+async def add_client_key(connection: AsyncConnection, key: ClientKey) -> None:
+    """Store a key. Needs a transaction."""
+    limits = {name: value for name in KeyLimits.__struct_fields__ if (value := getattr(key.limits, name))}
+    values = {name: getattr(key, name) for name in ("id", "digest", "owner", "created_at", "expires_at")}
+    await connection.execute(insert(client_keys).values(**values, limits=limits))
+
+
+async def revoke_client_keys(connection: AsyncConnection, ids: Sequence[str]) -> None:
+    """End keys now. Needs a transaction."""
+    await connection.execute(update(client_keys).where(client_keys.c.id.in_(ids)).values(revoked_at=time()))

@@ -1,0 +1,241 @@
+"""Keys that Steno gives out: who may come in, for what, and that no provider ever sees one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from app.proxy.keyring import read_file, write_file
+from app.store.client_keys import KeyLimits, new_key
+from lab.simulator import Simulator
+from tests.e2e import commands
+from tests.e2e.commands import until
+from tests.e2e.histories import chat
+from tests.e2e.raw import Answer, request_bytes, send
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.test_allowances import FORMATS, PRICES, SAID
+from tests.e2e.test_quotas import long, outcome
+
+OPERATORS = "sk-operators"
+Start = Callable[..., Steno]
+Ask = Callable[[Steno, str], Any]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+@pytest.fixture
+def start(steno: StartSteno, monkeypatch: pytest.MonkeyPatch, place: Path) -> Start:
+    """Start Steno with the operator's key, for those who have one of Steno's."""
+    monkeypatch.setenv("PROVIDER_KEY", OPERATORS)
+    monkeypatch.setattr("app.proxy.keyring.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("app.proxy.tenants.LOOK_SECONDS", 0.05)
+
+    def started(**sections: Any) -> Steno:
+        upstream = {"formats": FORMATS, "api_key_env": "PROVIDER_KEY"}
+        return steno(**{"upstream": upstream, "clients": {"keys": str(place)}, **sections})
+
+    return started
+
+
+def give(place: Path, owner: str = "ann", seconds: float | None = None, **limits: Any) -> str:
+    shown, kept = new_key(owner, KeyLimits(**limits), seconds)
+    write_file(place, [*read_file(place), kept])
+    return shown
+
+
+def by_chat(steno: Steno, key: str) -> Any:
+    return steno.sdk(api_key=key).chat.completions.create(model="gpt-x", messages=SAID)
+
+
+def by_responses(steno: Steno, key: str) -> Any:
+    return steno.sdk(api_key=key).responses.create(model="gpt-x", input="Hello.")
+
+
+def by_messages(steno: Steno, key: str) -> Any:
+    with anthropic.Anthropic(base_url=steno.url, api_key=key, max_retries=0) as client:
+        return client.messages.create(model="claude-x", max_tokens=100, messages=SAID)
+
+
+ASKS = pytest.mark.parametrize("ask", [by_chat, by_messages, by_responses], ids=FORMATS)
+
+
+def status(ask: Ask, steno: Steno, key: str) -> int:
+    try:
+        ask(steno, key)
+    except (openai.APIStatusError, anthropic.APIStatusError) as error:
+        return error.status_code
+    return 200
+
+
+def post(steno: Steno, key: str, body: bytes, target: str = "/v1/chat/completions", method: str = "POST") -> Answer:
+    usual = b"content-type: application/json", f"authorization: Bearer {key}".encode()
+    return send(steno.url, request_bytes(body, *usual, target=target, method=method, usual=False), 60)
+
+
+@ASKS
+def test_who_has_a_key_of_steno_uses_the_operators_and_nobody_else_does(
+    ask: Ask, start: Start, simulator: Simulator, place: Path
+) -> None:
+    key, running = give(place), start()
+    assert status(ask, running, key) == 200
+    for stranger in ("sk-own", "steno-key-made-up", give(place.with_name("others.json"))):
+        assert status(ask, running, stranger) == 401
+    assert len(simulator.chats) == 1
+    sent = {record.header("authorization") for record in simulator.log} | {
+        record.header("x-api-key") for record in simulator.log
+    }
+    assert sent <= {f"Bearer {OPERATORS}", OPERATORS, None}
+
+
+def test_a_refusal_is_an_error_of_the_requests_own_format(start: Start) -> None:
+    running = start()
+    with pytest.raises(openai.AuthenticationError) as chat_error:
+        by_chat(running, "steno-key-x")
+    assert chat_error.value.code == "invalid_credentials"
+    with pytest.raises(anthropic.AuthenticationError) as messages_error:
+        by_messages(running, "steno-key-x")
+    assert messages_error.value.response.json()["type"] == "error"
+
+
+@ASKS
+def test_a_key_that_is_revoked_or_expires_is_refused_on_open_connections_too(
+    ask: Ask, start: Start, place: Path
+) -> None:
+    revoked, expiring = give(place), give(place, seconds=1.0)
+    running = start()
+    assert status(ask, running, revoked) == 200
+    write_file(place, [each for each in read_file(place) if each.expires_at is not None])
+    for key in (revoked, expiring):
+        until(lambda: status(ask, running, key) == 401)  # noqa: B023 - called at once
+
+
+def test_a_new_key_of_the_same_owner_finds_what_the_old_one_kept(
+    start: Start, simulator: Simulator, place: Path
+) -> None:
+    old = give(place)
+    running = start()
+    body = chat(long(1), conversation_id="c1")
+    assert outcome(post(running, old, body)) == ("summarized", None)
+    new, other = give(place), give(place, "bob")
+    until(lambda: post(running, new, body).status == 200)
+    assert len(simulator.summaries) == 1
+    assert post(running, new, b"", "/context/conversations/c1", "GET").status == 200
+    assert post(running, other, b"", "/context/conversations/c1", "GET").status == 404
+
+
+def test_no_key_of_steno_reaches_a_provider_that_has_no_key_of_the_operators(
+    start: Start, simulator: Simulator, place: Path
+) -> None:
+    """In chats, summaries, paths that pass, and under any header's name; in a query it is refused."""
+    key = give(place)
+    running = start(upstream={"formats": FORMATS}, summary={"model": "small"})
+    assert outcome(post(running, key, chat(long(1)))) == ("summarized", None)
+    post(running, key, b"{", "/v1/chat/completions")
+    post(running, key, b"", "/v1/models", "GET")
+    post(running, key, b"{}", "/v1/embeddings")
+    post(running, key, chat(long(2)), "/context/compact")
+    headers = b"content-type: application/json", f"x-api-key: {key}".encode(), f"x-more: {key}".encode()
+    send(running.url, request_bytes(chat(long(3)), *headers, b"authorization: Bearer sk-own", usual=False), 60)
+    assert post(running, "sk-own", chat(long(1)), f"/v1/chat/completions?key={key}").status == 401
+    assert len(simulator.log) >= 6
+    assert not [each for each in simulator.log if b"steno-key-" in repr((each.target, each.headers)).encode()]
+    assert simulator.chats[-1].header("authorization") == "Bearer sk-own"
+
+
+def test_a_key_is_for_its_models_and_upstreams(start: Start, place: Path) -> None:
+    near = give(place, upstreams=("near",))
+    some, any_ = give(place, models=("gpt-*",)), give(place)
+    running = start()
+    assert [status(by_chat, running, key) for key in (some, any_, near)] == [200, 200, 403]
+    assert [status(by_messages, running, key) for key in (some, any_)] == [403, 200]
+    assert post(running, some, b"{}", "/v1/embeddings").status == 403
+    assert post(running, some, b"", "/v1/files", "GET").status == 403
+    assert post(running, some, b"", "/v1/models", "GET").status == 200
+    assert post(running, some, chat(long(1), model="claude-x"), "/context/compact").status == 403
+
+
+@ASKS
+def test_whose_key_is_spent_for_a_day_gets_402(ask: Ask, start: Start, place: Path) -> None:
+    spent, free = give(place, money_per_day=0.5), give(place, "bob")
+    running = start(prices=PRICES)
+    assert status(ask, running, spent) == 200
+    until(lambda: status(ask, running, spent) == 402)
+    assert status(ask, running, free) == 200
+
+
+def test_what_passes_as_it_came_is_counted_too(start: Start, place: Path) -> None:
+    """In one piece and as a stream: here the summary calls of another Steno."""
+    for stream in (False, True):
+        key = give(place, str(stream), money_per_day=0.5)
+        running = start(prices=PRICES)
+        usual = b"content-type: application/json", f"authorization: Bearer {key}".encode(), b"x-context-call: summary"
+        request = request_bytes(chat(SAID, stream=stream), *usual, usual=False)
+        assert send(running.url, request, 30).status == 200
+        until(lambda: send(running.url, request, 30).status == 402)  # noqa: B023 - called at once
+
+
+def test_a_conversation_may_cost_so_much_with_a_key_and_another_one_goes_on(start: Start, place: Path) -> None:
+    key = give(place, money_per_conversation=0.5)
+    running = start(prices=PRICES)
+
+    def told(conversation: str) -> int:
+        return post(running, key, chat(SAID, conversation_id=conversation)).status
+
+    assert told("one") == 200
+    until(lambda: told("one") == 402)
+    assert told("two") == 200
+
+
+def test_keys_are_given_out_listed_and_revoked_from_the_command_line(
+    start: Start, shared_url: str, tmp_path: Path
+) -> None:
+    """Shown once, and kept as digests."""
+    storage = {"url": shared_url}
+    one, other = (start(storage=storage, clients={"keys": "database"}) for _ in range(2))
+    variables = {"DATABASE_URL": shared_url, "STENO_SECRET": "a secret for the end-to-end tests"}
+
+    def keys(*arguments: str) -> Any:
+        return commands.run(["keys", *arguments], tmp_path, STENO_CLIENTS__KEYS="database", **variables)
+
+    made = keys("add", "ann", "--model", "gpt-*", "--days", "30")
+    assert made.returncode == 0, made.stderr
+    key = made.stdout.strip()
+    for running in (one, other):
+        until(lambda: status(by_chat, running, key) == 200)  # noqa: B023 - called at once
+    listed = keys("list").stdout
+    assert "ann" in listed
+    assert "models=gpt-*" in listed
+    assert key not in listed
+    if shared_url.startswith("sqlite"):
+        with sqlite3.connect(shared_url.removeprefix("sqlite:///")) as database:
+            assert key not in str(database.execute("select * from client_keys").fetchall())
+    assert keys("revoke", "ann").returncode == 0
+    for running in (one, other):
+        until(lambda: status(by_chat, running, key) == 401)  # noqa: B023 - called at once
+    assert keys("revoke", "ann").returncode == 1
+    assert "revoked" in keys("list").stdout
+
+
+def test_without_keys_to_read_nobody_is_let_in_and_a_start_that_would_let_in_everybody_is_refused(
+    start: Start, place: Path, tmp_path: Path
+) -> None:
+    key = give(place)
+    place.write_text("no keys")
+    assert status(by_chat, start(), key) == 503
+    refused = commands.run(
+        ["serve", "--host", "0.0.0.0", "--port", "0"],  # noqa: S104 - refused
+        tmp_path,
+        STENO_UPSTREAM__API_KEY_ENV="PROVIDER_KEY",
+        PROVIDER_KEY=OPERATORS,
+    )
+    assert refused.returncode == 1
+    assert "steno keys add" in refused.stderr
