@@ -47,7 +47,7 @@ def compact(
         return (yield from _go_on(maker, plan))
     summarised = yield from (_summarised(maker, *plan.spans) if len(plan.spans) == 1 else _in_parts(maker, plan.spans))
     path = [*plan.base.chunks, *summarised.made]
-    held = summary_tokens(path) + released_tokens(conversation.transcript, path[:-1])
+    held = max(summary_tokens(path), 2 * released_tokens(conversation.transcript, path[:-1]))
     if not summarised.is_whole or held <= budget.fold:
         return summarised
     folded = yield from _fold(maker, path[:-1])

@@ -79,7 +79,7 @@ def expected_view(
     replaced = replaced_tokens(transcript, Span(base.covered, cut), cut)
     held, new = summary_tokens(base.chunks), min(parts * budget.summary, int(AIMED_SHARE * replaced))
     released = released_tokens(transcript, base.chunks)
-    folds = held + released + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
+    folds = (held + new > budget.fold or 2 * released > budget.fold) and len(base.chunks) + parts > FOLD_MINIMUM
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
     carried = base.tokens - held - folds * released + transcript.carried_tokens(base.covered, cut, cut)
     beside = pinned_tokens(conversation, cut) + conversation.blocks.again(cut, transcript.carried(0, cut, cut)).tokens

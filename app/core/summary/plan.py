@@ -53,7 +53,7 @@ def plan_compaction(
     cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         foldable = base.chunks[:-1]
-        held = summary_tokens(base.chunks) + released_tokens(conversation.transcript, foldable)
+        held = max(summary_tokens(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
         if len(foldable) < FOLD_MINIMUM or held <= budget.fold:
             return None
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]

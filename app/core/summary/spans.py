@@ -124,5 +124,5 @@ def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[
 
 
 def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
-    """Tokens of these. They count like summaries where it is seen whether to fold."""
+    """Tokens of these. A fold is due where they take half of what summaries may."""
     return sum(map(transcript.tokens_of, released_by(transcript, chunks)))
