@@ -38,6 +38,7 @@ Presets = Annotated[str | None, typer.Option(help="Compare presets in one table:
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 LEAST_WINDOW = 1_000
+LEAST_MONEY = 1e-6
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
 MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
@@ -430,6 +431,39 @@ def delete_conversation(
     typer.echo(f"Deleted {conversation_id}.")
 
 
+tenants = typer.Typer(help="Tenants: whose it is that is stored.", no_args_is_help=True)
+cli.add_typer(tenants, name="tenants")
+
+
+@tenants.command("merge")
+def merge_tenants(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Tenant whose data are there, or `key`.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Tenant that is to find them, or `key`.")],
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Let the tenant NEW find all that is stored of OLD, as after a key was changed. Both are one from then on.
+
+    A tenant is its id, as GET /context/tenant says it, or the word key: it is then read from OLD_KEY or NEW_KEY in the
+    environment, or asked for.
+    """
+    from app.commands import tenants as merging
+
+    def ask(text: str) -> str:
+        return str(typer.prompt(text, hide_input=True))
+
+    settings = _settings(config, storage={"url": database_url})
+
+    async def merge(store: Any) -> int:
+        await store.links.look()
+        first = merging.named(settings, store, old, lambda: merging.key_from("OLD_KEY", ask))
+        second = merging.named(settings, store, new, lambda: merging.key_from("NEW_KEY", ask))
+        return await merging.merge(store, first, second)
+
+    with _failing_on(merging.NoTenant):
+        typer.echo(f"Both are one tenant. Rows moved: {_with_store(config, database_url, merge)}.")
+
+
 keys = typer.Typer(help="Give out keys to callers, list and revoke them: see clients.keys.", no_args_is_help=True)
 cli.add_typer(keys, name="keys")
 
@@ -437,13 +471,15 @@ cli.add_typer(keys, name="keys")
 def _with_keys(work: Awaitable[T]) -> T:
     """Run work on the keys and return its result; exit if it cannot be done."""
     _keep_quiet()
+    from msgspec import MsgspecError
+
     from app.commands.keys import NoSuchKey
     from app.store import StoreError
 
     async def run() -> T:
         return await work
 
-    with _failing_on(StoreError, NoSuchKey, OSError):
+    with _failing_on(StoreError, NoSuchKey, OSError, MsgspecError):
         return asyncio.run(run())
 
 
@@ -454,8 +490,12 @@ def add_key(
     model: Annotated[list[str] | None, typer.Option(help="Only this model, or glob; may be repeated.")] = None,
     upstream: Annotated[list[str] | None, typer.Option(help="Only this upstream; may be repeated.")] = None,
     tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens that its owner may use in a day.")] = None,
-    money_per_day: Annotated[float | None, typer.Option(min=0, help="Cost of its owner's calls in a day.")] = None,
-    money_per_conversation: Annotated[float | None, typer.Option(min=0, help="Cost of one conversation.")] = None,
+    money_per_day: Annotated[
+        float | None, typer.Option(min=LEAST_MONEY, help="Cost of its owner's calls in a day.")
+    ] = None,
+    money_per_conversation: Annotated[
+        float | None, typer.Option(min=LEAST_MONEY, help="Cost of one conversation.")
+    ] = None,
     config: Config = None,
     database_url: DatabaseURL = None,
 ) -> None:

@@ -9,10 +9,12 @@ from time import time
 
 from msgspec.structs import replace
 
+from app.commands.audit import user
 from app.commands.conversations import opened
 from app.commands.terminal import say_row
 from app.proxy.keyring import LOOK_SECONDS, read_file, write_file
 from app.settings import Settings
+from app.store.audit import record_act
 from app.store.client_keys import (
     ClientKey,
     KeyLimits,
@@ -37,6 +39,7 @@ async def add(settings: Settings, owner: str, limits: KeyLimits, seconds: float 
         write_file(path, [*read_file(path), key])
         return shown, key
     async with opened(settings) as store:
+        await store.change_at_once(record_act, user(), "add_key", subject=key.id)
         await store.change_at_once(add_client_key, key)
     return shown, key
 
@@ -57,6 +60,8 @@ async def revoke(settings: Settings, named: str) -> list[str]:
         write_file(path, ended(keys, ids))
         return ids
     async with opened(settings) as store:
+        for id_ in ids:
+            await store.change_at_once(record_act, user(), "revoke_key", subject=id_)
         await store.change_at_once(revoke_client_keys, ids)
     return ids
 

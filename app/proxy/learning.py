@@ -13,6 +13,7 @@ from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import Untie
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.limits.recovery import least_room, recovery_budget
+from app.core.recall.asked import AnsweredAsk
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.savings import Estimated
@@ -25,6 +26,7 @@ from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.tokens.tokenizer import by_bytes
+from app.wire.recall_tools import Aside
 from app.wire.shapes import refused_shape
 from app.wire.usage import Usage
 
@@ -56,10 +58,14 @@ class Observation:
     """True if we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Reason why the provider refused the request, if that was its size."""
+    asked: list[AnsweredAsk] = field(default_factory=list)
+    """Calls of our own functions that were answered."""
     lacks_edits: bool = False
     """True if the provider refused edits of the history that it does not know."""
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
+    _beside: int = 0
+    """Estimate of the asides that were sent, in our tokens."""
     _answered: list[AnsweredCall] = field(default_factory=list)
     """Calls that are not in the ledger yet."""
     _last_round: AnsweredCall | None = None
@@ -88,7 +94,7 @@ class Observation:
     @property
     def sent(self) -> int:
         """Estimate of what was sent, in our tokens."""
-        return self.request.forwarded(self.decision)
+        return self.request.forwarded(self.decision) + self._beside
 
     @property
     def reported(self) -> Tokens:
@@ -98,8 +104,20 @@ class Observation:
 
     def payload(self, more: Sequence[bytes] = ()) -> bytes:
         """Bytes that are sent. `more`: raw messages of the rounds that the model asked in."""
-        asides = self.services.asides.of(self.request) if self.decision.offered else ()
+        asides = self._asides() if self.decision.offered else ()
         return self.request.payload(self.decision, ask_usage=self.asks_usage, asides=asides, more=more)
+
+    def _asides(self) -> Sequence[Aside]:
+        """Asides that go back to their places, as far as there is room for them: the turn can go on without."""
+        found: list[Aside] = []
+        room, self._beside = self.request.budget.limit - self.request.forwarded(self.decision), 0
+        for aside in self.services.asides.of(self.request):
+            tokens = self.request.count(aside.text)
+            if self._beside + tokens > room:
+                break
+            self._beside += tokens
+            found.append(aside)
+        return found
 
     def goes_on(self, usage: Usage | None, *, first: bool) -> None:
         """Record the usage of a round that another one follows. What was sent with the first is known alone."""

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import CompactionStart
+from app.core.history.secrets import Scrub
 from app.core.reasons import Code, Reason
+from app.core.recall.asked import AnsweredAsk
 from app.core.stages.account import account_of
 from app.core.stages.edits import Edits, Made, made_in
 from app.core.stages.ladder import Decision
@@ -37,6 +39,8 @@ log = structlog.get_logger("steno.bypass")
 
 LONGEST_REASON = 1_000
 """Characters of a reason in a header, and in the store."""
+LONGEST_ASKED = 300
+"""Characters of what the model asked for that are shown."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -148,12 +152,15 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     return headers
 
 
-def seen(request: ChatRequest, decision: Decision) -> ConversationSeen:
-    """Build the store's record of a request: names, sizes and digests, never a message."""
+def seen(request: ChatRequest, decision: Decision, asked: Sequence[Mapping[str, Any]] = ()) -> ConversationSeen:
+    """Build the store's record of a request: names, sizes and digests, never a message. `asked`: calls of the model's,
+    as they are shown."""
     view = decision.view
     messages = request.conversation.transcript.messages
     before, after = request.tokens(decision)
     plan = plan_of(request, decision)
+    if plan is not None and asked:
+        plan["asked"] = list(asked)
     return ConversationSeen(
         tenant=request.tenant,
         conversation_id=request.conversation_id,
@@ -171,6 +178,19 @@ def seen(request: ChatRequest, decision: Decision) -> ConversationSeen:
         plan=None if plan is None else msgspec.json.encode(plan).decode(),
         summaries=(*request.referred, *[chunk.id for chunk in view.chunks]) if view else request.referred,
     )
+
+
+def shown(request: ChatRequest, ask: AnsweredAsk, words: Scrub | None) -> dict[str, Any]:
+    """Say what the model asked for and what it got. `words`: makes of its own words what is stored of them; None where
+    nothing may be."""
+    number, asked, found = ask
+    return {
+        "round": number + 1,
+        "function": asked.name[:LONGEST_ASKED],
+        "arguments": words and words(asked.arguments)[:LONGEST_ASKED],
+        "messages": list(found.messages),
+        "tokens": request.budget.line.reported(found.tokens),
+    }
 
 
 def plan_of(request: ChatRequest, decision: Decision) -> dict[str, Any] | None:

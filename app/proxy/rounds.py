@@ -185,6 +185,7 @@ class AskedAnswer:
             found = await compactor.answer(request, self.view, self.policy, asked, room, self.given)
             self.given.append(found.text)
             self.tokens += found.tokens
+            self.observed.asked.append((self._rounds.number, asked, found))
             self.forwarding.record.metrics.asked(found.tokens)
             log.info(
                 "the model asked",

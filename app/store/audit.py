@@ -26,7 +26,7 @@ class Act(Struct, frozen=True):
     did: str
     tenant: str
     subject: str
-    """Conversation, by its digest (`hashed`), or link, by its id; empty where it was all of the tenant's."""
+    """Conversation, by its digest (`hashed`), or link or key, by its id; empty where it was all of the tenant's."""
 
 
 def hashed(tenant: str, conversation_id: str) -> str:

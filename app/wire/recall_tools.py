@@ -57,7 +57,16 @@ class Aside(Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes of what it holds."""
-        return sum(map(len, (*self.before, *(raw for _, raw in self.within), *self.results)))
+        return sum(map(len, self._raws))
+
+    @property
+    def text(self) -> str:
+        """Text that it costs about as many tokens as."""
+        return b"".join(self._raws).decode("utf-8", "replace")
+
+    @property
+    def _raws(self) -> Sequence[bytes]:
+        return (*self.before, *(raw for _, raw in self.within), *self.results)
 
 
 @dataclass(slots=True)

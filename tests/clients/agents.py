@@ -1,8 +1,10 @@
 """Claude Code and Codex themselves, through Steno and before a strict provider: `make agents`.
 
 Each is driven through a long session in a folder of its own, with instructions in a file and a file to read in every
-turn. What the provider saw is judged here: how often it was asked, refused and asked the same twice, how often the
-history was compacted, and whether the instructions and what the user just said stood in every payload.
+turn. Every fifth turn the model asks Steno for what was left out, alone and beside a call of the client's; and Codex
+calls a tool of Steno's MCP server once. What the provider saw is judged here: how often it was asked, refused and asked
+the same twice, how often the history was compacted, and whether the instructions and what the user just said stood in
+every payload. And what the client wrote down: nothing of the calls that Steno answers, and the usage of all rounds.
 """
 
 from __future__ import annotations
@@ -42,6 +44,11 @@ FILE_WORDS = 4_500
 REPLY_SENTENCES = 150
 """What is read can be masked once it is answered. What is said has to be summarised."""
 TURN_SECONDS = 180
+ASKS_EVERY = 5
+"""Turns from one in which the model asks to the next."""
+ASKED = "recall_search"
+LISTED = "list_conversations"
+"""Tool of the MCP server that Codex calls once."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,8 @@ def prepare(agent: Agent, home: Path, url: str) -> dict[str, str]:
     (home / ".codex").mkdir()
     (home / ".codex" / "config.toml").write_text(
         f'model = "gpt-5-codex"\nmodel_provider = "steno"\n\n[model_providers.steno]\nname = "Steno"\n'
-        f'base_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n'
+        f'base_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "OPENAI_API_KEY"\n\n'
+        f'[mcp_servers.steno]\nurl = "{url}/mcp"\nbearer_token_env_var = "OPENAI_API_KEY"\n'
     )
     return variables | {"OPENAI_API_KEY": "sk-test"}
 
@@ -127,15 +135,26 @@ def turn_of(record: Record) -> int | None:
     return int(body[place + 9 : place + 12]) if place >= 0 else None
 
 
-def reads_in(record: Record) -> int:
-    """Results since the latest question."""
-    found = 0
+def turn_under_way(record: Record) -> str:
+    """All that came since the latest question, as JSON."""
+    found = []
     for message in reversed(history(record)):
-        written = json.dumps(message)
-        found += written.count('"type": "tool_result"') + written.count('"type": "function_call_output"')
-        if "QUESTION-" in written and '"role": "user"' in written:
+        found.append(json.dumps(message))
+        if "QUESTION-" in found[-1] and '"role": "user"' in found[-1]:
             break
-    return found
+    return "".join(found)
+
+
+def calls_in(record: Record, *names: str) -> int:
+    """Calls of these functions since the latest question."""
+    return sum(turn_under_way(record).count(f'"name": "{name}"') for name in names)
+
+
+def reads_in(record: Record) -> int:
+    """Results of the client's tools since the latest question."""
+    written = turn_under_way(record)
+    found = written.count('"type": "tool_result"') + written.count('"type": "function_call_output"')
+    return found - calls_in(record, ASKED, LISTED)
 
 
 CALLS: Mapping[str, Callable[[str], dict[str, Any]]] = {
@@ -149,10 +168,21 @@ CALLS: Mapping[str, Callable[[str], dict[str, Any]]] = {
 
 def script(simulator: Simulator, agent: Agent, folder: Path, turns: int) -> None:
     """Each turn reads its files, one call after the other, and is answered then."""
+    if agent is CODEX:
+        simulator.when(lists, tool_calls=[ScriptedCall(name=LISTED)])
     for turn, read, (name, arguments) in product(range(turns), range(READS), CALLS.items()):
         path = str(folder / f"part{turn}{'ab'[read]}.txt")
         call = ScriptedCall(name=name, arguments=json.dumps(arguments(path)))
+        if turn % ASKS_EVERY == ASKS_EVERY - 1:
+            asking = ScriptedCall(name=ASKED, arguments=json.dumps({"query": f"Entry0a-{read} shelf"}))
+            calls = [call, asking] if read else [asking]
+            simulator.when(partial(may_ask, agent, turn, read, name), tool_calls=calls, thinking="What was it?")
         simulator.when(partial(is_due, agent, turn, read, name), tool_calls=[call], thinking="That file next.")
+
+
+def lists(record: Record) -> bool:
+    """Whether the model is to call the MCP server now."""
+    return is_session(CODEX, record) and turn_of(record) == 1 and not calls_in(record, LISTED)
 
 
 def is_due(agent: Agent, turn: int, read: int, tool: str, record: Record) -> bool:
@@ -160,6 +190,12 @@ def is_due(agent: Agent, turn: int, read: int, tool: str, record: Record) -> boo
     if not is_session(agent, record) or turn_of(record) != turn or reads_in(record) != read:
         return False
     return tool in {each.get("name") for each in declared(record)}
+
+
+def may_ask(agent: Agent, turn: int, read: int, tool: str, record: Record) -> bool:
+    """Whether the model is to ask now, before it reads that file: it can, and has not yet."""
+    offered = ASKED in {each.get("name") for each in declared(record)}
+    return offered and is_due(agent, turn, read, tool, record) and calls_in(record, ASKED) == 0
 
 
 def long_reply(messages: list[Any]) -> str:
@@ -187,8 +223,8 @@ def before(simulator: Simulator, agent: Agent) -> Iterator[Steno]:
             steno.stop()
 
 
-def play(agent: Agent, turns: int) -> tuple[Simulator, list[str]]:
-    """The provider as it was left, and what went wrong at the client."""
+def play(agent: Agent, turns: int) -> tuple[Simulator, list[str], list[str]]:
+    """The provider as it was left, what went wrong at the client, and the lines of its own log."""
     simulator = Simulator(window=agent.window, models="any", reply=long_reply, tables=ROOT / ".tables")
     failed: list[str] = []
     with tempfile.TemporaryDirectory() as place, before(simulator, agent) as steno:
@@ -213,7 +249,25 @@ def play(agent: Agent, turns: int) -> tuple[Simulator, list[str]]:
                 failed.append(f"turn {turn}: exit {ended.returncode}: {(ended.stderr or ended.stdout)[-400:]}")
             if compactions(record for record in simulator.log if is_session(agent, record)) > COMPACTIONS:
                 break
-    return simulator, failed
+        written = [line for path in sorted(home.rglob("*.jsonl")) for line in path.read_text().splitlines()]
+    return simulator, failed, written
+
+
+def used(agent: Agent, written: Sequence[str]) -> int:
+    """Tokens of all answers, as the client wrote them down."""
+    lines = [json.loads(line) for line in written]
+    if agent is CODEX:
+        counted = [line["payload"]["info"] for line in lines if line["payload"].get("type") == "token_count"]
+        totals = {info["total_token_usage"]["total_tokens"]: info["last_token_usage"] for info in counted if info}
+        return sum(usage["total_tokens"] for usage in totals.values())
+    answers = [line["message"] for line in lines if line.get("type") == "assistant"]
+    return sum(map(tokens_of, {answer["id"]: answer["usage"] for answer in answers}.values()))
+
+
+def tokens_of(usage: Mapping[str, Any]) -> int:
+    """Tokens of prompt and answer."""
+    cached = ("cache_creation_input_tokens", "cache_read_input_tokens")
+    return sum(usage.get(name) or 0 for name in ("input_tokens", "output_tokens", *cached))
 
 
 def said_again(simulator: Simulator, record: Record) -> str:
@@ -225,7 +279,7 @@ def said_again(simulator: Simulator, record: Record) -> str:
     return answered.text[:600]
 
 
-def judge(agent: Agent, simulator: Simulator, failed: Sequence[str]) -> bool:
+def judge(agent: Agent, simulator: Simulator, failed: Sequence[str], written: Sequence[str]) -> bool:
     """Prints what was seen; whether it is as it has to be."""
     session = [record for record in simulator.log if is_session(agent, record)]
     refused = [record for record in simulator.log if record.status is not None and record.status >= 400]
@@ -234,6 +288,10 @@ def judge(agent: Agent, simulator: Simulator, failed: Sequence[str]) -> bool:
     without_question = [record.sequence for record in session if turn_of(record) is None]
     without_task = [record.sequence for record in session if TASK.encode() not in record.body]
     made = compactions(session)
+    asked = {turn_of(record) for record in session if calls_in(record, ASKED)}
+    visible = [line for line in written if f'"{ASKED}"' in line]
+    billed, told = sum(tokens_of(record.usage or {}) for record in session), used(agent, written)
+    listed = [record for record in session if LISTED in turn_under_way(record)]
     typer.echo(f"{agent.name}: {len(session)} requests of the session, {len(simulator.log)} in all")
     typer.echo(f"  refused by the provider   {len(refused)}")
     typer.echo(f"  doubled                   {doubled}")
@@ -241,12 +299,17 @@ def judge(agent: Agent, simulator: Simulator, failed: Sequence[str]) -> bool:
     typer.echo(f"  without {agent.instructions:<17} {len(without_rule)} {without_rule[:10]}")
     typer.echo(f"  without any question      {len(without_question)} {without_question[:10]}")
     typer.echo(f"  without the task          {len(without_task)} {without_task[:10]}")
+    typer.echo(f"  turns in which it asked   {len(asked)}, {len(visible)} of its calls seen by the client")
+    typer.echo(f"  tokens                    {billed} by the provider, {told} as the client was told")
+    if agent is CODEX:
+        typer.echo(f"  calls of the MCP server   {'answered' if listed else 'none'}")
     for record in refused[:3]:
         typer.echo(f"  refused: request {record.sequence}, {record.status}: {said_again(simulator, record)}")
     for line in failed[:3]:
         typer.echo(f"  failed: {line}")
-    wrong = refused or doubled or without_rule or without_question or without_task or failed
-    return not wrong and made >= COMPACTIONS
+    wrong = refused or doubled or without_rule or without_question or without_task or failed or visible
+    asks = len(asked) >= 1 and billed == told and (bool(listed) or agent is not CODEX)
+    return not wrong and asks and made >= COMPACTIONS
 
 
 def main() -> int:

@@ -201,6 +201,19 @@ def test_nothing_is_offered_where_nothing_is_left_out(simulator: Simulator, runn
     assert declared(simulator.chats[0]) == {"get_order"}
 
 
+def test_nothing_is_offered_where_the_provider_keeps_the_rounds_and_the_plan_says_so(
+    simulator: Simulator, running: Steno
+) -> None:
+    responses(running, LONG, stream=False, store=True)
+    assert declared(simulator.chats[0]) == {"get_order"}
+    name, description, parameters = TOOL
+    tool = {"type": "function", "name": name, "description": description, "parameters": parameters}
+    body = {"format": "responses", "model": "gpt-y", "input": LONG, "tools": [tool]}
+    for store, asks in ((True, (False, "ask_stored")), (False, (True, None))):
+        planned = post(running.url, {**body, "store": store}, target="/context/plan").json
+        assert (planned["asks"]["offered"], planned["asks"]["reason"]) == asks
+
+
 @by_format
 @streamed
 def test_a_model_may_ask_several_times_and_not_for_ever(
@@ -247,6 +260,19 @@ def test_what_was_asked_before_a_call_of_the_clients_goes_back_to_its_place(
     before, after = (record.payload.get("messages") or record.payload["input"] for record in simulator.chats[-2:])
     assert after[: len(before)] == before, "what was sent once goes on"
     assert statuses(simulator) == {200}
+
+
+def test_what_was_asked_before_goes_back_only_where_there_is_room_for_it(simulator: Simulator, running: Steno) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH]), Fault(tool_calls=[LOOKUP]))
+    said = messages(running, LONG, stream=False)
+    called = FORMATS[1].called(said)
+    for words in range(0, 8_000, 400):
+        called[-1]["content"][0]["content"] = "It was sent. " + "word " * words
+        script(simulator, Fault(text="Done."))
+        assert messages(running, [*LONG, *called], stream=False).text == "Done."
+    assert statuses(simulator) == {200}
+    went = [f'"name": "{SEARCH.name}"' in json.dumps(record.payload["messages"]) for record in simulator.chats[2:]]
+    assert set(went) == {True, False}
 
 
 @by_format

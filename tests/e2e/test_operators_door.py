@@ -330,6 +330,17 @@ def test_what_operators_do_is_on_record_with_who_and_when_and_no_texts(
         assert secret not in json.dumps(found)
 
 
+def test_keys_that_are_given_out_and_revoked_are_on_record_by_their_ids(serve: Serve, tmp_path: Path) -> None:
+    serve()
+    variables = {"STENO_SECRET": SECRET, "STENO_CLIENTS__KEYS": "database"}
+    shown = commands.run(["keys", "add", "somebody"], tmp_path, **variables)
+    id_ = shown.stderr.split()[0]
+    assert commands.run(["keys", "revoke", "somebody"], tmp_path, **variables).returncode == 0
+    found = acts(tmp_path)
+    assert [(act["did"], act["subject"]) for act in found] == [("add_key", id_), ("revoke_key", id_)]
+    assert shown.stdout.strip() not in json.dumps(found)
+
+
 def test_callers_and_people_without_a_link_leave_nothing_in_it(serve: Serve, tmp_path: Path) -> None:
     serving = serve()
     say(serving.url, "order-4711")

@@ -625,7 +625,7 @@ def values_of(view: View) -> list[str]:
 def test_values_of_the_latest_messages_left_out_stand_behind_the_summaries() -> None:
     asked = shop()
     view = recall(asked, summarised(asked, 40))
-    assert {"get_order(order_id=QX-8127)", "jo@example.org"} <= set(values_of(view))
+    assert values_of(view) == ["order QX-8127", "mail jo@example.org: amount 24.90 EUR"]
     note = view.parts[1]
     assert isinstance(note, Note)
     assert note.text.startswith(f"{VALUES_OPENING}\n<values ")
@@ -688,14 +688,17 @@ def test_without_calls_or_summaries_there_are_no_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"text": "Mail went to jo@example.org."}, {"values": ("jo@example.org",)}, {"history_length": 50}]
+    "changes",
+    [
+        {"text": "Mail went to jo@example.org for 24.90 EUR."},
+        {"values": ("mail jo@example.org: amount 24.90 EUR",)},
+        {"history_length": 50},
+    ],
 )
-def test_values_that_summaries_have_or_that_stand_after_them_are_not_said_again(changes: dict[str, Any]) -> None:
-    asked = shop(later=(user("My mail is jo@example.org."), assistant("Yes.")))
-    assert "jo@example.org" in values_of(recall(asked, summarised(asked, 40, history_length=42)))
-    found = values_of(recall(asked, summarised(asked, 40, **changes)))
-    assert "jo@example.org" not in found
-    assert "get_order(order_id=QX-8127)" in found
+def test_records_that_summaries_have_or_that_stand_after_them_are_not_said_again(changes: dict[str, Any]) -> None:
+    asked = shop(later=(user("My mail is jo@example.org, it was 24.90 EUR."), assistant("Yes.")))
+    assert "jo@example.org" in str(values_of(recall(asked, summarised(asked, 40, history_length=42))))
+    assert values_of(recall(asked, summarised(asked, 40, **changes))) == ["order QX-8127"]
 
 
 def test_values_stay_whatever_is_said_later() -> None:
@@ -705,13 +708,13 @@ def test_values_stay_whatever_is_said_later() -> None:
     assert recall(later, summarised(later, 40, history_length=42)).parts[1] == expected
 
 
-def test_values_take_at_most_half_of_the_room_and_nothing_where_there_is_none() -> None:
+def test_records_take_at_most_three_quarters_of_the_room_and_nothing_where_there_is_none() -> None:
     many = message("tool", " ".join(f"id-{n:05d}" for n in range(400)), answers="c", tokens=9)
     call = ToolCall("c", "get_order", "{}")
     asked = talk(user("My order."), assistant("", call), many, question="Thanks.", fillers=44)
     for ratio in (0.01, 0.05, 0.1):
         view = recall(asked, summarised(asked, 40), RecallPolicy(max_ratio=ratio))
-        assert sum(note.tokens for note in view.recalled if isinstance(note, Note)) <= ratio * LIMIT / 2
+        assert sum(note.tokens for note in view.recalled if isinstance(note, Note)) <= ratio * LIMIT * 3 / 4
         assert bool(values_of(view)) == (ratio > 0.01)
     full = replace(summarised(asked, 40), tokens=LIMIT - 5)
     assert recall(asked, full) is full

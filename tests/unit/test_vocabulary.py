@@ -45,6 +45,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/own_words.py": {"tool": "the group that its name is found in"},
     "core/history/passed_on.py": dict.fromkeys(("documents", "results"), "a table of wordings"),
+    "core/history/things.py": dict.fromkeys(("id", "code"), "how members are named in anybody's JSON"),
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},
@@ -80,7 +81,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "proxy/options.py": {"compaction": OPTION, "trigger": OPTION},
     "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "edge/protocol.py": {"status": ASGI},
-    "proxy/report.py": dict.fromkeys(("context", "conversation_id", "messages"), REPORT),
+    "proxy/report.py": dict.fromkeys(("arguments", "context", "conversation_id", "function", "messages"), REPORT),
 }
 
 

@@ -144,6 +144,10 @@ class Answered(Struct, frozen=True):
     messages: tuple[int, ...] = ()
 
 
+AnsweredAsk = tuple[int, Asked, Answered]
+"""Number of the round, from 0; the call; and its answer."""
+
+
 def leaves_out(view: View) -> bool:
     """Whether a view lacks anything that the model could ask for."""
     return any(isinstance(part, Summary | Pruned | Altered) for part in view.parts)

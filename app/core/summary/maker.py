@@ -8,14 +8,15 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.exact_values import values_in
+from app.core.history.records import brought_together, fitting_records, record_of
 from app.core.history.secrets import REMOVED
+from app.core.history.things import records_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.repair import repair
 from app.core.summary import prompts
-from app.core.summary.beside import fitting, fitting_values, kept_share, merged_rules, merged_values
+from app.core.summary.beside import fitting, kept_share, merged_records, merged_rules
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
@@ -178,8 +179,12 @@ class ChunkMaker(Struct, frozen=True):
         """A chunk with the values and the rules of the chunks and the messages that it is made from."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
         room = int(self.settings.values_share * self._cap(replaces))
-        new = values_in(messages) if room else []
-        values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
+        values: tuple[str, ...] = ()
+        if room:
+            held = [[*map(record_of, each.values)] for each in chunks]
+            beside = () if chunks else (record_of(line) for each in self.plan.base.chunks for line in each.values)
+            new = records_in(messages, brought_together(beside))
+            values = fitting_records(merged_records([*held, new]) if held else new, room, self.count)
         set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
         rules = merged_rules([*(each.rules for each in chunks), set_here])
         whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)

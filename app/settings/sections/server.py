@@ -152,20 +152,17 @@ class LimitSettings(Section):
     requests_per_minute: int | None = Field(None, ge=1)
     """Requests of one tenant to `/v1` in a minute; null for any number.
 
-    This limit and those below are counted by all processes together, each tenant for itself, and begin anew with each
-    minute, hour or day in UTC ([what a tenant may use](limits.md#what-a-tenant-may-use)). Beyond it requests get 429
-    with `retry-after`.
+    Beyond it they get 429 with `retry-after`. How limits are [counted](limits.md#what-a-tenant-may-use).
     """
     tokens_per_day: int | None = Field(None, ge=1)
     """Tokens that one tenant may use in a day, as providers report them; null for any number.
 
-    Prompts, answers and summary calls count. Beyond it requests get 429 with `retry-after`.
+    Prompts, answers and summary calls count. Beyond it requests get 429.
     """
     money_per_day: float | None = Field(None, gt=0)
     """Cost of one tenant's calls in a day, in the currency of `prices`, or US dollars; null for any cost.
 
-    It is the [ledger's](usage.md#cost) cost: a model without a price costs nothing. Beyond it requests get 402 with
-    `retry-after`.
+    As the [ledger](usage.md#cost) has it: a model without a price costs nothing. Beyond it requests get 402.
     """
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, by all processes together; null for any number.

@@ -253,6 +253,8 @@ class ResponsesRecallTools(RecallTools):
     rounds = ResponseRounds
 
     def _unsafe(self, request: WireRequest) -> Code | None:
+        """A provider that keeps answers keeps each round by itself: by the first one's id, which a stream tells before
+        anybody knows that there is a second, a later request would go on from a call without its result."""
         stores = not isinstance(request, ResponsesRequest) or request.stores
         return Code.ASK_STORED if stores else None
 

@@ -211,7 +211,9 @@ def _message(own_id: str, text: str | None, refusal: str | None, cut: bool) -> J
 
 def _call(sequence: int, call: ScriptedCall, request: AcceptedRequest, output: Sequence[Json]) -> Json:
     """Call of the tool as it was declared: a function, or a custom tool with text for input."""
-    declared = {tool.get("name"): tool["type"] for tool in request.request.get("tools") or ()}
+    tools = request.request.get("tools") or ()
+    declared = {tool.get("name"): tool["type"] for tool in tools}
+    spaces = {held["name"]: tool["name"] for tool in tools if tool["type"] == "namespace" for held in tool["tools"]}
     custom = declared.get(call.name) == "custom"
     kind = "custom_tool_call" if custom else "function_call"
     return {
@@ -220,6 +222,7 @@ def _call(sequence: int, call: ScriptedCall, request: AcceptedRequest, output: S
         "status": "completed",
         "call_id": call.id or f"call_{sequence:06d}{len(output)}",
         "name": call.name,
+        **({"namespace": spaces[call.name]} if call.name in spaces else {}),
         ("input" if custom else "arguments"): call.arguments,
     }
 
