@@ -26,6 +26,7 @@ from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
 from app.edge.admission import BytesInFlight
 from app.edge.hops import new_instance
+from app.edge.jwts import Issuer
 from app.edge.origins import Door
 from app.edge.upstream import CONNECT_SECONDS, Upstream
 from app.inspector.pages import Pages
@@ -35,6 +36,7 @@ from app.inspector.visits import Inspector
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.ledger import Ledger
+from app.providers.proofs import Proofs
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
@@ -50,7 +52,7 @@ from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
-from app.proxy.tenants import Tenants
+from app.proxy.tenants import Rules, Tenants
 from app.rest.error_handlers import add_error_handlers
 from app.rest.health import health_router, metrics_router
 from app.rest.routes import ROUTERS
@@ -60,11 +62,18 @@ from app.runtime.caches import Caches
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
-from app.settings import ConfigurationError, LimitSettings, Settings, UpstreamSettings, problems_in
+from app.settings import (
+    ConfigurationError,
+    LimitSettings,
+    Settings,
+    UpstreamSettings,
+    problems_in,
+)
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store
+from app.store.sealing import Sealing
 from app.telemetry.families import (
     CACHE_BYTES,
     CACHES,
@@ -215,7 +224,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),
         tasks=tasks,
-        tenants=Tenants(identity, settings.server.allow_unauthenticated, settings.server.trusted_proxies, keyring),
+        tenants=open_tenants(settings, identity, store, keyring),
         repeats=Repeats(),
         quotas=quotas,
         allowances=_allowances(limits, store, ledger, keyring),
@@ -235,6 +244,20 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )
+
+
+def open_tenants(settings: Settings, identity: Identity, store: Store, keyring: Keyring | None) -> Tenants:
+    """Make what says whose a request is."""
+    clients, server, rules = settings.clients, settings.server, None
+    if clients.jwt or clients.header or clients.oauth or clients.tenant:
+        rules = Rules(
+            issuers={each.issuer: Issuer(each.issuer, each.audience, each.jwks, each.claim) for each in clients.jwt},
+            header=clients.header.encode() if clients.header else None,
+            proofs=Proofs(store, partial(identity.person, "oauth")) if clients.oauth else None,
+            tenant=clients.tenant,
+            spends=any(upstream.api_key_env for upstream in settings.all_upstreams.values()),
+        )
+    return Tenants(identity, server.allow_unauthenticated, server.trusted_proxies, store.links, rules, keyring)
 
 
 def _allowances(limits: LimitSettings, store: Store, ledger: Ledger, keyring: Keyring | None) -> Allowances | None:
@@ -312,6 +335,7 @@ def open_store(
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
         scrub=storage.scrub,
+        sealing=Sealing(storage.keys, server_secret(settings)) if storage.encryption else None,
         took=took,
         caches=caches,
         read_url=None if storage.read_url is None else storage.read_url.get_secret_value(),

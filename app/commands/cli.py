@@ -238,6 +238,28 @@ def migrate(
 
 
 @cli.command()
+def rekey(config: Config = None, database_url: DatabaseURL = None) -> None:
+    """Encrypt what is stored with the first key of `storage.encryption`. Steno may run meanwhile."""
+    settings = _settings(config, storage={"url": database_url})
+    if not settings.storage.encryption:
+        _fail("There is no key to encrypt with: storage.encryption is empty.")
+    _silence_log()
+    from app.commands.conversations import opened
+    from app.store import StoreError
+
+    async def run() -> dict[str, int]:
+        async with opened(settings) as store:
+            return await store.rekey()
+
+    try:
+        changed = asyncio.run(run())
+    except StoreError as error:
+        _fail(f"Not everything is encrypted with the first key: {error}. Nothing is lost; run it again.")
+    for table, rows in changed.items():
+        typer.echo(f"{table}: {rows} rows")
+
+
+@cli.command()
 def doctor(
     upstream: Upstream = None,
     config: Config = None,
@@ -429,6 +451,39 @@ def delete_conversation(
         typer.confirm(f"Delete the conversation {conversation_id}?", abort=True)
     _with_store(config, database_url, lambda store: stored.delete(store, conversation_id, tenant))
     typer.echo(f"Deleted {conversation_id}.")
+
+
+tenants = typer.Typer(help="Tenants: whose it is that is stored.", no_args_is_help=True)
+cli.add_typer(tenants, name="tenants")
+
+
+@tenants.command("merge")
+def merge_tenants(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Tenant whose data are there, or `key`.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Tenant that is to find them, or `key`.")],
+    config: Config = None,
+    database_url: DatabaseURL = None,
+) -> None:
+    """Let the tenant NEW find all that is stored of OLD, as after a key was changed. Both are one from then on.
+
+    A tenant is its id, as GET /context/tenant says it, or the word key: it is then read from OLD_KEY or NEW_KEY in the
+    environment, or asked for.
+    """
+    from app.commands import tenants as merging
+
+    def ask(text: str) -> str:
+        return str(typer.prompt(text, hide_input=True))
+
+    settings = _settings(config, storage={"url": database_url})
+
+    async def merge(store: Any) -> int:
+        await store.links.look()
+        first = merging.named(settings, store, old, lambda: merging.key_from("OLD_KEY", ask))
+        second = merging.named(settings, store, new, lambda: merging.key_from("NEW_KEY", ask))
+        return await merging.merge(store, first, second)
+
+    with _failing_on(merging.NoTenant):
+        typer.echo(f"Both are one tenant. Rows moved: {_with_store(config, database_url, merge)}.")
 
 
 keys = typer.Typer(help="Give out keys to callers, list and revoke them: see clients.keys.", no_args_is_help=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -54,20 +55,25 @@ class References:
         box = self._cipher.encrypt(nonce, content, _whose(tenant, format_))
         return MARK + urlsafe_b64encode(self._key_id + nonce + box).decode().rstrip("=")
 
-    def opened(self, sealed: str, tenant: str, format_: str) -> Reference:
-        """Open a reference. Raises `BrokenReference`."""
+    def opened(self, sealed: str, tenants: Sequence[str], format_: str) -> Reference:
+        """Open a reference that was given to one of these tenants. Raises `BrokenReference`."""
         box = _decoded(sealed)
         key_id, rest = box[:KEY_ID_BYTES], box[KEY_ID_BYTES:]
         if key_id != self._key_id:
             raise BrokenReference("it was made with another server secret")
-        try:
-            content = self._cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], _whose(tenant, format_))
-        except (InvalidTag, ValueError) as error:
-            raise BrokenReference("it was altered, or given to somebody else, or in another format") from error
+        content = self._content(rest[:NONCE_BYTES], rest[NONCE_BYTES:], tenants, format_)
         version, chunks, place, made_at = msgspec.msgpack.decode(content, type=tuple[int, tuple[str, ...], bytes, int])
         if version != VERSION:
             raise BrokenReference("it was made by another release")
         return Reference(chunks, place, made_at)
+
+    def _content(self, nonce: bytes, box: bytes, tenants: Sequence[str], format_: str) -> bytes:
+        for tenant in tenants:
+            try:
+                return self._cipher.decrypt(nonce, box, _whose(tenant, format_))
+            except (InvalidTag, ValueError):
+                continue
+        raise BrokenReference("it was altered, or given to somebody else, or in another format")
 
 
 def _decoded(sealed: str) -> bytes:

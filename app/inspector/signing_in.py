@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from app.edge.asgi import peer_of
 from app.edge.relayed import value_of
-from app.errors import MissingCredentials, OriginNotAllowed
+from app.errors import InvalidCredentials, MissingCredentials, OriginNotAllowed
 from app.inspector.links import LINK_SECONDS
 from app.inspector.session import LASTS_SECONDS, OPERATORS
 from app.inspector.visits import (
@@ -52,8 +52,9 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
             raise MissingCredentials("Paste a key first.")
         header = (b"authorization", b"Bearer " + key.encode())
         known = await inspector.services.tenants.known([header], peer_of(request.scope))
-    except MissingCredentials as error:
-        return inspector.pages.page("sign_in.html", {"problem": error.message}, 400)
+    except (MissingCredentials, InvalidCredentials) as error:
+        status = 400 if isinstance(error, MissingCredentials) else error.status
+        return inspector.pages.page("sign_in.html", {"problem": error.message}, status)
     if not await inspector.services.store.rest(is_tenant, known.tenant):
         guesses.count(address, "key")
     answer = redirected("/ui")

@@ -171,7 +171,7 @@ class Visit(Struct, frozen=True):
     @property
     def known(self) -> Known:
         """The caller of what the visitor asks of the REST interface."""
-        return Known(self.tenant, "session")
+        return self.services.tenants.signed_in(self.tenant)
 
     @property
     def sees_server(self) -> bool:
@@ -240,13 +240,17 @@ async def session_of(request: Request, inspector: Inspector) -> tuple[Session, b
         session = None
     if session is not None and session.is_signed_in:
         found = Visit(inspector, request, session, is_new=False)
-        if not await found.is_over():
-            return session, False
-        session = None
+        if await found.is_over():
+            session = None
     try:
         known = await inspector.services.tenants.known(scope["headers"], peer_of(scope))
     except MissingCredentials:
-        return None  # Also with a cookie of `anonymous`: that is whoever may do without a key here and now.
+        # Not with a cookie of `anonymous`: that is whoever may do without a key here and now.
+        return None if session is None or not session.is_signed_in else (session, False)
+    if known.is_proven and not (session is not None and (session.operator or session.tenant == known.tenant)):
+        return inspector.sessions.opened(known.tenant), True
+    if session is not None and session.is_signed_in:
+        return session, False
     if known.by != "nothing":
         return None
     if session is not None:

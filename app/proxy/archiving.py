@@ -24,7 +24,7 @@ def _strands(request: ChatRequest, identity: Identity) -> Iterator[Strand]:
     """Split a history into leading instructions and the rest: the same history may come behind other instructions."""
     conversation = request.conversation
     leading, costs = conversation.instructions, conversation.costs.messages
-    chain = identity.chain(request.tenant, (message.digest for message in leading))
+    chain = identity.chain(conversation.root, (message.digest for message in leading))
     rest = conversation.chain
     for messages, places, first, tokens, marks in (
         (leading, chain.digests, -len(leading), costs[: len(leading)], chain.digests[-1:]),

@@ -89,7 +89,7 @@ class Admission:
         record = self.first.again()
         signature = Signature(record.request_id, self.shared, record.begins)
         try:
-            if self.caller.known.holds:
+            if self.endpoint.lets_in(self.caller):
                 await self.endpoint.serve(self.caller, record, signature, scope, receive, send)
             else:
                 scope.update(self.place, **{REQUEST: record, SIGNATURE: signature})
@@ -152,11 +152,18 @@ class ChatEndpoint:
                 own_headers = exchange.own_headers if exchange else []
                 await answer.error(error, own_headers, caller.format.answers.error(error))
 
+    def lets_in(self, caller: Caller) -> bool:
+        """True while it is known who that is."""
+        return self._services.tenants.holds(caller.known)
+
     async def _caller(self, scope: Scope) -> Caller:
-        """Read the caller from the head. Raises `MissingCredentials`, `UnknownUpstream` and `FormatNotSpoken`."""
+        """Read the caller from the head. Raises `UnknownUpstream`, `FormatNotSpoken`, and what `Tenants.known`
+        raises."""
         headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
-        known = await self._services.tenants.known(headers, peer_of(scope), scope["query_string"])
-        self._services.providers.check(upstream, format_.name)
+        tenants, providers = self._services.tenants, self._services.providers
+        provider = providers.certain(upstream, format_.name)
+        known = await tenants.known(headers, peer_of(scope), scope["query_string"], provider)
+        headers = tenants.passed_on(headers)
         return Caller(known, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
 
 

@@ -44,7 +44,7 @@ class PassthroughEndpoint:
         try:
             # An open relay would lend the provider to everybody who can reach it.
             known = await self._services.tenants.known(headers, peer_of(scope), scope["query_string"])
-            tenant = known.tenant
+            tenant, headers = known.tenant, self._services.tenants.passed_on(headers)
             if self._services.allowances is not None:
                 self._services.allowances.admit(known)
             if entry is not None:

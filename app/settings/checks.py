@@ -118,7 +118,9 @@ def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
     """Finding about an operator's key that anybody who reaches Steno could spend."""
     keyed = [f"upstreams.{name}" for name, at in settings.upstreams.items() if at.api_key_env]
     keyed = [*(["upstream"] if settings.upstream.api_key_env else []), *keyed]
-    if keyed and settings.clients.keys is None and not _is_loopback(settings.server.host):
+    clients = settings.clients
+    is_known = clients.keys is not None or clients.jwt or clients.header is not None
+    if keyed and not is_known and not _is_loopback(settings.server.host):
         text = f"{keyed[0]}.api_key_env would be spent by anybody who reaches {settings.server.host}"
         remedy = 'Set clients.keys ("database", or a file) and give out keys with `steno keys add NAME`.'
         yield Finding("fatal", "callers", text, remedy)

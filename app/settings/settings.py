@@ -135,6 +135,12 @@ class Settings(BaseSettings):
         return upstreams
 
     @model_validator(mode="after")
+    def _a_proxy_says_who_calls(self) -> Self:
+        if self.clients.header is not None and not self.server.trusted_proxies:
+            raise ValueError("clients.header needs server.trusted_proxies: the proxies that may say who calls")
+        return self
+
+    @model_validator(mode="after")
     def _summarisers_are_there(self) -> Self:
         for key, name in (
             ("summary.upstream", self.summary.upstream),

@@ -21,8 +21,12 @@ from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, DatabaseURLError
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
+from app.store.link_calls import LinkCalls
+from app.store.rekeying import WORDS, hide_some, seal_some
 from app.store.remains import empty_log, merge_indexes
+from app.store.sealing import SEALED, Sealing
 from app.store.tallies import Tallies
+from app.store.tenant_links import forget_aliases
 from app.store.tidying import Tidying
 from app.store.wakeups import CHANNEL, Forget
 from app.store.write_behind import REMEDY as UNWRITABLE
@@ -73,33 +77,37 @@ class Store(Calls):
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
         scrub: Scrub = without_secrets,
+        sealing: Sealing | None = None,
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
         read_url: str | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it. `took`
-        is called with the seconds of each request's call; what is remembered is among `caches`.
+        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it,
+        `sealing` encrypts texts. `took` is called with the seconds of each request's call; what is remembered is among
+        `caches`.
 
         `statement_cache=False` is for PgBouncer in transaction mode; `read_url` leads to a standby.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
-        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache)
+        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout, sealing=sealing)
+        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache, sealing=sealing)
         if standby is not None and {database.address.kind, standby.address.kind} != {"postgresql"}:
             raise DatabaseURLError("storage.read_url is of a standby: it and storage.url have to be of PostgreSQL.")
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby)
         self.leases = LeaseCalls(self, lease_ttl)
-        self.tidying = Tidying(self, retention_days)
+        self.links = LinkCalls(self)
+        self.tidying = Tidying(self, retention_days, self.links)
         self.tallies = Tallies()
         self._tasks: list[asyncio.Task[None]] = []
-        """Tidying, sharing tallies, and watching the file."""
+        """Tidying, sharing tallies, and watching links and the file."""
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self.readiness.start()
         self.writes.start(self.readiness.ready)
-        self._tasks = [asyncio.ensure_future(self.tidying.run()), asyncio.ensure_future(self.tallies.run(self))]
+        running = self.tidying.run(), self.tallies.run(self), self.links.watch()
+        self._tasks = [asyncio.ensure_future(each) for each in running]
         if self.database.address.kind == "file":
             self._tasks.append(asyncio.ensure_future(self._watch_file()))
         if self.database.address.kind == "postgresql":
@@ -204,12 +212,15 @@ class Store(Calls):
 
     async def erase_tenant(self, tenant: str) -> bool:
         """Erase all of a tenant; False if there was nothing. No compaction that is under way can commit any more."""
+        await self.links.move(tenant)
         await self.change_at_once(revoke_leases, tenant)
         erased = False
         while await self.change_at_once(tenant_rows.erase_some, tenant, ERASED_ROWS):
             erased = True
         rest = self.change(self._erase, Erased.of(tenant), tenant_rows.erase_rest, tenant)
         erased = await self.bounded(lambda: self.writes.erase(Erased.of(tenant), rest), REST_SECONDS) or erased
+        await self.change_at_once(forget_aliases, tenant)
+        await self.links.look()
         await merge_indexes(self)
         await empty_log(self)
         self.tidying.clear_soon()
@@ -233,8 +244,24 @@ class Store(Calls):
 
         self._tasks.append(asyncio.ensure_future(begin()))
 
+    async def rekey(self) -> dict[str, int]:
+        """Seal everything with the first key, and clear what it was before from the files; the rows changed of each
+        table. May be begun again where it was broken off. Raises StatementRefused where a key is missing."""
+        changed: dict[str, int] = {}
+        for step, tables in ((seal_some, tuple(SEALED)), (hide_some, WORDS)):
+            for table in tables:
+                last, rows = await self.task_change(step, table, None)
+                while last is not None:
+                    last, more = await self.task_change(step, table, last)
+                    rows += more
+                changed[table.name] = rows
+        self.tidying.clear_soon()
+        await self.tidying.clear_remains()
+        return changed
+
     async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """All rows of the tenant, each with the name of its table; a few are read at a time."""
+        await self.links.move(tenant)
         for table in tenant_rows.EXPORTED:
             after: list[Any] | None = None
             while True:

@@ -403,6 +403,24 @@ usage_days_due = Table(
     Index(None, "day"),
 )
 
+# Whose requests are served as another tenant's, and whose rows became another's: see `tenant_links`.
+_LEADS, _IS_DUE = text("leads"), text("state = 'due'")
+
+tenant_links = Table(
+    "tenant_links",
+    metadata,
+    _required("tenant", CleanText),
+    _required("alias", CleanText),
+    _required("leads", Boolean),
+    _required("state", CleanText),  # See `Link.state`.
+    _required("created_at", Milliseconds),
+    Column("expires_at", Milliseconds),  # Of a token that was proven; null for what lasts.
+    PrimaryKeyConstraint("tenant", "alias"),
+    Index("ix_tenant_links_alias", "alias", unique=True, postgresql_where=_LEADS, sqlite_where=_LEADS),
+    Index("ix_tenant_links_due", "alias", postgresql_where=_IS_DUE, sqlite_where=_IS_DUE),
+    Index(None, "expires_at"),
+)
+
 # Sessions of the inspector that ended before their time, and links that were used. A row is kept until the session or
 # link would have ended by itself.
 revocations = Table(

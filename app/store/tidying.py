@@ -14,6 +14,7 @@ from app.store.calls import Calls, P, Query
 from app.store.database import MIGRATION_SECONDS
 from app.store.errors import StoreUnavailable
 from app.store.guard import Work
+from app.store.link_calls import LinkCalls
 
 log = structlog.get_logger("steno.store")
 
@@ -37,8 +38,9 @@ REMOVED_ROWS = 100
 class Tidying:
     """Tasks that tidy. Each raises StoreUnavailable, and may be done by several replicas side by side."""
 
-    def __init__(self, calls: Calls, retention_days: int | None) -> None:
+    def __init__(self, calls: Calls, retention_days: int | None, links: LinkCalls) -> None:
         self._calls = calls
+        self._links = links
         self.kept_ms = None if retention_days is None else retention_days * usage_days.DAY_MS
         self.is_indexed = False
         """Whether a whole look at all summaries found none that was not indexed."""
@@ -78,6 +80,10 @@ class Tidying:
         for remove in retention.REMOVALS:
             if await self._repeat(remove, self.kept_ms, REMOVED_ROWS):
                 self._deleted.set()
+
+    async def move_linked_rows(self) -> None:
+        """Move what became another tenant's; each replica goes on where another one stopped."""
+        await self._links.move()
 
     async def clear_remains(self) -> None:
         """Clear what SQLite's files still hold of all that was deleted, and on PostgreSQL of what was since the last
@@ -124,7 +130,7 @@ class Tidying:
         while True:
             tasks = (
                 *(self.remove_old_leases, self.remove_old_tallies, self.remove_unused, self.add_days_up),
-                *(self.index_summaries, self.clear_remains),
+                *(self.index_summaries, self.move_linked_rows, self.clear_remains),
             )
             for tidy in tasks:
                 await _carry_out(tidy)

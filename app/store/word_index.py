@@ -26,7 +26,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
-from app.store.words import may_go_on, terms
+from app.store.sealing import sealing_of
+from app.store.words import OWNER_BYTES, may_go_on, terms
 
 Indexed = tuple[str, str, Sequence[str]]
 """A tenant, an id and the words that are to find it."""
@@ -41,6 +42,9 @@ class WordIndex(Struct, frozen=True):
 
     async def add(self, connection: AsyncConnection, found_by: Sequence[Indexed]) -> None:
         """Needs a transaction; doing it twice is doing it once."""
+        await self._write(connection, [(tenant, id_, terms(tenant, words)) for tenant, id_, words in found_by])
+
+    async def _write(self, connection: AsyncConnection, held: Sequence[Indexed]) -> None:
         is_postgresql, of = connection.dialect.name == "postgresql", self.of.c
         words = (
             func.array_to_tsvector(bindparam("terms", type_=ARRAY(Text)))
@@ -51,14 +55,25 @@ class WordIndex(Struct, frozen=True):
             of.tenant == bindparam("of_tenant"), of.id == bindparam("of_id")
         )
         statement = insert_into(connection, self.words).from_select(["tenant", "id", "created_at", "words"], rows)
-        held = sorted((tenant, id_, terms(tenant, words)) for tenant, id_, words in found_by)
+        hidden = sealing_of(connection).hidden
         await connection.execute(
             statement.on_conflict_do_nothing(),
             [
-                {"of_tenant": tenant, "of_id": id_, "terms": terms_ if is_postgresql else " ".join(terms_)}
-                for tenant, id_, terms_ in held
+                {"of_tenant": tenant, "of_id": id_, "terms": kept if is_postgresql else " ".join(kept)}
+                for tenant, id_, kept in sorted((tenant, id_, hidden(words)) for tenant, id_, words in held)
             ],
         )
+
+    async def copy(self, connection: AsyncConnection, ids: Sequence[str], tenant: str, to: str) -> None:
+        """Index rows as they are indexed of another tenant, which the new one has by the same ids. Needs a
+        transaction."""
+        is_postgresql, of = connection.dialect.name == "postgresql", self.words.c
+        held = func.tsvector_to_array(of.words) if is_postgresql else of.words
+        rows = await connection.execute(select(of.id, held).where(of.tenant == tenant, of.id.in_(ids)))
+        [owner] = terms(to, ("",))
+        found = [(to, id_, words if is_postgresql else words.split()) for id_, words in rows]
+        if found:
+            await self._write(connection, [(t, i, [owner + each[OWNER_BYTES:] for each in w]) for t, i, w in found])
 
     def holding(self, connection: AsyncConnection, wanted: Sequence[tuple[str, bool]]) -> Select[Any]:
         """The rows with every one of these terms, or, where that is allowed, one that begins with it."""
@@ -89,6 +104,13 @@ class WordIndex(Struct, frozen=True):
         return literal_column(self.search).bool_op("MATCH")(bindparam(None, query))
 
 
+def wanted_terms(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> list[tuple[str, bool]]:
+    """The terms of words that are looked for, each with whether it may be the beginning of a longer one."""
+    sealing = sealing_of(connection)
+    goes_on = [sealing.first is None and may_go_on(word) for word in words]
+    return list(zip(sealing.hidden(terms(tenant, words)), goes_on, strict=True))
+
+
 async def find_words(
     connection: AsyncConnection,
     indexes: Sequence[WordIndex],
@@ -97,7 +119,7 @@ async def find_words(
     paging: Paging,
 ) -> Page[str]:
     """The ids of the tenant's rows that hold every word, or one that begins with it. Of several tables together."""
-    wanted = list(zip(terms(tenant, words), map(may_go_on, words), strict=True))
+    wanted = wanted_terms(connection, tenant, words)
     # Not planned together: PostgreSQL would go through all that the tenant has.
     found = [index.holding(connection, wanted) for index in indexes]
     held = (union_all(*found) if len(found) > 1 else found[0]).cte("held")

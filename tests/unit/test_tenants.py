@@ -18,8 +18,10 @@ from app.edge.credentials import (
     sends_key,
     without_keys,
 )
-from app.errors import MissingCredentials
-from app.proxy.tenants import ANONYMOUS, Known, Tenants
+from app.edge.proxies import client_of
+from app.errors import InvalidCredentials, MissingCredentials
+from app.proxy.tenants import ANONYMOUS, Claim, Known, Rules, Tenants, claim_of
+from app.store import Store
 
 IDENTITY = Identity(b"secret")
 
@@ -41,8 +43,11 @@ def known(
     query: bytes = b"",
     trusted: Sequence[str] = (),
 ) -> Known:
-    tenants = Tenants(IDENTITY, allowed, tuple(map(ip_network, trusted)))
-    return asyncio.run(tenants.known(headers, host, query))
+    async def found() -> Known:
+        tenants = Tenants(IDENTITY, allowed, tuple(map(ip_network, trusted)), Store("memory").links)
+        return await tenants.known(headers, host, query)
+
+    return asyncio.run(found())
 
 
 def test_it_is_said_how_a_caller_is_known() -> None:
@@ -235,5 +240,45 @@ def test_a_client_is_known_by_its_address_or_what_a_trusted_proxy_says(
     headers: dict[str, str], peer: str, client: str
 ) -> None:
     sent = [(name.encode(), value.encode()) for name, value in headers.items()]
-    tenants = Tenants(IDENTITY, "loopback", [ip_network("10.0.0.0/8")])
-    assert tenants.client(sent, peer) == client
+    assert client_of(sent, peer, [ip_network("10.0.0.0/8")]) == client
+
+
+# What a request says beside its key
+
+PROXIES = [ip_network("10.0.0.0/8")]
+USER = b"x-forwarded-user"
+RULES = Rules(header=USER, tenant="team")
+
+
+def test_a_proxy_that_is_listed_says_who_calls() -> None:
+    assert claim_of(RULES, [b"k"], [(USER, b" alice ")], "10.0.0.1", PROXIES) == Claim("header", ("alice",))
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.1", "192.0.2.1", ""])
+def test_where_nobody_says_so_all_are_the_one_tenant_or_their_key(peer: str) -> None:
+    assert claim_of(RULES, [b"k"], [], peer, PROXIES) == Claim("single", ("team",))
+    assert claim_of(Rules(header=USER), [b"k"], [], peer, PROXIES) is None
+    assert claim_of(Rules(header=USER), [b"k"], [(b"x-other", b"alice")], peer, PROXIES) is None
+
+
+@pytest.mark.parametrize("peer", ["192.0.2.1", "127.0.0.1", "::1"])
+def test_anybody_else_who_says_so_is_refused(peer: str) -> None:
+    with pytest.raises(InvalidCredentials, match="trusted_proxies"):
+        claim_of(RULES, [b"k"], [(USER, b"alice")], peer, PROXIES)
+
+
+@pytest.mark.parametrize("values", [[b"alice", b"bob"], [b"alice", b""], [b"a" * 501]])
+def test_two_names_are_nobodys(values: list[bytes]) -> None:
+    with pytest.raises(InvalidCredentials, match="nobody knows"):
+        claim_of(RULES, [b"k"], [(USER, value) for value in values], "10.0.0.1", PROXIES)
+
+
+def test_an_empty_name_is_none() -> None:
+    assert claim_of(Rules(header=USER), [b"k"], [(USER, b" ")], "10.0.0.1", PROXIES) is None
+
+
+def test_names_of_one_kind_are_no_names_of_another() -> None:
+    persons = {
+        IDENTITY.person(*names) for names in (("header", "a"), ("single", "a"), ("header", "a", ""), ("jwt", "a"))
+    }
+    assert len(persons | {IDENTITY.tenant(b"a")}) == 5

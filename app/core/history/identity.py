@@ -45,6 +45,10 @@ class Identity:
         it."""
         return self.digest(b"tenant", credential).hex()
 
+    def person(self, *names: str) -> str:
+        """Key of the data of somebody who is known by names, not by a secret of his own."""
+        return self.digest(b"person", *(name.encode("utf-8", "surrogatepass") for name in names)).hex()
+
     def chain(self, tenant: str, digests: Iterable[bytes]) -> Chain:
         """The chain over unchained message digests, beginning at the tenant's root."""
         return self._lengthened(Chain((self.digest(b"root", tenant.encode()),)), digests)

@@ -146,6 +146,7 @@ class Conversation:
         rest, skipped = history.rest, len(self.instructions)
         # Without a reference back: with one, all of it would stay until the collector comes by.
         self.transcript = Transcript(rest, lambda: counted.costs.messages[skipped:])
+        self.root = tenant
         self.chain = identity.chain_of(tenant, rest)
 
     @property
