@@ -13,6 +13,7 @@ _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re
 _WORK = re.compile(r"\[[^\n]*\]\n<work ([0-9a-f]{8})>\n(.*)\n</work \1>", re.DOTALL)
 _ASKING = re.compile(r"\[What is left out above can be seen again: call \S+ or \S+\.\]")
 _WORD = re.compile(r"\w+")
+_VALUE = re.compile(r"[\w-]+")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
 _CONTINUED = re.compile("(\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029])\t")
 
@@ -65,7 +66,7 @@ def is_note(message: SentMessage) -> bool:
     return asks or bool(passages_in(message) or listed_in(message)) or states_work(message)
 
 
-def is_said(value: str, messages: Iterable[SentMessage]) -> bool:
-    """Whether one of the messages has all of its words: a call is written in another way than it was made."""
-    wanted = _WORD.findall(value)
-    return any(all(word in piece for word in wanted) for message in messages for piece in ("\n".join(message.pieces),))
+def is_said(line: str, messages: Iterable[SentMessage]) -> bool:
+    """Whether all values of a line were said: a record brings together what several messages say of a thing."""
+    said = "\n".join(piece for message in messages for piece in message.pieces)
+    return all(value in said for value in _VALUE.findall(line) if any(map(str.isdigit, value)))

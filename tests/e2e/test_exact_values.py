@@ -52,7 +52,7 @@ def test_values_stand_after_the_notes_and_rest_search_and_ledger_tell_them(
     (summary,) = get(url, "/conversations/v/summaries")["data"]
     assert summary["text"] == notes
     assert summary["values"] == values.split("\n")
-    assert "get_order(order_id=QX-8127)" in summary["values"]
+    assert "order QX-8127" in summary["values"]
     assert summary["values_kept"] == 0
     assert [one["id"] for one in get(url, "/search?q=QX-8127")["data"]] == [summary["id"]]
     record = next(one for one in get(url, "/conversations/v/usage")["data"] if one["purpose"] == "summary")

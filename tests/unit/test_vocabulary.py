@@ -45,6 +45,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/history/recognition.py": {"conversation": "what a digest is of"},
     "core/history/own_words.py": {"tool": "the group that its name is found in"},
     "core/history/passed_on.py": dict.fromkeys(("documents", "results"), "a table of wordings"),
+    "core/history/things.py": dict.fromkeys(("id", "code"), "how members are named in anybody's JSON"),
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},

@@ -1,30 +1,36 @@
-"""Exact values and standing rules beside a summary's text, which no model writes and no fold forgets for want of care.
+"""Records and standing rules beside a summary's text, which no model writes and no fold forgets for want of care.
 
-A fold knows only the lists of its chunks, so a list is in order of worth: values by use, rules by age.
+A fold knows only the lists of its chunks, so a list is in order of worth: records by use, rules by age.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
+from app.core.history.exact_values import exact_values
+from app.core.history.records import Record, brought_together, parts_of, put_together
 from app.core.tokens.estimate import Count
 
-_CALL = re.compile(r"[^\s()]+\((.*)\)")
-_ARGUMENT = re.compile(r"(?:^|, )[^=]*=([^,]*)")
 
+def merged_records(lists: Sequence[Sequence[Record]]) -> list[Record]:
+    """One list of several, each by worth, the lists from the oldest to the newest: a record has one field, and each
+    thing its latest values.
 
-def merged_values(lists: Sequence[Sequence[str]]) -> list[str]:
-    """One list of several, each by worth, the lists from the oldest to the newest.
-
-    By reciprocal rank: a value is worth the sum of 1 / (1 + place) over the lists it stands in, so that the first of
+    By reciprocal rank: a field is worth the sum of 1 / (1 + place) over the lists it stands in, so that the first of
     each come first, and what several hold before what one holds. The newer list wins where two are worth the same.
     """
-    worth: dict[str, float] = {}
-    for values in reversed(lists):
-        for place, value in enumerate(values):
-            worth[value] = worth.get(value, 0.0) + 1 / (1 + place)
-    return sorted(worth, key=lambda value: -worth[value])
+    things = brought_together(record for records in lists for record in put_together(records).values())
+    worth: dict[tuple[str, str], float] = {}
+    for records in reversed(lists):
+        for place, record in enumerate(records):
+            for part in parts_of(record):
+                worth[_address(part)] = worth.get(_address(part), 0.0) + 1 / (1 + place)
+    parts = {_address(part): part for record in things.values() for part in parts_of(record)}
+    return [parts[address] for address in sorted(worth, key=lambda address: -worth[address]) if address in parts]
+
+
+def _address(part: Record) -> tuple[str, str]:
+    return part.key, part.fields[0].value if part.fields else ""
 
 
 def merged_rules(lists: Iterable[Sequence[str]]) -> list[str]:
@@ -50,36 +56,9 @@ def fitting(lines: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def fitting_values(values: Iterable[str], room: int, count: Count) -> tuple[str, ...]:
-    """Values that take at most `room` tokens, likewise; what is a part of another one does not stand alone."""
-    kept: dict[str, int] = {}
-    for value in values:
-        if any(_holds(longer, value) for longer in kept):
-            continue
-        size = count(value) + 1
-        parts = [each for each in kept if _holds(value, each)]
-        if size > room + sum(kept[each] for each in parts):
-            continue
-        for each in parts:
-            room += kept.pop(each)
-        kept[value] = size
-        room -= size
-    return tuple(kept)
-
-
-def _holds(longer: str, value: str) -> bool:
-    """Whether a value stands in another one as a word."""
-    at = longer.find(value)
-    return at >= 0 and not (longer[at - 1 : at].isalnum() or longer[at + len(value) :][:1].isalnum())
-
-
-def kept_share(values: Sequence[str], text: str) -> float | None:
-    """The share of the values that a text holds letter by letter, of a call what identifies it; None without any."""
+def kept_share(lines: Sequence[str], text: str) -> float | None:
+    """The share of the exact values in these lines that a text holds letter by letter; None without any."""
+    values = dict.fromkeys(value for line in lines for value in exact_values(line))
     if not values:
         return None
-    return sum(all(part in text for part in _parts(value)) for value in values) / len(values)
-
-
-def _parts(value: str) -> Sequence[str]:
-    call = _CALL.fullmatch(value)
-    return _ARGUMENT.findall(call[1]) if call else (value,)
+    return sum(value in text for value in values) / len(values)

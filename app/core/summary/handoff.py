@@ -6,7 +6,7 @@ line of it can leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from app.core.history.blocks import without_blocks_in
 from app.core.history.messages import History, Kind, Message
+from app.core.history.records import Record, put_together, record_of
 from app.core.history.work import has_failed
 from app.core.quoting import as_block
 from app.core.recall.state import state_of
 from app.core.summary import prompts
-from app.core.summary.beside import merged_rules, merged_values
+from app.core.summary.beside import merged_records, merged_rules
 from app.core.summary.rules import rules_in
 from app.core.view.chunks import SummaryChunk
 
@@ -59,13 +60,17 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
     sections = {
         "Goal and state": "\n\n".join(map(_notes, chunks)) or NO_SUMMARY,
         "Rules": _rules(chunks, history, covered),
-        "Exact values": _list(VALUES, merged_values([chunk.values for chunk in chunks])),
+        "Exact values": _list(VALUES, [record.line for record in _records(chunks)]),
         "State of the work": _list(STATE, [entry.whole for entry in islice(work, MOST_ENTRIES)]),
         "Last failure": _last_failure(history, section),
         "Latest turns": "\n\n".join((*_latest(history, section, covered), LAST_ANSWER)) if history else absent,
     }
     written = (f"## {heading}\n\n{text}" for heading, text in sections.items() if text)
     return "\n\n".join((OPENING.format(about=as_block(told)), *written)) + "\n"
+
+
+def _records(chunks: Sequence[SummaryChunk]) -> Iterable[Record]:
+    return put_together(merged_records([[*map(record_of, chunk.values)] for chunk in chunks])).values()
 
 
 def standing(

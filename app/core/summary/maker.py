@@ -8,21 +8,22 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.exact_values import values_in
+from app.core.history.records import brought_together, fitting_records, record_of
 from app.core.history.secrets import REMOVED
+from app.core.history.things import records_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
 from app.core.stages.repair import repair
 from app.core.summary import prompts
-from app.core.summary.beside import fitting, fitting_values, kept_share, merged_rules, merged_values
+from app.core.summary.beside import fitting, kept_share, merged_records, merged_rules
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
 from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
-from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
+from app.core.summary.spans import Span, quoted_tokens, released_by, replaced_tokens, summary_tokens
 from app.core.summary.versions import addressed
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
@@ -154,17 +155,13 @@ class ChunkMaker(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def fold(self, chunks: Sequence[SummaryChunk], continued: bool) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
-
-        Without that the user messages of an agent's turns, each split by some cut, would pile up in the payload.
-        """
+        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
         transcript = self.conversation.transcript
         kept = transcript.carried(start, stop, stop)
-        held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
-        released = {index: transcript.messages[index] for index in held if index not in kept}
+        released = {index: transcript.messages[index] for index in released_by(transcript, chunks)}
         blank = replace(
             self._blank(start, stop, tuple(index - start for index in kept), tuple(chunk.id for chunk in chunks)),
             level=1 + max(chunk.level for chunk in chunks),
@@ -182,8 +179,12 @@ class ChunkMaker(Struct, frozen=True):
         """A chunk with the values and the rules of the chunks and the messages that it is made from."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
         room = int(self.settings.values_share * self._cap(replaces))
-        new = values_in(messages) if room else []
-        values = fitting_values(merged_values([*(each.values for each in chunks), new]), room, self.count)
+        values: tuple[str, ...] = ()
+        if room:
+            held = [[*map(record_of, each.values)] for each in chunks]
+            beside = () if chunks else (record_of(line) for each in self.plan.base.chunks for line in each.values)
+            new = records_in(messages, brought_together(beside))
+            values = fitting_records(merged_records([*held, new]) if held else new, room, self.count)
         set_here, without_room = self.rules.between(span.start, span.stop) if span else ([], 0)
         rules = merged_rules([*(each.rules for each in chunks), set_here])
         whole = rules_room(self.plan, chunk.first_index, chunk.last_index, self.budget, self.settings, self.count)

@@ -135,7 +135,7 @@ class SummarySettings(Section):
         - {model: "code-*", prompt: "Keep file names, commands and their errors."}
         - {tenant: "f5b1c0de9a7e4d3c2b1a0f9e8d7c6b5a", prompt: "Keep case numbers.", pinned_text: "Answer in German."}
     """
-    values: float = Field(0.2, ge=0, le=0.5)
+    values: float = Field(0.4, ge=0, le=0.5)
     """Share of a summary that [exact values](exact-values.md), which code copies after it, may take; 0 for none."""
     rules: RuleSettings = RuleSettings()
     reasoning_allowance: int = Field(8_192, ge=0)

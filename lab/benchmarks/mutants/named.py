@@ -15,7 +15,7 @@ NAMED = {
     "019486cf45dcffec": f"store/calls.py, `REST_SECONDS`: {TUNED}",
     "ecad61cb76816baf": f"store/database.py, `CONNECT_SECONDS`: {TUNED}",
     "08cf880024e601a1": f"tokens/calibration.py, `PICTURES`: {TUNED}",
-    "844292275d3192fb": f"history/exact_values.py, `DEEPEST`: {TUNED}",
+    "844292275d3192fb": f"history/things.py, `DEEPEST`: {TUNED}",
     "21f125aae45c8852": f"tokens/pictures.py, `UNKNOWN_SIZE`: {TUNED}",
     "767a91bfa44e81d3": f"recall/words.py, `LONGEST_WORD`: {TUNED}",
     "ac38449cdd6ed366": f"store/archive.py, `BATCH_BYTES`: {TUNED}",
