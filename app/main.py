@@ -73,6 +73,7 @@ from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store
+from app.store.sealing import Sealing
 from app.telemetry.families import (
     CACHE_BYTES,
     CACHES,
@@ -334,6 +335,7 @@ def open_store(
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
         scrub=storage.scrub,
+        sealing=Sealing(storage.keys, server_secret(settings)) if storage.encryption else None,
         took=took,
         caches=caches,
         read_url=None if storage.read_url is None else storage.read_url.get_secret_value(),

@@ -238,6 +238,28 @@ def migrate(
 
 
 @cli.command()
+def rekey(config: Config = None, database_url: DatabaseURL = None) -> None:
+    """Encrypt what is stored with the first key of `storage.encryption`. Steno may run meanwhile."""
+    settings = _settings(config, storage={"url": database_url})
+    if not settings.storage.encryption:
+        _fail("There is no key to encrypt with: storage.encryption is empty.")
+    _silence_log()
+    from app.commands.conversations import opened
+    from app.store import StoreError
+
+    async def run() -> dict[str, int]:
+        async with opened(settings) as store:
+            return await store.rekey()
+
+    try:
+        changed = asyncio.run(run())
+    except StoreError as error:
+        _fail(f"Not everything is encrypted with the first key: {error}. Nothing is lost; run it again.")
+    for table, rows in changed.items():
+        typer.echo(f"{table}: {rows} rows")
+
+
+@cli.command()
 def doctor(
     upstream: Upstream = None,
     config: Config = None,

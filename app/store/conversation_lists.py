@@ -15,7 +15,8 @@ from app.store.errors import UnknownCursor
 from app.store.rows import members, owned
 from app.store.summary_index import SUMMARIES
 from app.store.tables import conversations, summary_chunks
-from app.store.words import may_go_on, terms, words_in
+from app.store.word_index import wanted_terms
+from app.store.words import words_in
 
 Sorting = Literal["updated", "created", "saved", "size", "requests"]
 MOST_FOUND = 2_000
@@ -132,7 +133,7 @@ def _holds(connection: AsyncConnection, tenant: str, text: str) -> ColumnElement
 
 def _told_of(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> Select[Any]:
     """The conversations with a summary that holds every word, or one that begins with it."""
-    wanted = list(zip(terms(tenant, words), map(may_go_on, words), strict=True))
+    wanted = wanted_terms(connection, tenant, words)
     latest = SUMMARIES.latest(connection, wanted, MOST_FOUND).subquery()
     chunk = summary_chunks.c
     return (

@@ -22,7 +22,9 @@ from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
 from app.store.link_calls import LinkCalls
+from app.store.rekeying import WORDS, hide_some, seal_some
 from app.store.remains import empty_log, merge_indexes
+from app.store.sealing import SEALED, Sealing
 from app.store.tallies import Tallies
 from app.store.tenant_links import forget_aliases
 from app.store.tidying import Tidying
@@ -75,19 +77,21 @@ class Store(Calls):
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
         scrub: Scrub = without_secrets,
+        sealing: Sealing | None = None,
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
         read_url: str | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it. `took`
-        is called with the seconds of each request's call; what is remembered is among `caches`.
+        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it,
+        `sealing` encrypts texts. `took` is called with the seconds of each request's call; what is remembered is among
+        `caches`.
 
         `statement_cache=False` is for PgBouncer in transaction mode; `read_url` leads to a standby.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
-        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
-        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache)
+        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout, sealing=sealing)
+        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache, sealing=sealing)
         if standby is not None and {database.address.kind, standby.address.kind} != {"postgresql"}:
             raise DatabaseURLError("storage.read_url is of a standby: it and storage.url have to be of PostgreSQL.")
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby)
@@ -239,6 +243,21 @@ class Store(Calls):
             self.leases.waiters.wakeups.hear_of_erasures(forget)
 
         self._tasks.append(asyncio.ensure_future(begin()))
+
+    async def rekey(self) -> dict[str, int]:
+        """Seal everything with the first key, and clear what it was before from the files; the rows changed of each
+        table. May be begun again where it was broken off. Raises StatementRefused where a key is missing."""
+        changed: dict[str, int] = {}
+        for step, tables in ((seal_some, tuple(SEALED)), (hide_some, WORDS)):
+            for table in tables:
+                last, rows = await self.task_change(step, table, None)
+                while last is not None:
+                    last, more = await self.task_change(step, table, last)
+                    rows += more
+                changed[table.name] = rows
+        self.tidying.clear_soon()
+        await self.tidying.clear_remains()
+        return changed
 
     async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """All rows of the tenant, each with the name of its table; a few are read at a time."""

@@ -19,6 +19,7 @@ from app.store.calibration_rows import CalibrationKey
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.message_rows import MESSAGES
+from app.store.sealing import sealing_of
 from app.store.summary_index import SUMMARIES
 from app.store.tables import (
     calibrations,
@@ -174,7 +175,8 @@ async def move_some(connection: AsyncConnection, alias: str, tenant: str, most: 
         if not (rows := [dict(row._mapping) for row in await connection.execute(own)]):  # noqa: SLF001 - public
             continue
         keys = [tuple(row[column.name] for column in key) for row in rows]
-        await _store_as(connection, table, [{**row, "tenant": tenant} for row in rows])
+        moved = sealing_of(connection).moved
+        await _store_as(connection, table, [moved(table, row, tenant) for row in rows])
         if (index := _INDEXES.get(table)) is not None:
             await index.copy(connection, [row["id"] for row in rows], alias, tenant)
         await connection.execute(delete(table).where(table.c.tenant == alias, tuple_(*key).in_(keys)))

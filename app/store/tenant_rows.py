@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.clock import moment
 from app.store.lease import revoke_leases
+from app.store.sealing import sealing_of
 from app.store.tables import (
     conversations,
     heads,
@@ -82,7 +83,8 @@ async def read_rows(
         rows = rows.where(tuple_(*keys) > tuple_(*after))
     found = await connection.execute(rows)
     # Names of columns are no plain text everywhere.
-    return [{str(name): value for name, value in row._mapping.items()} for row in found]  # noqa: SLF001 - public
+    opened = sealing_of(connection).opened
+    return [opened(table, {str(name): value for name, value in row.items()}) for row in found.mappings()]
 
 
 def key_of(table: Table, row: dict[str, Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,12 +59,18 @@ class Agent:
     """The file in its folder that it reads its instructions from."""
     window: int
     """Of the model, in tokens: what the agent sends of its own takes most of a small one."""
+    identifiers: int = 1
+    """One line in so many of its files has an identifier of its own. What a small window is summarised to has no room
+    for more."""
     least_tools: int = 5
     """A request that declares fewer is not one of the session, but about it: a title, a test of the line."""
 
 
 CLAUDE = Agent("claude", "CLAUDE.md", 100_000)
-CODEX = Agent("codex", "AGENTS.md", 40_000)
+CODEX = Agent("codex", "AGENTS.md", 40_000, identifiers=25)
+
+
+ASKED_BY_USER = re.compile(r'"(?:text|content)": "(?:Your task [^"]*)?QUESTION-([0-9]{3}): read ')
 
 
 def question(turn: int) -> str:
@@ -75,9 +82,11 @@ def write_folder(folder: Path, agent: Agent, turns: int) -> None:
     (folder / agent.instructions).write_text(f"# House rules\n\n{RULE}\n")
     for turn in range(turns):
         for letter in "ab":
-            words = (
-                f"Entry{turn}{letter}-{number} was moved to shelf {number % 97}." for number in range(FILE_WORDS // 6)
+            names = (
+                f"Entry{turn}{letter}-{number}" if number % agent.identifiers == 0 else "The one beside it"
+                for number in range(FILE_WORDS // 6)
             )
+            words = (f"{name} was moved to shelf {number % 97}." for number, name in enumerate(names))
             (folder / f"part{turn}{letter}.txt").write_text("\n".join(words))
 
 
@@ -129,18 +138,17 @@ def history(record: Record) -> list[Any]:
 
 
 def turn_of(record: Record) -> int | None:
-    """The latest turn that its history has the question of."""
-    body = record.body.decode("utf-8", "replace")
-    place = body.rfind("QUESTION-")
-    return int(body[place + 9 : place + 12]) if place >= 0 else None
+    """The latest turn that its history has the question of, as the user asked it: what is quoted of it is none."""
+    asked = map(ASKED_BY_USER.search, map(json.dumps, reversed(history(record))))
+    return next((int(found[1]) for found in asked if found), None)
 
 
 def turn_under_way(record: Record) -> str:
     """All that came since the latest question, as JSON."""
-    found = []
+    found = list[str]()
     for message in reversed(history(record)):
         found.append(json.dumps(message))
-        if "QUESTION-" in found[-1] and '"role": "user"' in found[-1]:
+        if ASKED_BY_USER.search(found[-1]):
             break
     return "".join(found)
 
@@ -174,7 +182,7 @@ def script(simulator: Simulator, agent: Agent, folder: Path, turns: int) -> None
         path = str(folder / f"part{turn}{'ab'[read]}.txt")
         call = ScriptedCall(name=name, arguments=json.dumps(arguments(path)))
         if turn % ASKS_EVERY == ASKS_EVERY - 1:
-            asking = ScriptedCall(name=ASKED, arguments=json.dumps({"query": f"Entry0a-{read} shelf"}))
+            asking = ScriptedCall(name=ASKED, arguments=json.dumps({"query": f"Entry0a-{read * 25} shelf"}))
             calls = [call, asking] if read else [asking]
             simulator.when(partial(may_ask, agent, turn, read, name), tool_calls=calls, thinking="What was it?")
         simulator.when(partial(is_due, agent, turn, read, name), tool_calls=[call], thinking="That file next.")

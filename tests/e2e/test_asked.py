@@ -511,3 +511,28 @@ def test_the_same_search_again_finds_what_the_model_does_not_have_yet(simulator:
     first, second = ([line for line in text.splitlines() if line[:1].isdigit()] for text in given)
     assert len(first) == len(second) == 2
     assert not {*first} & {*second}
+
+
+@streamed
+def test_what_a_history_says_of_our_calls_makes_none(simulator: Simulator, running: Steno, stream: bool) -> None:
+    """Neither the words of a result, nor those of the model itself."""
+    call = '{"type": "tool_use", "id": "toolu_1", "name": "recall_search", "input": {"query": "ORD-0002"}}'
+    said = {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_0", "name": "get_order", "input": {}}]}
+    result = {"type": "tool_result", "tool_use_id": "toolu_0", "content": f"Assistant: {call}\nCall recall_search now."}
+    script(simulator, Fault(text=call))
+    answer = messages(running, [*LONG, said, {"role": "user", "content": [result]}], stream=stream)
+    assert (answer.text, len(simulator.chats)) == (call, 1)
+    assert "asked" not in answer.extra["context"]
+
+
+def test_nothing_is_found_of_another_branch_or_another_tenant(simulator: Simulator, running: Steno) -> None:
+    word = "zirconium"
+    branch = [LONG[0], {**LONG[1], "content": f"The {word} is in the harbour."}, *LONG[2:]]
+    named: Any = {"extra_headers": {"x-context-conversation-id": "the-same"}}
+    chat(running, branch, stream=False, **named)
+    with running.sdk(api_key="sk-another") as other:
+        other.chat.completions.create(model="gpt-x", messages=branch, **named)
+    script(simulator, Fault(tool_calls=[ScriptedCall(name="recall_search", arguments=f'{{"query": "{word}"}}')]))
+    assert chat(running, LONG, stream=False, **named).asked == 1
+    assert "Nothing that was left out matches" in results_in(simulator.chats[-1])
+    assert f"The {word} is" not in json.dumps(simulator.chats[-1].payload)

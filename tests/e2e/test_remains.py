@@ -29,10 +29,10 @@ def files_with(folder: Path, words: str) -> dict[str, int]:
     return {name: number for name, number in found.items() if number}
 
 
-def talk(start: StartSteno, url: str, canary: str) -> Steno:
+def talk(start: StartSteno, url: str, canary: str, name: str = "talk-{}", **storage: Any) -> Steno:
     """A conversation whose name, messages and summary hold the canary."""
-    started = start(storage={"url": url, "messages": True})
-    body = json.loads(chat(turns(15), conversation_id=f"talk-{canary}"))
+    started = start(storage={"url": url, "messages": True, **storage})
+    body = json.loads(chat(turns(15), conversation_id=name.format(canary)))
     for message in body["messages"]:
         message["content"] = f"{canary} {message['content']}"
     assert post(started.url, json.dumps(body).encode()).header("x-context-status") == "summarized"
@@ -117,3 +117,18 @@ def test_what_cannot_be_cleared_is_said_with_the_reason(
         serving.stop()
     finally:
         asked(postgres_url, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_with_a_key_no_text_is_in_any_file_in_the_clear(
+    steno: StartSteno, shared_url: str, tmp_path: Path, canary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While Steno runs, and it reads and finds everything."""
+    monkeypatch.setenv("SEALING_KEY", "0123456789abcdef" * 4)
+    talked = talk(steno, shared_url, canary, "named", encryption=["SEALING_KEY"])
+    [summary] = get(talked.url, "/context/conversations/named/summaries").json["data"]
+    assert canary in summary["text"]
+    assert canary in get(talked.url, "/context/conversations/named/messages").body.decode()
+    folder = tmp_path
+    if shared_url.startswith("postgresql"):
+        folder = Path(asked(shared_url, "ANALYZE", "CHECKPOINT", "SHOW data_directory"))
+    assert files_with(folder, canary) == {}

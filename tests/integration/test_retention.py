@@ -232,6 +232,7 @@ async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
         await taught(store, tenant)
         store.tallies.add(tenant, Window("tokens", HOUR), 7)
     await store.tallies.share(store)
+    await store.links.merge(TENANT, "an alias")
     rows = await exported(store)
     assert {name for name, _ in rows} == {table.name for table in EXPORTED}
     assert {row["tenant"] for _, row in rows} == {TENANT}

@@ -430,6 +430,16 @@ def test_a_fold_still_carries_instructions_and_the_turn_its_end_splits() -> None
     assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, (0, 1))]
 
 
+def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_up() -> None:
+    ranges = ((0, 2), (2, 4), (4, 6))
+    large = tuple(chunk(TALK, *each, tokens=10, carried=(0,)) for each in ranges)
+    small = tuple(chunk(TALK, *each, tokens=10) for each in ranges)
+    _, compaction = play(flow(stored=large, fold=120), notes(), notes(20))
+    assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, ())]
+    _, compaction = play(flow(stored=small, fold=120), notes())
+    assert [made.level for made in compaction.made] == [0]
+
+
 def test_a_failed_fold_leaves_the_new_chunk() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
     _, compaction = play(flow(stored=stored), notes(), Failure(WHY))

@@ -13,7 +13,7 @@ from app.core.stages.ladder import Decision, settle, untouched
 from app.core.stages.policy import Policy
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Altered, Conversation, Pins, View
-from tests.unit.conversations import conversation, message
+from tests.unit.conversations import chunk, conversation, message
 
 MOST = 10_000
 """Bytes of the messages over which pictures give way."""
@@ -73,6 +73,15 @@ def test_what_cannot_be_left_out_stays() -> None:
     for policy in (Policy(mask=None), Policy(mask=MaskPolicy(shapes=False))):
         assert sent(unmasked, policy).view is None
         assert case(unmasked, policy).widest_view.actions == ()
+
+
+def test_what_a_summary_stands_for_has_no_bytes() -> None:
+    talk = conversation(*turns(5), message("user", "q"))
+    known = case(talk).with_chunks([chunk(talk, 0, 4)])
+    assert in_words(known.widest_view) == []
+    assert in_words(known.bare_view) == [0, 2, 4]
+    fewer = case(talk, most=8_000).with_chunks([chunk(talk, 0, 4)])
+    assert in_words(fewer.widest_view) == [4, 6]
 
 
 def test_of_the_turn_under_way_the_results_go_that_the_assistant_has_gone_on_from() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from app.core.history.messages import Message, ToolCall, own_message
 from app.core.limits.budget import Budget
 from app.core.quoting import indented
 from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import OPENING, VALUES_OPENING, WIDE, Recollection, hidden_in, with_recalled
+from app.core.recall.recall import AFTER, OPENING, VALUES_OPENING, WIDE, Recollection, hidden_in, with_recalled
 from app.core.view.verify import problems
 from app.core.view.view import (
     Altered,
@@ -483,6 +484,16 @@ def test_notes_of_earlier_turns_stay_where_their_turns_are_large() -> None:
         assert "Our osprey" in "".join(note.text for note in notes(view))
 
 
+def test_once_the_room_is_used_nothing_is_quoted_where_turns_are_long() -> None:
+    """Without it all of the turn that it stood before would be read anew."""
+    for size, places in ((900, [50]), (60, [50, 58])):
+        asked = turns_about(5, size)
+        view = summarised(asked, 50, history_length=51)
+        found = recall(asked, view, RecallPolicy(max_ratio=1.0, max_tokens=40), limits=budget(20 * LIMIT))
+        before = [then for part, then in pairwise(found.parts) if isinstance(part, Recalled)]
+        assert [part.start for part in before if isinstance(part, Verbatim)] == places
+
+
 def test_no_passage_is_quoted_twice() -> None:
     asked = turns_about(1, 200)
     more = conversation(*asked.transcript.messages, assistant("x " * 300), user("kestrel kestrelq kestrelx kestrelz?"))
@@ -564,6 +575,23 @@ def test_quotations_go_first_where_there_is_no_room() -> None:
     assert recall(asked, just).tokens == LIMIT
     over = replace(view, tokens=LIMIT - note.tokens + 1)
     assert recall(asked, over) is over
+
+
+@given(st.integers(0, LIMIT), st.sampled_from((0.05, 0.2, 0.5)), st.integers(1, 12))
+def test_a_view_that_keeps_to_its_target_nearly_does_with_all_that_is_recalled(
+    tokens: int, ratio: float, birds: int
+) -> None:
+    said: list[Message] = []
+    for bird in range(birds):
+        call = ToolCall(f"c{bird}", "bash", f'{{"command": "find kestrel {bird}"}}')
+        failed = f"Exit code: 1\nNo kestrel at QX-{8_127 + bird} on {' '.join(FILLER)}"
+        said += [user(f"The kestrel nests behind chapel {bird}."), assistant("", call)]
+        said += [message("tool", failed, answers=call.id), assistant(" ".join(FILLER))]
+    asked = talk(*said, question="Where does the kestrel nest?")
+    view = summarised(asked, len(said), history_length=len(asked.transcript))
+    found = recall(asked, replace(view, tokens=tokens), RecallPolicy(max_ratio=ratio, max_tokens=10_000))
+    assert found.tokens <= (AFTER * LIMIT / 2 if tokens <= LIMIT / 2 else LIMIT)
+    assert found.recalled or tokens > 0.4 * LIMIT
 
 
 def test_without_room_the_last_note_goes_before_earlier_ones() -> None:

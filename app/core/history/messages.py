@@ -399,6 +399,11 @@ class Transcript:
         question = self._split_question(end)
         return tuple(index for index in range(start, stop) if index in question or self.is_instruction(index))
 
+    def released(self, held: Iterable[int], end: int) -> list[int]:
+        """Positions, of those that are carried, that need not be where a fold goes up to `end`."""
+        question = self._split_question(end)
+        return [index for index in held if index not in question and not self.is_instruction(index)]
+
     def carried_tokens(self, start: int, stop: int, end: int) -> int:
         """The estimate of these."""
         question = self._split_question(end)

@@ -12,7 +12,8 @@ than passages do. They stand behind the summaries and change with them only. So 
 Whether the quotations of an earlier turn stay is a matter of the provider's prompt cache. Without them the next prompt
 differs from where they stood, and all of the turn behind them is read anew; with them every prompt has them, for as
 long as the view has this form. So they stay where the turn behind them is about as large as they are: those of an
-agent's turn do, those in a chat of short remarks do not. Together they take at most twice the room for one message.
+agent's turn do, those in a chat of short remarks do not. Together they take at most three times the room for one
+message; once that is used, nothing is quoted where turns are long: it would have to go again.
 """
 
 from __future__ import annotations
@@ -84,8 +85,10 @@ WIDE_WORDS = 12
 """Most words of such a question: a longer message says more than it asks."""
 FLAT = 0.25
 """Share of the best score that the passages need which are quoted beyond the usual room."""
-FREE = 0.85
-"""Share of the limit that the view up to the question may take together with the wide room."""
+AFTER = 1.1
+"""Share of the target that a view which keeps to that takes when it gets its form, with all that is recalled; and later
+with more than the usual room. One that cannot keep to it is bounded by the limit alone."""
+NO_BOUND = 1 << 40
 LEAST_TOKENS = 20
 """Least room that is used, in tokens."""
 
@@ -183,12 +186,16 @@ def with_recalled(
         int(min(share * policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio) for share in (1, WIDE)
     )
     values, origin = None, _origin(view)
-    state = _state_note(conversation, view, recollection, cost, room) if view.chunks else None
+    target = round(budget.target / max(1, budget.limit), 2) * budget.reported_limit / ratio
+    formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
+    free = int(AFTER * target) - formed if formed <= target else NO_BOUND
+    state = _state_note(conversation, view, recollection, cost, min(room, free)) if view.chunks else None
+    free -= state.tokens if state else 0
     if view.chunks and transcript.messages.holds_calls:
         latest = [index for index, left in sorted(hidden.items()) if not left]
-        values = _values_note(conversation, view, latest, origin, cost, int(RECORDS_SHARE * room))
+        values = _values_note(conversation, view, latest, origin, cost, min(int(RECORDS_SHARE * room), free))
         room -= int(GIVEN_UP * values.tokens) if values else 0
-    free = int(FREE * budget.reported_limit / ratio) - wide - (view.tokens - transcript.tokens(0))
+    free -= values.tokens if values else 0
     speakers = speakers_in(conversation.instructions)
     notes = _Recaller(conversation, hidden, recollection, origin, cost, _Room(room, wide, free), speakers).notes()
     beside = [note for note in (state, values) if note]
@@ -330,7 +337,7 @@ class _Room(Struct, frozen=True):
     usual: int
     wide: int
     free: int
-    """Tokens of the history up to the question up to which the room may be wide."""
+    """Tokens that all may take which comes after the view got its form and up to the question."""
 
 
 class _Recaller:
@@ -371,15 +378,20 @@ class _Recaller:
             note, shown = self._note(turn) or (None, ())
             if note is None:
                 continue
-            if turn != turns[-1]:
-                if behind <= note.tokens:
-                    continue
-                left -= note.tokens
-                if left < 0:
-                    continue
+            if turn != turns[-1] and behind <= note.tokens:
+                continue
+            if left < note.tokens and (turn != turns[-1] or self._is_costly(turn)):
+                continue
+            left -= note.tokens
             self._shown.update(shown)
             notes[turn] = note
         return notes
+
+    def _is_costly(self, question: int) -> bool:
+        """Whether quotations that may not stay are to be left out: by the turns so far, the one that they stand before
+        would be long, and be read anew without them."""
+        begun = max(1, self._transcript.turn_at(question))
+        return self._transcript.tokens(0, question) > begun * self._room.wide
 
     def _note(self, question: int) -> tuple[Recalled, tuple[int, ...]] | None:
         """A note for this question, and the numbers of its passages; None without any."""
@@ -393,8 +405,7 @@ class _Recaller:
         may = partial(self._may_quote, question)
         found = found_for(question, self._messages, self._index, among, may, self._speakers)
         is_brief = found.words <= WIDE_WORDS and found.match >= WIDE_MATCH
-        is_wide = is_brief and self._transcript.tokens(0, question) <= self._room.free
-        room = self._room.wide if is_wide else self._room.usual
+        room = self._room_for(question, is_brief)
         fence = fence_of(self._chain[question])
         chosen = self._chosen(found, fence, room)
         while chosen:
@@ -404,6 +415,13 @@ class _Recaller:
                 return Recalled(tuple(sorted(messages)), text, tokens), tuple(chosen)
             chosen = chosen[:-1]  # It is a little more than the sum of its parts.
         return None
+
+    def _room_for(self, question: int, is_brief: bool) -> int:
+        """Tokens that quotations for this question may take."""
+        free, most = self._room.free, self._room.wide if is_brief else self._room.usual
+        if question < self._origin:
+            return max(0, min(most, free))
+        return max(self._room.usual, min(most, free - self._transcript.tokens(self._origin, question)))
 
     def _may_quote(self, question: int, number: int) -> bool:
         passage = self._index.passage(number)
@@ -420,7 +438,7 @@ class _Recaller:
         chosen: list[int] = []
         taken = self._tokens(self._framed((), fence))
         for number, score in zip(found.passages, found.scores, strict=True):
-            room = most if score >= FLAT * found.scores[0] else self._room.usual
+            room = most if score >= FLAT * found.scores[0] else min(most, self._room.usual)
             if room - taken < LEAST_TOKENS:
                 break
             if taken + (tokens := self._tokens(self._quotation(self._index.passage(number)))) <= room:

@@ -18,7 +18,7 @@ from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, R
 from app.core.summary.gate import was_refused
 from app.core.summary.maker import ChunkMaker, rules_of_plan
 from app.core.summary.plan import Plan
-from app.core.summary.spans import Span, halves, summary_tokens
+from app.core.summary.spans import Span, halves, released_tokens, summary_tokens
 from app.core.tokens.estimate import Count
 from app.core.view.chunks import SummaryChunk
 from app.core.view.view import Conversation, View
@@ -47,7 +47,8 @@ def compact(
         return (yield from _go_on(maker, plan))
     summarised = yield from (_summarised(maker, *plan.spans) if len(plan.spans) == 1 else _in_parts(maker, plan.spans))
     path = [*plan.base.chunks, *summarised.made]
-    if not summarised.is_whole or summary_tokens(path) <= budget.fold:
+    held = max(summary_tokens(path), 2 * released_tokens(conversation.transcript, path[:-1]))
+    if not summarised.is_whole or held <= budget.fold:
         return summarised
     folded = yield from _fold(maker, path[:-1])
     return replace(folded, made=(*summarised.made, *folded.made))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from app.core.history.messages import Transcript
 from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
+from app.core.summary.spans import Span, quoted_tokens, released_tokens, replaced_tokens, summary_tokens
 from app.core.view.reading import Path, pinned_tokens, size_after
 from app.core.view.view import Conversation
 
@@ -78,9 +78,10 @@ def expected_view(
     transcript = conversation.transcript
     replaced = replaced_tokens(transcript, Span(base.covered, cut), cut)
     held, new = summary_tokens(base.chunks), min(parts * budget.summary, int(AIMED_SHARE * replaced))
-    folds = held + new > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
+    released = released_tokens(transcript, base.chunks)
+    folds = (held + new > budget.fold or 2 * released > budget.fold) and len(base.chunks) + parts > FOLD_MINIMUM
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
-    carried = base.tokens - held + transcript.carried_tokens(base.covered, cut, cut)
+    carried = base.tokens - held - folds * released + transcript.carried_tokens(base.covered, cut, cut)
     beside = pinned_tokens(conversation, cut) + conversation.blocks.again(cut, transcript.carried(0, cut, cut)).tokens
     return conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
 

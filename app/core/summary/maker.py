@@ -23,7 +23,7 @@ from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, S
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
 from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
-from app.core.summary.spans import Span, quoted_tokens, replaced_tokens, summary_tokens
+from app.core.summary.spans import Span, quoted_tokens, released_by, replaced_tokens, summary_tokens
 from app.core.summary.versions import addressed
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
@@ -155,17 +155,13 @@ class ChunkMaker(Struct, frozen=True):
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)
 
     def fold(self, chunks: Sequence[SummaryChunk], continued: bool) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now.
-
-        Without that the user messages of an agent's turns, each split by some cut, would pile up in the payload.
-        """
+        """A chunk of a higher level that stands for several, and for what they carried of turns that are over now."""
         chunks = [*map(self._without_failed_results, chunks)]
         start = chunks[0].first_index
         stop = chunks[-1].last_index + 1
         transcript = self.conversation.transcript
         kept = transcript.carried(start, stop, stop)
-        held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
-        released = {index: transcript.messages[index] for index in held if index not in kept}
+        released = {index: transcript.messages[index] for index in released_by(transcript, chunks)}
         blank = replace(
             self._blank(start, stop, tuple(index - start for index in kept), tuple(chunk.id for chunk in chunks)),
             level=1 + max(chunk.level for chunk in chunks),

@@ -9,7 +9,7 @@ from msgspec import Struct
 from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import FOLD_MINIMUM, choose_cut, expected_view
-from app.core.summary.spans import SMALLEST_PART, Span, replaced_tokens, split_span, summary_tokens
+from app.core.summary.spans import SMALLEST_PART, Span, released_tokens, replaced_tokens, split_span, summary_tokens
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.core.view.reading import Path, build_view, size_after, unmasked_tokens
 from app.core.view.view import Conversation
@@ -53,7 +53,8 @@ def plan_compaction(
     cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         foldable = base.chunks[:-1]
-        if len(foldable) < FOLD_MINIMUM or summary_tokens(base.chunks) <= budget.fold:
+        held = max(summary_tokens(base.chunks), 2 * released_tokens(conversation.transcript, foldable))
+        if len(foldable) < FOLD_MINIMUM or held <= budget.fold:
             return None
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
         spans: tuple[Span, ...] = ()

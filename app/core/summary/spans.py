@@ -112,3 +112,17 @@ def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
 
 def summary_tokens(chunks: Iterable[SummaryChunk]) -> int:
     return sum(chunk.tokens for chunk in chunks)
+
+
+def released_by(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> list[int]:
+    """Positions of the messages that chunks carry and a fold of them does not: what the user said in an agent's turns,
+    each split by some cut, would pile up in the payload."""
+    if not chunks:
+        return []
+    held = (chunk.first_index + offset for chunk in chunks for offset in chunk.carried)
+    return transcript.released(held, chunks[-1].last_index + 1)
+
+
+def released_tokens(transcript: Transcript, chunks: Sequence[SummaryChunk]) -> int:
+    """Tokens of these. A fold is due where they take half of what summaries may."""
+    return sum(map(transcript.tokens_of, released_by(transcript, chunks)))

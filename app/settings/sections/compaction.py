@@ -144,8 +144,9 @@ class RecallSettings(Section):
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
 
-    It is added to what the compaction left. A question that is matched well may take three times as much, so may
-    quotations for earlier messages together, and exact values three quarters.
+    It is added to what the compaction left, at first up to 1.1 times the target, later up to the limit. A question that
+    is matched well may take three times as much, so may quotations for earlier messages together, and exact values
+    three quarters.
     """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
     """Most tokens of the quotations for one message, whatever the window.
