@@ -300,8 +300,15 @@ def test_what_is_left_takes_no_more_room_than_head_and_tail_and_adds_no_word(
     left = shaped(text, call, longest)
     assert left == text or left == shape_of(text, call, longest)[1]
     assert len(left) <= len(shorten(text, longest))
+    assert left in (text, shorten(text, longest)) or len(left) < len(text)
     words = left.partition("...]\n")[2].split()
     assert left == shorten(text, longest) or all(word.strip("0123456789:,()…") in text for word in words)
+
+
+def test_a_result_that_is_hardly_too_long_is_not_told_in_more_room_than_it_takes() -> None:
+    flight = {f"member_{number}": f"value {number}" for number in range(12)}
+    text = json.dumps([flight])
+    assert shaped(text, "", len(text) - 13) == shorten(text, len(text) - 13)
 
 
 def test_of_a_large_result_a_bounded_part_is_read() -> None:

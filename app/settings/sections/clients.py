@@ -63,31 +63,29 @@ class ClientSettings(Section):
     jwt: tuple[JwtSettings, ...] = ()
     """Issuers of JWTs that say who calls: `issuer`, `audience`, `jwks` and `claim` (`sub` if left out).
 
-    `jwks` is a file or an https URL with the issuer's public keys. A token of such an issuer that does not verify is
-    refused with 401; tokens of others are keys as before. For example:
+    A token of such an issuer that does not verify gets 401; tokens of others are keys as before. For example:
 
         - {issuer: "https://id.example.com", audience: "steno", jwks: "https://id.example.com/jwks.json"}
     """
     header: str | None = None
     """Header in which a proxy in `server.trusted_proxies` says who calls, such as `x-forwarded-user`.
 
-    From any other address a request with it is refused with 401. The proxy must remove what callers send under this
-    name. It is not passed on to providers. A proxy at a socket file is trusted, too.
+    From any other address a request with it gets 401. The proxy must remove what callers send under this name. A proxy
+    at a socket file is trusted, too.
     """
     oauth: bool = False
     """Know a caller by what stays the same in a provider's OAuth token (JWT): issuer, subject, and OpenAI's account.
 
-    Steno cannot verify it, so the provider is asked first: it must answer a list of models to this very token, and
-    refuse the same one with another signature. Until then, the token is a key like any other.
+    Steno cannot verify it, so the provider must first answer a list of models to this very token, and refuse the same
+    one with another signature. Until then, the token is a key like any other.
     """
     tenant: str | None = Field(None, min_length=1, max_length=200)
     """Name of the one tenant that all callers are, whatever key they send: each can read what the others stored."""
     keys: str | None = Field(None, min_length=1)
     """Place of the keys that Steno gives out (`steno keys add`): a file, or "database"; null: it gives out none.
 
-    Then nobody else is served, but for a token or header as above. Such a key leads to its owner's conversations,
-    however often it is replaced, and goes to no provider. Needed where an upstream has `api_key_env` and others can
-    reach Steno ([who may come in](security.md#who-may-come-in)).
+    Then nobody else is served, but for a token or header as above ([who may come in](security.md#who-may-come-in)).
+    Needed where an upstream has `api_key_env` and others can reach Steno.
     """
 
     @field_validator("header")
@@ -124,8 +122,8 @@ class IdentitySettings(Section):
     ignore: tuple[str, ...] = ()
     """Regular expressions of volatile text, such as an injected date, that is left out of digests.
 
-    Messages that differ only in such text count as the same. After a change, summaries of conversations that contain it
-    are not found any more.
+    Messages that differ only in such text count as the same. After a change, summaries of conversations with it are not
+    found any more.
     """
     session_headers: tuple[str, ...] = SESSION_HEADERS
     """Request headers that name the conversation, first found, after `x-context-conversation-id`.
@@ -161,8 +159,8 @@ class EventSettings(Section):
     """Shape of compaction events on streams: chunk, start, comment or off; named crashes most SDKs.
 
     [Shapes](rest.md#shapes) has the frames of each. Every client of a format takes `chunk`; more clients show `start`.
-    `named` is for readers of raw server-sent events: the usual loop over `chunk.choices[0]` crashes on it. With `off`
-    the client waits in silence. A client chooses with `x-context-events`.
+    `named` is for readers of raw server-sent events: the usual loop over `chunk.choices[0]` crashes on it. A client
+    chooses with `x-context-events`.
     """
     keep_alive_seconds: float = Field(10.0, ge=1, le=60)
     """Seconds between keep-alives while a summary is made; less for a client that announces a short timeout.

@@ -40,13 +40,12 @@ class TailSettings(Section):
     turns: int = Field(_SHARES.tail_turns, ge=0, le=100)
     """Whole turns before the current one that stay verbatim with it; fewer if they do not fit.
 
-    A turn is a user message and everything until the next one. The last user message always stays.
+    [A turn](policies.md#what-a-turn-is) is a user message and everything until the next one.
     """
     fill_ratio: float = Field(_SHARES.tail_fill, ge=0, le=1)
     """Share of the limit up to which more turns stay, and at most 16,384 tokens; 0 for none.
 
-    So the prompt after a compaction is in proportion to the window. A large share means more compactions, because each
-    frees less. A long turn is cut between its steps.
+    A large share means more compactions, because each frees less. A long turn is cut between its steps.
     """
     max_ratio: Ratio = _SHARES.tail
     """Share of the limit that the verbatim tail may take."""
@@ -58,8 +57,8 @@ class MaskSettings(Section):
     enabled: bool = True
     """Mask tool results that the assistant has used, before anything is summarised.
 
-    About 300 characters are left of each ([which](policies.md#default)), the same bytes from then on. If that alone
-    brings the prompt under the target, no summary is made; the summariser reads the originals.
+    About 300 characters are left of each ([which](policies.md#default)). If that brings the prompt under the target, no
+    summary is made; the summariser reads the originals.
     """
     allow: tuple[str, ...] = ()
     """Tools whose results are masked or pruned, as globs such as `search_*`; all if empty."""
@@ -73,14 +72,13 @@ class WindowSettings(Section):
     turns: int | None = Field(None, ge=0, le=100_000)
     """Whole turns before the current one that are sent with it; only with strategy `window`.
 
-    Older ones are left out of every request, however small it is, and nothing stands for them. Instructions and pinned
-    messages stay.
+    Older ones are left out of every request, however small. Instructions and pinned messages stay.
     """
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the messages sent may take, instructions included; only with strategy `window`.
 
-    The latest are sent, and a call stays with its results. Tokens are Steno's own estimate, uncalibrated. With preset
-    `sliding-window` its 20 turns hold too; `turns: null` lifts them.
+    A call stays with its results. Tokens are Steno's own estimate, uncalibrated. With preset `sliding-window` its 20
+    turns hold too; `turns: null` lifts them.
     """
 
 
@@ -90,9 +88,9 @@ class SessionPruningSettings(Section):
     mode: Annotated[Literal["off", "adaptive", "aggressive", "position"], OFF] = "off"
     """Trim and clear old tool results: adaptive as the window fills, aggressive all at once, position by their age.
 
-    `adaptive` and `aggressive` are OpenClaw's session pruning, `position` is LibreChat's context pruning, with their
-    numbers ([policies](policies.md#the-presets)). Nothing is stored, and bytes change that the provider has cached.
-    `compaction.mask.allow` and `.deny` apply to the first two.
+    The first two are OpenClaw's session pruning, `position` is LibreChat's context pruning, with [their
+    numbers](policies.md#the-presets). Bytes change that the provider has cached. `compaction.mask.allow` and `.deny`
+    apply to the first two.
     """
 
 
@@ -103,7 +101,7 @@ class PruneSettings(Section):
     """Leave out the oldest messages if nothing else makes the prompt fit; the answer says which.
 
     Instructions, the last user message, pinned messages and the last unit stay. Off, a prompt that is still too large
-    goes to the provider as the client sent it, and is refused there.
+    goes as the client sent it, and is refused.
     """
 
 
@@ -118,8 +116,8 @@ class CostGateSettings(Section):
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
     """Least number of requests, this one included, that a conversation is expected to go on for.
 
-    A compaction must save within them what it costs. A higher number makes compactions earlier; they pay only if the
-    conversation goes on for as long ([how many requests](costs.md#how-many-requests)).
+    A compaction must save within them what it costs: a higher number makes it earlier ([how many
+    requests](costs.md#how-many-requests)).
     """
 
 
@@ -129,9 +127,9 @@ class BackgroundSettings(Section):
     enabled: bool = True
     """Make summaries after an answer, for the requests to come, so that these need not wait.
 
-    A request goes on without the summary that is due up to 0.97 of the limit; a larger one is shortened or waits ([in
-    the background](summaries.md#in-the-background)). Off, the request that fires the trigger waits. This also holds for
-    a preset that a request, a model or an upstream chooses, unless the preset switches it off.
+    [A request goes on](summaries.md#in-the-background) without the summary that is due up to 0.97 of the limit; a
+    larger one is shortened or waits. Off, the request that fires the trigger waits. It also holds for a preset that a
+    request, a model or an upstream chooses, unless that switches it off.
     """
 
 
@@ -141,28 +139,26 @@ class RecallSettings(Section):
     enabled: bool = True
     """Quote passages about the last user message from messages that are left out or shortened.
 
-    [Recall](what-is-kept.md#recall) compares words only. A client switches it off for one request with
-    `x-context-recall: off`.
+    [Recall](what-is-kept.md#recall) compares words. A client switches it off with `x-context-recall: off`.
     """
     max_ratio: Ratio = _RECALL.max_ratio
     """Share of the limit that the quotations for one message may take.
 
     It is added to what the compaction left, at first up to 1.1 times the target, later up to the limit. A question that
-    is matched well may take three times as much, quotations for earlier messages together, too, and exact values three
-    quarters.
+    is matched well may take three times as much, so may quotations for earlier messages together, and exact values
+    three quarters.
     """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
     """Most tokens of the quotations for one message, whatever the window.
 
-    Both bounds follow the [calibration](calibration.md) in steps of a quarter: a note may take an eighth more.
+    Both bounds follow the [calibration](calibration.md) in steps of a quarter, and may be exceeded by an eighth.
     """
 
 
 class CompactionSettings(Section):
     """Compaction of a history, and how much of it stays as it is.
 
-    Defaults come first, then the preset, then the file, the environment and the flags: what is set anywhere wins over
-    the preset, value by value, and a trigger as a whole.
+    What is set anywhere wins over the preset, value by value, and a trigger as a whole.
     """
 
     enabled: bool = True
@@ -173,11 +169,11 @@ class CompactionSettings(Section):
     preset: Preset = "default"
     """Bundle of settings to begin with; settings next to it win. In YAML, put "off" into quotes.
 
-    [Policies](policies.md) describes the presets. In a file that sets everything the preset has no effect. A request
-    may choose another preset (`context.preset`, `x-context-preset`), else its model, else its upstream. Such a preset
-    keeps of this section only `enabled`, `background`, `client_instructions`, `pinned_text`, `wait_seconds` and
-    `overflow_retries`, and of `summary` only `model`, `upstream`, `fallbacks`, `timeout_seconds`, `prompts`,
-    `reasoning_allowance`, `parameters` and `rules`. With `off` here no request can choose another one.
+    [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
+    `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `enabled`,
+    `background`, `client_instructions`, `pinned_text`, `wait_seconds` and `overflow_retries`, and of `summary` only
+    `model`, `upstream`, `fallbacks`, `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`.
+    With `off` here no request can choose another one.
     """
     strategy: Strategy = _POLICY.strategy
     """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for no summaries.
@@ -194,14 +190,13 @@ class CompactionSettings(Section):
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
     """Tokens below which nothing is compacted, or 0.85 of the limit if that is less.
 
-    It holds for every condition of the trigger: set it to 0 for short conversations with a trigger by turns or
-    messages.
+    Set it to 0 for short conversations with a trigger by turns or messages.
     """
     target_ratio: Ratio = _SHARES.target
     """Largest share of the limit that the prompt takes after a compaction; the tail shrinks until it does.
 
-    It must lie below every `token_ratio` of the trigger. Close below it, compactions come often, and each one costs a
-    summary and the provider's prompt cache.
+    It must lie below every `token_ratio` of the trigger; close below, compactions come often, and each costs a summary
+    and the provider's prompt cache.
     """
     tail: TailSettings = TailSettings()
     window: WindowSettings = WindowSettings()
@@ -212,8 +207,7 @@ class CompactionSettings(Section):
     client_instructions: tuple[ClientMark, ...] = Field((), max_length=50)
     """Marks of instructions that clients put into user messages, besides those Steno knows, as `beginning*end`.
 
-    At most 50; a beginning has at least 3 characters. A mark counts at the beginning of a user message or behind other
-    such blocks; the newest block of each is kept. [Those of known
+    At most 50; a beginning has at least 3 characters. [Those of known
     clients](what-is-kept.md#what-the-client-put-there-for-good) need none. For example:
 
         ["<team_rules>*</team_rules>"]
@@ -221,22 +215,21 @@ class CompactionSettings(Section):
     pinned_text: str = Field("", max_length=20_000)
     """Text that stands after the [pinned messages](pins.md) wherever summaries stand for messages.
 
-    For rules that must not get lost in a long conversation, whatever the preset. At most 20,000 characters. An entry of
-    `summary.prompts` may set another text for a model or a tenant.
+    For rules that must not get lost, whatever the preset. At most 20,000 characters. `summary.prompts` may set another
+    text for a model or a tenant.
     """
     default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
     """Context window of a model whose window neither `models`, the provider, a refusal nor Steno's own table tells.
 
-    If it is too large, the provider refuses before Steno acts: name the window of your model under `models`.
+    If it is too large, the provider refuses before Steno acts: name yours under `models`.
     """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     ask: Annotated[Literal["off", "auto", "on"], OFF] = "auto"
     """Let the model ask for what is left out, by two functions that Steno answers: off, on, or auto: if it has tools.
 
-    They are added to a request's tools once something is left out, and answered from the request's own history; the
-    client sees [one answer](what-is-kept.md#what-the-model-asks-for). A client switches it off with
-    `x-context-recall: off`.
+    They are [added to a request's tools](what-is-kept.md#what-the-model-asks-for) once something is left out. A client
+    switches it off with `x-context-recall: off`.
     """
     ask_functions: dict[Literal["search", "read"], tuple[FunctionName, FunctionText]] = Field({}, max_length=2)
     """Names and descriptions of the two functions, in place of Steno's own, as the model sees them.
@@ -249,7 +242,7 @@ class CompactionSettings(Section):
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
 
     A plain answer cannot be kept alive meanwhile: stay below the idle timeout of proxies on the way. A client that
-    announces its patience (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
+    announces its timeout (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
     """
     overflow_retries: int = Field(1, ge=0, le=2)
     """Times that a request is made smaller and sent again after the provider refused it for its size.

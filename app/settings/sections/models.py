@@ -93,8 +93,8 @@ class TokenizerSettings(Section):
     directory: Path | None = None
     """Folder with the tokenizer tables; null means `tables` in Steno's folder. The usual places are searched next.
 
-    `steno tables` puts them there; the usual places are `TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, `.tables` beside
-    the code and two Python packages. [Without tables](estimates.md#without-tables) tokens are estimated by bytes.
+    [`steno tables`](install.md#the-token-tables) puts them there; the usual places are `TIKTOKEN_CACHE_DIR`,
+    `DATA_GYM_CACHE_DIR`, `.tables` beside the code and two Python packages.
     """
     required: bool = False
     """Refuse to start without the tables, instead of estimating by bytes."""

@@ -30,20 +30,20 @@ class ServerSettings(Section):
     admin: str | None = None
     """Second address, for the operator alone: `host:port` or `unix:/path`; null leaves all at the one above.
 
-    The operator's inspector, `/metrics`, `/docs`, `/openapi.json` and what `/readyz` says in detail are then there and
-    nowhere else. Callers keep their own `/ui` and a bare `/readyz`. A socket file is for Steno's user and group.
+    The operator's inspector, `/metrics`, `/docs`, `/openapi.json` and the details of `/readyz` are then there and
+    nowhere else. A socket file is for Steno's user and group.
     """
     workers: int = Field(1, ge=1, le=64)
-    """Processes that serve at the same address, about one for each core; from 1 to 64.
+    """Processes that serve at the same address, 1 to 64; about one for each core.
 
-    [Workers](workers.md) says which limits are divided among them. Each takes up to 15 connections of PostgreSQL.
+    Some limits are [divided](workers.md) among them. Each takes up to 15 connections of PostgreSQL.
     """
     allow_unauthenticated: Annotated[Literal["loopback", True, False], BeforeValidator(switch)] = "loopback"
     """Callers served without credentials, as the tenant `anonymous`: this machine (loopback), everyone, or nobody.
 
-    They share one tenant: each can read the summaries of all others. A request through a proxy is not from this
-    machine, unless `server.trusted_proxies` names the proxy. Behind a proxy on this machine that adds no header, which
-    is nginx by default, every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second name.
+    They share one tenant: each can read the summaries of all others. Behind a proxy on this machine that adds no
+    header, which is nginx by default, every caller looks local: set `false`. `STENO_ALLOW_UNAUTHENTICATED` is a second
+    name.
     """
     allowed_hosts: tuple[str, ...] = ()
     """Names that Steno answers to, besides local ones and addresses; `.example.com` for all below it, `*` for any.
@@ -56,17 +56,16 @@ class ServerSettings(Section):
     """Origins of web pages that may call Steno and read what it keeps, such as `https://chat.example.com`; `*` for all.
 
     Pages of this machine and programs with a scheme of their own (`app:`, `capacitor:`, `file:`, `tauri:`,
-    `vscode-file:`, `vscode-webview:`) may always call `/v1`, and nothing else. A page that is listed can do whatever
-    somebody without a key can. A browser extension is listed with its id: `chrome-extension://abcdef`.
+    `vscode-file:`, `vscode-webview:`) may always call `/v1`, and nothing else. A listed page can do what somebody
+    without a key can. Browser extensions are listed by id: `chrome-extension://abcdef`.
     """
     trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For` and `Forwarded` say where a request came from.
 
-    The proxy must set the header itself: one that passes on what it gets lets every caller write it.
-    `FORWARDED_ALLOW_IPS` is not used.
+    The proxy must set the header itself, not pass on what callers write. `FORWARDED_ALLOW_IPS` is not used.
     """
     drain_seconds: Seconds = 25.0
-    """Seconds that a stopping server waits for open answers and for summaries that are being made.
+    """Seconds that a stopping server waits for open answers and summaries under way.
 
     Give the process ten more before it is killed (`stop_grace_period` in Compose).
     """
@@ -109,8 +108,7 @@ class LimitSettings(Section):
     body_bytes: int | None = Field(None, ge=1_000)
     """Largest chat request body; null means 100 MB.
 
-    A larger one gets 413. A compressed body counts by its decompressed size. It is more than providers take: see
-    [`compaction.trigger.body_bytes`](#compactiontriggerbody_bytes).
+    A larger one gets 413; a compressed one counts decompressed. Providers take [less](#compactiontriggerbody_bytes).
     """
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`.
@@ -120,7 +118,7 @@ class LimitSettings(Section):
     cache_bytes: int = Field(CACHE_BYTES, ge=1_000_000)
     """Memory for what is remembered of conversations; what was used longest ago goes first.
 
-    A conversation takes about three times its bytes; more memory saves CPU if many long ones are active at once
+    A conversation takes about three times its bytes; more saves CPU if many long ones are active
     ([sizing](operations.md#sizing)). Workers share it equally.
     """
     upload_bytes: int = Field(1_000_000_000, ge=1_000)
@@ -128,14 +126,14 @@ class LimitSettings(Section):
     connections: int = Field(1_000, ge=1)
     """Most open connections of clients.
 
-    For one more, the connection that has been idle for longest is closed; if none is idle, the new one gets 503. Each
-    request needs a second connection, to the provider: the start raises its limit of open files, and logs a warning if
-    it may not. Workers share the number equally.
+    For one more, the connection idle for longest is closed; if none is idle, the new one gets 503. Each request needs a
+    second one, to the provider: the start raises its limit of open files, or logs a warning. Workers share the number
+    equally.
     """
     values: int = Field(200_000, ge=1_000)
     """Most JSON values in a chat request body that is read; one with more is forwarded as it is (`too_many_values`).
 
-    Reading a value takes up to 300 bytes and a few microseconds. Steno's own routes answer 400.
+    Steno's own routes answer 400.
     """
     messages: int = Field(10_000, ge=100)
     """Most messages of a chat request that is read, beyond those that an earlier one had.
@@ -152,7 +150,7 @@ class LimitSettings(Section):
     requests_per_minute: int | None = Field(None, ge=1)
     """Requests of one tenant to `/v1` in a minute; null for any number.
 
-    Beyond it they get 429 with `retry-after`. How limits are [counted](limits.md#what-a-tenant-may-use).
+    More get 429 with `retry-after` ([how limits are counted](limits.md#what-a-tenant-may-use)).
     """
     tokens_per_day: int | None = Field(None, ge=1)
     """Tokens that one tenant may use in a day, as providers report them; null for any number.
@@ -167,8 +165,8 @@ class LimitSettings(Section):
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, by all processes together; null for any number.
 
-    Beyond it a request goes on without a new summary, with the reason `too_many_compactions`. Those in the
-    background count, too; a process has 16 of them under way at once, a tenant half of these.
+    Beyond it requests go on without new summaries (`too_many_compactions`). Those in the background count, too; a
+    process has 16 of these at once, a tenant 8.
     """
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """Requests of one tenant to `POST .../compact` in a minute; null for any number.
@@ -178,7 +176,7 @@ class LimitSettings(Section):
     summary_tokens_per_hour: int | None = Field(None, ge=1)
     """Tokens that the summary calls of one tenant may take in an hour; null for any number.
 
-    Prompts and answers count. Beyond it requests go on without new summaries, with the reason `summary_tokens_spent`.
+    Prompts and answers count. Beyond it requests go on without new summaries (`summary_tokens_spent`).
     """
 
     @property

@@ -26,14 +26,13 @@ class StorageSettings(Section):
     environment: everybody on the machine can see a command line. PostgreSQL needs `STENO_SECRET`.
 
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
-    doctor` use `.run/` of the checkout. A SQLite file and its folder are readable by the user alone. The secret lies
-    beside it as `steno.secret`: back up both.
+    doctor` use `.run/` of the checkout. A SQLite file's secret lies beside it as `steno.secret`: back up both.
     """
     read_url: SecretStr | None = None
     """PostgreSQL URL of a standby, from which the REST interface and the inspector read; null means `url`.
 
-    Whoever looks sees all that was stored before: where the standby does not have it within 0.3 s, or is away, `url` is
-    read, for five seconds without asking again. Requests to a model never read from it.
+    Where the standby is away, or does not have within 0.3 s what was stored before, `url` is read, for five seconds
+    without asking again. Requests to a model never read from it.
     """
     timeout_seconds: Seconds = 0.25
     """Seconds that a request waits for one database call before it goes on without stored summaries.
@@ -44,26 +43,26 @@ class StorageSettings(Section):
     """Use prepared statements on PostgreSQL.
 
     Turn it off behind PgBouncer in transaction mode, unless that keeps them (`max_prepared_statements`, from 1.21 on).
-    Write the way past it into the URL, so that waiting requests hear of their summary at once instead of asking four
-    times a second: `postgresql://user:password@pgbouncer:6432/name?direct=postgres:5432`.
+    Write the way past it into the URL, so that waiting requests hear of their summary at once:
+    `postgresql://user:password@pgbouncer:6432/name?direct=postgres:5432`.
     """
     retention_days: int | None = Field(30, ge=1, le=36_500)
     """Days after which what nobody used is deleted; null keeps it for ever.
 
-    Conversations count by their last request, with their pins, masks and archived messages; summaries by the last
-    payload that they stood in; other records by their age. A conversation that comes back later is summarised anew.
+    Conversations count by their last request, with pins, masks and archived messages; summaries by the last payload
+    that they stood in; other records by their age.
     """
     messages: bool = False
     """Keep the messages of conversations as they were sent, to be [read and searched](archive.md).
 
-    They are plain text in the database unless `storage.encryption` is set, pictures and files too, and are deleted with
-    their conversation. What was kept stays when this is switched off again, until it is deleted or too old.
+    They are plain text in the database unless `storage.encryption` is set, pictures and files too. What was kept stays
+    when this is switched off again, until it is deleted or too old.
     """
     secrets: Literal["remove", "keep"] = "remove"
     """Whether keys, tokens, passwords and private keys stay in summaries and archived messages.
 
-    `[secret removed]` stands in their place, in transcripts for the summariser, too. What is sent to the model is
-    whole, and so is the conversation that a summariser reads itself (`summary.style`).
+    `[secret removed]` stands in their place, in transcripts for the summariser, too. What the model gets is whole, and
+    what a summariser reads as `prefix` (`summary.style`).
     """
     encryption: tuple[str, ...] = Field((), max_length=10)
     """Keys by which texts are encrypted in the database: the first one encrypts, all of them decrypt.

@@ -56,7 +56,7 @@ class RuleSettings(Section):
     enabled: bool = True
     """Keep sentences in which the user sets a rule for what follows, word for word beside the summaries.
 
-    They are found by code ("never push to main") and kept by every fold. Off, no new ones are looked for.
+    They are found by code ("never push to main"). Off, no new ones are looked for.
     """
     patterns: tuple[str, ...] = Field((), max_length=MOST_PATTERNS)
     """Regular expressions that make a sentence of the user such a rule, in any case, besides Steno's own.
@@ -84,7 +84,7 @@ class SummarySettings(Section):
     upstream: str | None = None
     """Upstream that is asked for summaries; null means the conversation's own, `default` the one under `upstream`.
 
-    Conversations then go to that provider too, so set a `summary.model` that it serves, and its own `api_key_env`.
+    Conversations then go to that provider too: set a `summary.model` that it serves, and its own `api_key_env`.
     """
     fallbacks: tuple[FallbackSettings, ...] = Field((), max_length=5)
     """Other models, or the same at other upstreams, that are asked in turn if the first gives no answer.
@@ -100,8 +100,8 @@ class SummarySettings(Section):
     source_tokens: int | None = Field(16_384, ge=1_024, le=MOST_TOKENS)
     """Most tokens that one summary stands for; a larger range becomes several, made side by side. Null: any number.
 
-    The more it stands for, the less detail it holds. It does not apply to strategies with one summary of everything,
-    and to `summary.style: prefix`.
+    The more it stands for, the less detail it holds. Strategies with one summary of everything and `summary.style:
+    prefix` ignore it.
     """
     timeout_seconds: Seconds = 120.0
     """Seconds for one summary call.
@@ -112,14 +112,13 @@ class SummarySettings(Section):
     """Text that the summariser reads: a transcript, or the prefix that its provider may have in its cache.
 
     `transcript`: the messages as quoted text. `prefix`: the conversation itself with its tools, and the task as the
-    last user message; another `summary.model` then costs more than with a transcript. `auto`: prefix if the
-    conversation's own model writes it and has the conversation in its cache, by its last answer. [What the summariser
-    reads](summaries.md#what-the-summariser-reads) says more.
+    last user message, for the conversation's own model. `auto`: prefix where that has the conversation in its cache.
+    [What the summariser reads](summaries.md#what-the-summariser-reads) says more.
     """
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    They apply to summaries made from now on; stored ones stay as they are.
+    Stored summaries stay as they are.
     """
     update_prompt: str | None = None
     """Instructions for updating an earlier summary (full, checkpoint, rolling); null means the same as `prompt`.
@@ -129,8 +128,8 @@ class SummarySettings(Section):
     prompts: tuple[PromptSettings, ...] = ()
     """Prompts for certain models or tenants, in place of both prompts above; the first entry that fits counts.
 
-    An entry without `model` and `tenant` hides all after it. Every entry needs a prompt, even if only its `pinned_text`
-    matters. Tenants' ids change with the secret. For example:
+    An entry without `model` and `tenant` hides all after it. Every entry needs a prompt. Tenants' ids change with the
+    secret. For example:
 
         - {model: "code-*", prompt: "Keep file names, commands and their errors."}
         - {tenant: "f5b1c0de9a7e4d3c2b1a0f9e8d7c6b5a", prompt: "Keep case numbers.", pinned_text: "Answer in German."}

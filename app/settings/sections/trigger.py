@@ -20,7 +20,7 @@ class ConditionSettings(Section):
     """Share of the limit that the estimate of the prompt exceeds.
 
     The limit is the window less the output that the request reserves (5 % of the window, at most 8,192 tokens, if it
-    does not say). Estimates are off by some percent; above 0.9 the provider may refuse before Steno acts.
+    does not say). Above 0.9 the provider may refuse before Steno acts: estimates are off by some percent.
     """
     since_checkpoint_ratio: Ratio | None = None
     """Share that the messages after the last summary exceed, the current one included.
@@ -28,15 +28,12 @@ class ConditionSettings(Section):
     It does not bound the prompt as a whole: add the alternative `overflow: true`.
     """
     of: Literal["limit", "window"] = "limit"
-    """Base of the ratios beside it: `limit`, which is the window less the reserved output, or `window`.
-
-    A request that reserves much output has a limit far below its window.
-    """
+    """Base of the ratios beside it: `limit`, which is the window less the reserved output, or `window`."""
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the estimate of the prompt exceeds.
 
-    As the only condition under `compaction` it is the cap, in place of the one in `any` and for all models, or 0
-    for none. The default token_ratio stays beside it, for smaller windows.
+    As the only condition under `compaction` it is the cap, in place of the one in `any` and for all models, or 0 for
+    none; the default token_ratio stays beside it.
     """
     remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
     """Tokens of the window that are left at most; reserved output is not subtracted."""

@@ -35,8 +35,8 @@ class UpstreamSettings(Section):
     base_url: str = "https://api.openai.com/v1"
     """Address of the provider; its path takes the place of the client's `/v1`.
 
-    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. If it is wrong, the start
-    and `steno doctor` name the right one if they find it.
+    Most providers want the path: `https://api.openai.com/v1`, not `https://api.openai.com`. The start and `steno
+    doctor` name the right one if they find it.
     """
     first_byte_seconds: Seconds = 600.0
     """Seconds until the provider's status arrives; a reasoning model may think for minutes before it."""
@@ -61,14 +61,13 @@ class UpstreamSettings(Section):
     """Leave compactions and edits that clients ask for to the provider, not to Steno; null means until it does not know
     them.
 
-    See [native compaction](native-compaction.md). Set `false` for a server that accepts a compaction in
-    `context_management` and ignores it, which Steno cannot notice.
+    Set `false` for a server that accepts [a compaction](native-compaction.md) in `context_management` and ignores it.
     """
     api_key_env: str | None = None
     """Environment variable with the provider's key, which is sent in place of the client's own.
 
-    In capitals, set when Steno starts, and not beginning with `STENO_`. On loopback every caller spends this key; any
-    other address needs `clients.keys` ([who may come in](security.md#who-may-come-in)).
+    In capitals, not beginning with `STENO_`. On loopback every caller spends this key; any other address needs
+    `clients.keys` ([who may come in](security.md#who-may-come-in)).
     """
 
     @property
