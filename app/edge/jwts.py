@@ -28,8 +28,10 @@ ALGORITHMS = (
 LONGEST_TOKEN = 16_384
 LEEWAY_SECONDS = 30
 """Difference of clocks that is allowed, in seconds."""
-FRESH_SECONDS = 600.0
-"""Age in seconds from which keys are fetched anew: one that was withdrawn is used no longer than that."""
+FRESH_SECONDS = 270.0
+"""Age in seconds from which keys are fetched anew. Nobody waits for it."""
+TRUSTED_SECONDS = 540.0
+"""Age in seconds from which a fetch is waited for: a key that was withdrawn is used no longer than that."""
 USABLE_SECONDS = 24 * 3600.0
 """Age in seconds up to which keys are used while no new ones can be had."""
 RETRY_SECONDS = 30.0
@@ -83,10 +85,9 @@ class Issuer:
         """Verify a token. Raises `InvalidCredentials`, and `IdentityUnavailable` without the issuer's keys."""
         digest, kid = blake2b(token, digest_size=32).digest(), _kid_of(token)
         fetching = self._fetching_where_due(kid)
-        # Nobody waits for keys that are only to be looked at again.
-        if fetching is not None and not (self._is_usable and self._fitting(kid)):
+        if fetching is not None and not (self._age < TRUSTED_SECONDS and self._fitting(kid)):
             await asyncio.wait({fetching})
-        if not self._is_usable:
+        if self._age >= USABLE_SECONDS:
             raise IdentityUnavailable(f"The keys of {self.name} cannot be had now. Try again in a moment.")
         known = self._verified.get(digest)
         if known is None or time() >= known.expires:
@@ -95,16 +96,16 @@ class Issuer:
         return known
 
     @property
-    def _is_usable(self) -> bool:
-        return self._clock() - self._fetched_at < USABLE_SECONDS
+    def _age(self) -> float:
+        """Age of the keys in seconds; infinite without any."""
+        return self._clock() - self._fetched_at
 
     def _fetching_where_due(self, kid: str | None) -> asyncio.Task[None] | None:
         """Fetch under way, begun now where a key is unknown or the keys are old; None where there is none."""
         if self._fetching is not None and not self._fetching.done():
             return self._fetching
-        now = self._clock()
-        is_due = now - self._fetched_at >= FRESH_SECONDS or not self._fitting(kid)
-        if not is_due or now - self._tried_at < RETRY_SECONDS:
+        is_due = self._age >= FRESH_SECONDS or not self._fitting(kid)
+        if not is_due or (now := self._clock()) - self._tried_at < RETRY_SECONDS:
             return None
         self._tried_at = now
         self._fetching = asyncio.ensure_future(self._fetch())

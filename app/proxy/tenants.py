@@ -27,8 +27,8 @@ from app.store.link_calls import LinkCalls
 
 ANONYMOUS = "anonymous"
 LOOK_AGAIN_SECONDS = 60.0
-"""Time after which it is looked again whether something is stored for a person's key: a replica that does not know
-persons yet may have stored it."""
+"""Time after which a token is looked at again, and whether something is stored for a person's key: a replica that does
+not know persons yet may have stored it."""
 LONGEST_NAME = 500
 """Characters of what a proxy says about who calls."""
 
@@ -206,7 +206,8 @@ class Tenants:
         # A proxy may add a key of its own, which many have.
         if others and not is_trusted(peer, self.trusted_proxies):
             await self._keep(person, self._own_of(others))
-        return self.of(person, "jwt", monotonic() + verified.expires - time())
+        # Also on an open connection it is looked again: the issuer may withdraw a key.
+        return self.of(person, "jwt", monotonic() + min(verified.expires - time(), LOOK_AGAIN_SECONDS))
 
     def of(self, tenant: str, by: By, until: float = inf, limits: KeyLimits | None = None) -> Known:
         """Caller whom the door knows as this tenant, or as an alias of another one."""

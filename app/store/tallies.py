@@ -135,12 +135,16 @@ class Tallies:
             tally.ends_at, tally.told = told[key]
 
     def _tally(self, tenant: str, window: Window) -> _Tally:
-        own, now = self._held.get(tenant), self._clock() + self._ahead
-        tally = None if own is None else own.get(window.name)
+        own, now = self._held.get(tenant) or {}, self._clock() + self._ahead
+        tally = own.get(window.name)
         if tally is None or tally.ends_at <= now * 1_000:
-            tally = _Tally(round((now // window.seconds + 1) * window.seconds) * 1_000)
-            others = own if own is not None and len(own) < MOST_WINDOWS else {}
-            self._held.keep(tenant, {**others, window.name: tally})
+            # One that was pushed out may not have been sent yet.
+            tally = self._asked.get((tenant, window.name))
+            if tally is None or tally.ends_at <= now * 1_000:
+                tally = _Tally(round((now // window.seconds + 1) * window.seconds) * 1_000)
+            if len(own) >= MOST_WINDOWS:  # Who begins many conversations does not lose what all of them used.
+                own = {name: other for name, other in own.items() if not name.startswith(CONVERSATION)}
+            self._held.keep(tenant, {**own, window.name: tally})
         if not tally.is_asked:
             self._ask((tenant, window.name), tally)
         return tally

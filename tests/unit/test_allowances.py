@@ -8,12 +8,13 @@ import pytest
 
 from app.core.tokens.usage import Price, Tariff, Tokens
 from app.errors import LimitReached, MoneySpent, NotAllowed
-from app.proxy.allowances import Allowances, check_use
+from app.proxy.allowances import TOKENS, Allowances, check_use
 from app.proxy.tenants import Known
+from app.runtime.bounded import MOST_REMEMBERED
 from app.settings import LimitSettings
 from app.store import UsageRecord
 from app.store.client_keys import KeyLimits
-from app.store.tallies import Tallies
+from app.store.tallies import CONVERSATION, FOREVER, MOST_WINDOWS, Tallies, Window
 from app.wire.usage import Usage
 from tests.unit.clock import Clock
 
@@ -115,6 +116,17 @@ def test_a_call_that_failed_costs_nothing() -> None:
     allowed = allowances(Clock(NOON), tokens_per_day=1, money_per_day=0.01)
     allowed.spent(call(status=500))
     assert not is_refused(allowed)
+
+
+def test_who_begins_many_conversations_or_is_pushed_out_by_other_tenants_has_used_what_he_used() -> None:
+    tallies = Tallies(Clock(NOON))
+    tallies.add("a", TOKENS, 70)
+    for number in range(3 * MOST_WINDOWS):
+        tallies.add("a", Window(f"{CONVERSATION}{number}", FOREVER), 1)
+        assert tallies.used("a", TOKENS) == 70
+    for number in range(MOST_REMEMBERED):
+        tallies.add(f"other {number}", TOKENS, 1)
+    assert tallies.used("a", TOKENS) == 70
 
 
 def test_a_key_has_limits_beside_those_of_all_tenants() -> None:

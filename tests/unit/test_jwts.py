@@ -169,6 +169,20 @@ def test_a_new_key_is_found_and_a_withdrawn_one_ends(tmp_path: Path) -> None:
     asyncio.run(rotated())
 
 
+def test_a_withdrawn_key_ends_also_where_nobody_called_meanwhile(tmp_path: Path) -> None:
+    clock = Clock()
+    by = issuer(tmp_path, clock=clock)
+
+    async def withdrawn() -> None:
+        await by.verified(token())
+        (tmp_path / "jwks.json").write_text(published(rsa_key(OTHER, "two")))
+        clock.now += jwts.TRUSTED_SECONDS
+        with pytest.raises(InvalidCredentials):
+            await by.verified(token())
+
+    asyncio.run(withdrawn())
+
+
 def test_keys_are_used_for_a_while_when_no_new_ones_can_be_had(tmp_path: Path) -> None:
     clock = Clock()
     by = issuer(tmp_path, clock=clock)

@@ -53,7 +53,7 @@ def shorten(text: str, longest: int) -> str:
 
 def shaped(text: str, call: str, longest: int) -> str:
     """Text that the shape of a result leaves, under a notice of the original size; head and tail where that does not
-    say enough. It takes no more room than `shorten`."""
+    say enough. It takes no more room than `shorten`, and less than the text."""
     if len(text) <= longest:
         return text
     call = call[:LONGEST_CALL]
@@ -76,7 +76,7 @@ def shape_of(text: str, call: str, longest: int) -> tuple[str, str]:
     least = ENOUGH * (len(set(identifiers(plain))) - 1)  # The notice has one.
     for name, found in _found(text, call):
         notice = f"[... {len(text)} characters in all, shortened: {name}, {found.size} ...]"
-        left = found.fitting(len(plain) - len(notice) - 1)
+        left = found.fitting(min(len(plain), len(text) - 1) - len(notice) - 1)
         if left and len(set(identifiers(left))) >= least:
             return name, f"{notice}\n{left}"
     return "text", plain
