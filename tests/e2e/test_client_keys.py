@@ -198,7 +198,7 @@ def test_who_leaves_before_the_end_or_asks_for_no_usage_pays_for_what_was_writte
             if leaves and number == 5:
                 break
         stream.close()
-        until(lambda: status(by_chat, running, key) == 402)  # noqa: B023 - called at once
+        until(lambda: post(running, key, b"", "/v1/models", "GET").status == 402)  # noqa: B023 - called at once
 
 
 def test_a_providers_own_compaction_is_within_the_limits_of_a_key(
