@@ -181,22 +181,22 @@ class Code(StrEnum):
     QUOTED_AND_SENT = "quoted_and_sent", "a message would have been recalled that is sent anyway"
 
     # Nothing was looked at.
-    UNREADABLE = "unreadable", "the body is not one Steno can read; it was forwarded as it came (`bypassed`)"
+    UNREADABLE = "unreadable", "the body is not one Steno can read (`bypassed`)"
     TOO_MANY_VALUES = (
         "too_many_values",
-        "the body holds more values than limits.values allows; it was forwarded as it came (`bypassed`)",
+        "the body holds more values than limits.values allows (`bypassed`)",
     )
     TOO_MANY_MESSAGES = (
         "too_many_messages",
-        "the body holds more new messages than limits.messages allows; it was forwarded as it came (`bypassed`)",
+        "the body holds more new messages than limits.messages allows (`bypassed`)",
     )
     TOO_MANY_MEMBERS = (
         "too_many_members",
-        "the body has more than 2,000 top-level members; it was forwarded as it came (`bypassed`)",
+        "the body has more than 2,000 top-level members (`bypassed`)",
     )
     KEY_TOO_LONG = (
         "key_too_long",
-        ("a key, with the space around it, has more than 65,536 bytes; the body was forwarded as it came (`bypassed`)"),
+        ("a key, with the space around it, has more than 65,536 bytes (`bypassed`)"),
     )
     PATH_NOT_COMPACTED = (
         "path_not_compacted",

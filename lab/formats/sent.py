@@ -15,6 +15,11 @@ RESULT_ROLES = frozenset({"tool", "function"})
 LONGEST_NOTICE = 200
 """Characters that may stand in a shortened text for what was cut, its original size among them."""
 
+_TOLD = re.compile(
+    r"\s*(?:<(?:returncode|output|stdout|observation|tool_result|result)\b|observation:)",
+    re.IGNORECASE,
+)
+"""Beginnings of what agents without tools are told that a command printed."""
 _NUMBER = re.compile(r"\d[\d,]*")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 
@@ -54,6 +59,11 @@ class SentMessage:
     """True where it holds what is no text, and a reader may be shown something of that."""
     tied: bool = False
     """True for what means something only behind what stood before it: thoughts, an id, a mark of the cache."""
+
+    @property
+    def tells_a_result(self) -> bool:
+        """Whether it is a user's message in which a client without tools tells what a command printed."""
+        return self.role == "user" and self.plain and bool(self.pieces) and _TOLD.match(self.pieces[0]) is not None
 
     def is_loosened(self, original: SentMessage) -> bool:
         """Whether it is the original without what was tied to its place."""

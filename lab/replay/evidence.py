@@ -37,7 +37,8 @@ class ShownSection:
 
     def quotes(self, message: SentMessage) -> bool:
         """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""
-        if message.role not in _WORD.findall(self.heading):
+        roles = {message.role, "tool"} if message.tells_a_result else {message.role}
+        if roles.isdisjoint(_WORD.findall(self.heading)):
             return False
         if message.plain:
             whole = "\n".join(message.pieces)

@@ -569,10 +569,14 @@ class _Walk:
     def _to_carry(self, start: int, stop: int) -> tuple[int, ...]:
         """Instructions of a range, and the user message of a turn that its end splits."""
         split = None
-        if stop < len(self.history) and self.history[stop].role != "user":
-            split = next((i for i in range(stop - 1, start - 1, -1) if self.history[i].role == "user"), None)
+        if stop < len(self.history) and not self._begins_turn(stop):
+            split = next((i for i in range(stop - 1, start - 1, -1) if self._begins_turn(i)), None)
         kept = (i for i in range(start, stop) if i == split or self.history[i].role in INSTRUCTION_ROLES)
         return tuple(kept)
+
+    def _begins_turn(self, index: int) -> bool:
+        message = self.history[index]
+        return message.role == "user" and not message.tells_a_result
 
     def _coverage_problems(self) -> Found:
         for first, last in _runs(self.missing):

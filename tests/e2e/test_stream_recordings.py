@@ -35,8 +35,9 @@ def test_every_route_that_answers_is_recorded() -> None:
 
 
 def test_each_recording_is_in_the_index_and_nothing_else_is_recorded() -> None:
-    linked = {FOLDER / name for name in re.findall(r"\]\(([^)]+\.txt)\)", (FOLDER / "README.md").read_text())}
-    assert linked == {file_of(written, case) for written in FORMATS for case in CASES} == set(FOLDER.rglob("*.txt"))
+    named = re.findall(r"`(\w+\.txt)`", (FOLDER / "README.md").read_text())
+    told = {FOLDER / written.name / name for written in FORMATS for name in named}
+    assert told == {file_of(written, case) for written in FORMATS for case in CASES} == set(FOLDER.rglob("*.txt"))
 
 
 def test_events_have_the_members_that_the_documentation_lists() -> None:

@@ -366,6 +366,21 @@ def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask
     assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
 
 
+def test_a_printed_result_that_a_user_tells_begins_no_turn_and_may_be_shown_as_a_tools() -> None:
+    told = {"role": "user", "content": "<returncode>0</returncode>\n<output>\nREADME.md\n</output>"}
+    steps: Messages = [
+        TURNS[0],
+        {"role": "assistant", "content": "`ls`"},
+        told,
+        {"role": "assistant", "content": "`cd`"},
+    ]
+    history = [SYSTEM, *steps, told, {"role": "assistant", "content": "`pwd`"}, told]
+    made = call([*steps[:2], {**told, "role": "tool"}, steps[3]], NOTES)
+    verdict = Conversation().request(history, [SYSTEM, summary(NOTES), TURNS[0], *history[5:]], made)
+    assert "lost" not in kinds(verdict)
+    assert "foreign_summary" not in kinds(verdict)
+
+
 # What is left out, and named
 
 

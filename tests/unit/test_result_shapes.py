@@ -306,9 +306,12 @@ def test_what_is_left_takes_no_more_room_than_head_and_tail_and_adds_no_word(
 
 
 def test_a_result_that_is_hardly_too_long_is_not_told_in_more_room_than_it_takes() -> None:
-    flight = {f"member_{number}": f"value {number}" for number in range(12)}
-    text = json.dumps([flight])
-    assert shaped(text, "", len(text) - 13) == shorten(text, len(text) - 13)
+    seats = {"basic_economy": 9, "economy": 2, "business": 1}
+    flight = {"flight_number": "HAT023", "origin": "JFK", "destination": "SFO", "status": "available"}
+    times = {"scheduled_departure_time_est": "14:00:00", "scheduled_arrival_time_est": "20:00:00"}
+    text = json.dumps([{**flight, **times, "available_seats": seats, "prices": seats}])
+    assert 300 < len(text) < 320
+    assert len(shaped(text, "", 300)) < len(text)
 
 
 def test_of_a_large_result_a_bounded_part_is_read() -> None:
