@@ -64,17 +64,27 @@ class Allowances:
         if self._counts_requests:
             self._tallies.add(known.tenant, REQUESTS, 1)
 
-    def admit_conversation(self, known: Known, conversation_id: str) -> None:
-        """Let a conversation go on. Raises `MoneySpent`."""
+    def admit_conversation(self, known: Known, conversation_id: str, model: str) -> None:
+        """Let a conversation go on with a model. Raises `MoneySpent` and `NotAllowed`."""
+        self._check_price(known, model)
         most = None if known.limits is None else known.limits.money_per_conversation
         if most is not None and self._tallies.used(known.tenant, _of_conversation(conversation_id)) >= most:
             text = f"This conversation cost {most:,g}, which is all that this key allows. Begin another one."
             raise MoneySpent(text, None)
 
-    def admit_apart(self, known: Known) -> None:
+    def admit_apart(self, known: Known, model: str) -> None:
         """Let a request pass of which nobody knows the conversation. Raises `NotAllowed`."""
+        self._check_price(known, model)
         if known.limits is not None and known.limits.money_per_conversation is not None:
             raise NotAllowed("This key has a limit for each conversation, and this request shows none.")
+
+    def _check_price(self, known: Known, model: str) -> None:
+        """Raises `NotAllowed` where a key may spend so much, and nobody knows what the model costs."""
+        limits = known.limits
+        if limits is None or (limits.money_per_day is None and limits.money_per_conversation is None):
+            return
+        if self._tariff_of(model, "") is None:
+            raise NotAllowed(f"This key may spend so much, and {model!r:.100} has no price here. Add it to `prices`.")
 
     def spent(self, record: UsageRecord) -> None:
         """Count an answered call. If no usage was reported, the estimated prompt counts, and what `wrote` is told."""

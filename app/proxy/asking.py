@@ -72,6 +72,8 @@ class Asking(Exchange):
     async def _answered(self, wire: WireRequest, provider: Provider, native: NativeCompaction) -> bool:
         """Pass on the provider's answer if it knew what was asked; returns whether it did. What it refuses for
         another reason is served as what it knows."""
+        if self.services.allowances is not None:
+            self.services.allowances.admit_apart(self.caller.known, wire.model)
         answering: UpstreamAnswer = await self._forwarding.send(wire.untouched, provider, wire.model)
         reason, whose = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, wire.model, self.caller.tenant)
         try:

@@ -516,7 +516,7 @@ class Exchange:
         provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
         check_use(caller.known, provider.name, model)
         if self.remembers and services.allowances is not None:
-            services.allowances.admit_apart(caller.known)
+            services.allowances.admit_apart(caller.known, model)
         answering = await self._forwarding.send(body, provider)
         try:
             await self._pass_on(answering, unless_told(own, list(answering.headers)), model, body)

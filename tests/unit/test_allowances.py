@@ -161,9 +161,21 @@ def test_an_answer_whose_usage_nobody_told_counts_by_its_text() -> None:
 
 def test_a_key_with_a_limit_for_each_conversation_is_for_requests_that_show_one() -> None:
     allowed = allowances(Clock(NOON))
-    allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)))
+    allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)), "m")
     with pytest.raises(NotAllowed):
-        allowed.admit_apart(known(limits=KeyLimits(money_per_conversation=1.0)))
+        allowed.admit_apart(known(limits=KeyLimits(money_per_conversation=1.0)), "m")
+
+
+def test_who_may_spend_so_much_gets_no_model_whose_price_nobody_knows() -> None:
+    allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *_: None)
+    for limits in (None, KeyLimits(tokens_per_day=1)):
+        allowed.admit_conversation(known(limits=limits), "one", "m")
+        allowed.admit_apart(known(limits=limits), "m")
+    for limits in (KeyLimits(money_per_day=1.0), KeyLimits(money_per_conversation=1.0)):
+        with pytest.raises(NotAllowed, match="prices"):
+            allowed.admit_conversation(known(limits=limits), "one", "m")
+    with pytest.raises(NotAllowed, match="prices"):
+        allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)), "m")
 
 
 @pytest.mark.parametrize(
