@@ -73,8 +73,7 @@ class Settings(BaseSettings):
     """Prices of models, for the ledger: currency units for a million tokens; the first match wins.
 
     From 0 to 1,000,000, in any currency. What a provider says it charged, in US dollars, wins
-    ([ledger](usage.md#cost)). A price applies to calls recorded from then on. A single entry here switches off the list
-    prices of all models. For example:
+    ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. For example:
 
         - {match: "my-model*", prompt: 2.5, completion: 10, cached: 1.25}
     """

@@ -55,7 +55,7 @@ async def test_scripts_run_in_order_and_print_what_the_page_says(
     chromium: Browser, page_address: str, steno: Steno
 ) -> None:
     scripts = [(block, after) for block, after in pairwise(EXAMPLES) if block.language == "javascript"]
-    assert len(scripts) == 3
+    assert len(scripts) == 2
     page = await (await chromium.new_context()).new_page()
     printed: list[str] = []
     page.on("console", lambda said: printed.append(said.text))

@@ -86,9 +86,9 @@ class TriggerSettings(ConditionSettings):
     """Alternatives, in place of the conditions above: each is a set of conditions that must all hold; one set is
     enough.
 
-    `tokens` alone, beside a token_ratio, is a cap: target and tail are then shares of at most that. The default cap is
-    400,000 for models that read so much well by public results, and lower where the list price rises: 260,000 if that
-    is at 272,000 ([why](policies.md#default)). At most 10; a condition beside `any` is refused. For example:
+    `tokens` alone, beside a token_ratio, is a cap: target and tail are then shares of at most that. [The default
+    cap](policies.md#default) is higher for a few models, and lower where the list price rises. At most 10; a condition
+    beside `any` is refused. For example:
 
         - {token_ratio: 0.6, turns: 20}
         - {overflow: true}
