@@ -753,6 +753,17 @@ def test_thoughts_that_do_not_fit_are_left_out_of_a_history_that_goes_as_it_came
     assert World().decide(asked(talk)) is UNTOUCHED
 
 
+def test_thinking_that_the_client_wants_cleared_is_left_out_of_a_history_that_goes_as_it_came() -> None:
+    thoughts = [replace(message("assistant", f"I look {n}."), tied=True, thoughts=("because",)) for n in range(2)]
+    talk = conversation(
+        message("user", "one"), thoughts[0], message("user", "two"), thoughts[1], message("user", "three")
+    )
+    decision = World().decide(asked(talk, policy=Policy(thinking_turns=1)))
+    assert decision.view is not None
+    assert decision.view.untied == {1}
+    assert World().decide(asked(talk, policy=Policy(thinking_turns=2))) is UNTOUCHED
+
+
 def test_thoughts_that_were_refused_are_marked_and_the_provider_asked_to_drop_them() -> None:
     world = World()
     decision = world.decide(asked(thinking(), ties=True), Untie(UNTOUCHED))
