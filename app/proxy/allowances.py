@@ -11,7 +11,7 @@ from time import time
 
 from msgspec import Struct
 
-from app.core.tokens.usage import MILLIONTHS, Tariff, Tokens, charge
+from app.core.tokens.usage import UNBILLED, Tariff, Tokens, charge
 from app.errors import LimitReached, MoneySpent, NotAllowed
 from app.proxy.keyring import Keyring
 from app.proxy.tenants import Known
@@ -64,41 +64,61 @@ class Allowances:
         if self._counts_requests:
             self._tallies.add(known.tenant, REQUESTS, 1)
 
-    def admit_conversation(self, known: Known, conversation_id: str) -> None:
-        """Let a conversation go on. Raises `MoneySpent`."""
+    def admit_conversation(self, known: Known, conversation_id: str, model: str) -> None:
+        """Let a conversation go on with a model. Raises `MoneySpent` and `NotAllowed`."""
+        self._check_price(known, model)
         most = None if known.limits is None else known.limits.money_per_conversation
         if most is not None and self._tallies.used(known.tenant, _of_conversation(conversation_id)) >= most:
             text = f"This conversation cost {most:,g}, which is all that this key allows. Begin another one."
             raise MoneySpent(text, None)
 
+    def admit_apart(self, known: Known, model: str) -> None:
+        """Let a request pass of which nobody knows the conversation. Raises `NotAllowed`."""
+        self._check_price(known, model)
+        if known.limits is not None and known.limits.money_per_conversation is not None:
+            raise NotAllowed("This key has a limit for each conversation, and this request shows none.")
+
+    def _check_price(self, known: Known, model: str) -> None:
+        """Raises `NotAllowed` where a key may spend so much, and nobody knows what the model costs."""
+        limits = known.limits
+        if limits is None or (limits.money_per_day is None and limits.money_per_conversation is None):
+            return
+        if self._tariff_of(model, "") is None:
+            raise NotAllowed(f"This key may spend so much, and {model!r:.100} has no price here. Add it to `prices`.")
+
     def spent(self, record: UsageRecord) -> None:
-        """Count an answered call. If no usage was reported, the estimated prompt counts."""
+        """Count an answered call. If no usage was reported, the estimated prompt counts, and what `wrote` is told."""
         if record.status != 200:
             return
         prompt, cost = record.tokens.prompt, record.cost
         if prompt is None:
-            prompt, cost = record.forwarded or 0, self._cost_of_prompt(record.model, record.forwarded or 0)
-        self._count(record.tenant, prompt + (record.tokens.completion or 0), cost)
-        if cost is not None and self._keyring is not None and self._keyring.limits_conversations:
-            self._tallies.add(record.tenant, _of_conversation(record.conversation_id), cost)
+            prompt = record.forwarded or 0
+            cost = self._cost_of(record.model, Tokens(prompt, record.tokens.completion or 0))
+        self._count(record.tenant, prompt + (record.tokens.completion or 0), cost, record.conversation_id)
 
-    def passed(self, tenant: str, model: str, usage: Usage | None, estimated: int) -> None:
-        """Count the answer to a request that passed as it came: by its usage, or else by the prompt's estimate."""
-        tokens = Tokens() if usage is None else usage.tokens
-        if usage is None or tokens.prompt is None:
-            self._count(tenant, estimated, self._cost_of_prompt(model, estimated))
-            return
-        cost = charge(tokens, usage.bill, self._tariff_of(model, usage.bill.model)).cost
-        self._count(tenant, tokens.prompt + (tokens.completion or 0), cost)
+    def wrote(self, tenant: str, conversation_id: str, model: str, estimated: int) -> None:
+        """Count an answer whose usage nobody told, such as that of a client who left."""
+        self._count(tenant, estimated, self._cost_of(model, Tokens(0, estimated)), conversation_id)
 
-    def _count(self, tenant: str, tokens: int, cost: float | None) -> None:
+    def passed(self, tenant: str, model: str, usage: Usage | None, estimated: Tokens) -> None:
+        """Count the answer to a request that passed as it came: by its usage, or else by the estimate."""
+        if usage is None or usage.tokens.prompt is None:
+            tokens, cost = estimated, self._cost_of(model, estimated)
+        else:
+            tokens = usage.tokens
+            cost = charge(tokens, usage.bill, self._tariff_of(model, usage.bill.model)).cost
+        self._count(tenant, (tokens.prompt or 0) + (tokens.completion or 0), cost)
+
+    def _count(self, tenant: str, tokens: int, cost: float | None, conversation_id: str | None = None) -> None:
         self._tallies.add(tenant, TOKENS, tokens)
-        if cost is not None:
-            self._tallies.add(tenant, MONEY, cost)
+        if cost is None:
+            return
+        self._tallies.add(tenant, MONEY, cost)
+        if conversation_id is not None and self._keyring is not None and self._keyring.limits_conversations:
+            self._tallies.add(tenant, _of_conversation(conversation_id), cost)
 
-    def _cost_of_prompt(self, model: str, tokens: int) -> float | None:
-        tariff = self._tariff_of(model, "")
-        return None if tariff is None else tokens * tariff.base.prompt / MILLIONTHS
+    def _cost_of(self, model: str, estimated: Tokens) -> float | None:
+        return charge(estimated, UNBILLED, self._tariff_of(model, "")).cost
 
     def _refusal(self, limit: Limit) -> LimitReached:
         seconds = self._tallies.seconds_left(limit.window)

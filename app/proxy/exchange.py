@@ -21,6 +21,7 @@ from app.core.deciding.attempt import Answer, Mode, Recover, StepDown
 from app.core.deciding.decide import untouched
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
+from app.core.tokens.usage import Tokens
 from app.edge import own_headers
 from app.edge.asgi import (
     CONNECTION,
@@ -514,15 +515,24 @@ class Exchange:
         model = await model_of(services, caller, self.body)  # It may be readable where the rest is not.
         provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
         check_use(caller.known, provider.name, model)
-        counted = services.allowances if self.remembers else None
+        if self.remembers and services.allowances is not None:
+            services.allowances.admit_apart(caller.known, model)
         answering = await self._forwarding.send(body, provider)
         try:
-            told = unless_told(own, list(answering.headers))
-            usage = await self._relay.as_sent(answering, told, reads=counted is not None)
+            await self._pass_on(answering, unless_told(own, list(answering.headers)), model, body)
         finally:
             await answering.close()
-        if counted is not None and answering.status == 200:
-            counted.passed(caller.tenant, model, usage, by_bytes(len(body)))
+
+    async def _pass_on(self, answering: UpstreamAnswer, own: Headers, model: str, body: bytes) -> None:
+        """Pass on the answer to a request that passed as it came, and count it, also where the client leaves."""
+        counted = self.services.allowances if self.remembers else None
+        reader = None if counted is None else self.caller.format.answers.editor()
+        try:
+            await self._relay.as_sent(answering, own, reader)
+        finally:
+            if counted is not None and reader is not None and answering.status == 200:
+                estimated = Tokens(by_bytes(len(body)), by_bytes(reader.text_bytes))
+                counted.passed(self.caller.tenant, model, reader.usage if reader.ended else None, estimated)
 
     def _note_headers(self, own: Headers) -> None:
         self.own_headers = own

@@ -165,7 +165,7 @@ async def take_in(
         caller.tenant, terms.named, conversation, heads if remember else None
     )
     if services.allowances is not None:
-        services.allowances.admit_conversation(caller.known, recognised.conversation_id)
+        services.allowances.admit_conversation(caller.known, recognised.conversation_id, wire.model)
     policy = measured.rules.policy
     if measured.provider.settings.alternating_roles:
         policy = replace(policy, alternates=True)

@@ -43,6 +43,8 @@ REFUSALS = frozenset({400, 413, 422, 429})
 class AnsweredCall:
     status: int
     usage: Usage | None = None
+    written: int = 0
+    """Bytes of text that were seen of the answer."""
 
 
 @dataclass(slots=True)
@@ -137,6 +139,11 @@ class Observation:
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.request.provider.windows.learnt.accepts(self.request.tenant)
+
+    def wrote(self, size: int) -> None:
+        """Record so many bytes of text in the latest answer, which may tell no usage."""
+        if self._answered:
+            self._answered[-1].written = size
 
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
@@ -300,6 +307,9 @@ class Observation:
             chain=request.conversation.chain,
             sizes=Estimated(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
         )
+        told = None if answered.usage is None else answered.usage.tokens.completion
+        if told is None and answered.status == HTTPStatus.OK and (allowances := self.services.allowances) is not None:
+            allowances.wrote(request.tenant, request.conversation_id, request.model, by_bytes(answered.written))
 
     def _remember(self, seen: StreamedUsage) -> None:
         """Remember how the model's streams tell their usage. A model that refused to is not asked again for a day."""

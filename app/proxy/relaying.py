@@ -17,7 +17,6 @@ from app.wire.answers import AnswerEditor
 from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, first_end, frames_in, last_end
 from app.wire.streamed import LARGEST_WHOLE
-from app.wire.usage import Usage
 
 FRAMES_AT_ONCE = 64
 """Frames of a stream that are passed on before others have their turn: one read can bring thirty thousand."""
@@ -49,24 +48,24 @@ class Relay(Struct, frozen=True):
             self.answer.hold_head()
         await self.answer.start(answering.status, returned(answering.headers, own, body_changed=True))
 
-    async def as_sent(self, answering: UpstreamAnswer, own: Headers, *, reads: bool = False) -> Usage | None:
-        """Relay without adding to the body; but a stream that is cut still ends with an error. `reads`: return the
-        usage that a good answer tells, if any."""
-        kind, editor = media_type(answering.headers), self.format.answers.editor()
+    async def as_sent(self, answering: UpstreamAnswer, own: Headers, reader: AnswerEditor | None = None) -> None:
+        """Relay without adding to the body; but a stream that is cut still ends with an error. `reader`: the one that
+        is to read what a good answer says of itself, also where the client leaves."""
+        kind = media_type(answering.headers)
         if answering.status == 200 and kind == EVENT_STREAM:
             await self.start(answering, own)
-            await self.stream(answering, editor)
-            return editor.usage
-        if not reads or answering.status != 200 or kind != "application/json":
+            await self.stream(answering, reader or self.format.answers.editor())
+            return
+        if reader is None or answering.status != 200 or kind != "application/json":
             await relay_raw(answering, self.answer, own, self.record)
-            return None
+            return
         read, chunks = bytearray(), answering.chunks()
         is_whole = await read_into(read, chunks, LARGEST_WHOLE)
-        await relay_raw(PeekedAnswer(answering, chunks, bytes(read)), self.answer, own, self.record)
-        if not is_whole:
-            return None
-        editor.whole(bytes(read))
-        return editor.usage
+        try:
+            await relay_raw(PeekedAnswer(answering, chunks, bytes(read)), self.answer, own, self.record)
+        finally:
+            if is_whole:
+                reader.whole(bytes(read))
 
     async def plain(self, answering: UpstreamAnswer, own: Headers, editor: AnswerEditor, observed: Observation) -> None:
         """Relay with our members, except an answer too large to be held: it passes as it comes."""
@@ -88,7 +87,11 @@ class Relay(Struct, frozen=True):
     ) -> None:
         """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
-        last, broken = await self._frames(answering, splitter, editor)
+        try:
+            last, broken = await self._frames(answering, splitter, editor)
+        finally:  # The client may leave before usage is told.
+            if observed is not None:
+                observed.wrote(editor.text_bytes)
         rest = last + editor.edit(splitter.flush())
         if observed is not None:
             streamed = media_type(answering.headers) == EVENT_STREAM
@@ -135,6 +138,7 @@ class Relay(Struct, frozen=True):
 
 
 def _learn(editor: AnswerEditor, observed: Observation, *, whole: bool, streamed: bool) -> None:
+    observed.wrote(editor.text_bytes)
     observed.usage(editor.usage, whole=whole, streamed=streamed)
     if whole and editor.ended:
         observed.told_of_edits(knows=editor.tells_edits)

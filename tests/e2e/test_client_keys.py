@@ -14,7 +14,7 @@ import pytest
 
 from app.proxy.keyring import read_file, write_file
 from app.store.client_keys import KeyLimits, new_key
-from lab.simulator import Simulator
+from lab.simulator import Fault, Simulator
 from tests.e2e import commands
 from tests.e2e.commands import until
 from tests.e2e.histories import chat
@@ -197,6 +197,46 @@ def test_what_passes_as_it_came_is_counted_too(start: Start, place: Path) -> Non
         until(lambda: send(running.url, request, 30).status == 402)  # noqa: B023 - called at once
 
 
+@pytest.mark.parametrize("headers", [{}, {"x-context-call": "summary"}], ids=["chat", "as it came"])
+def test_who_leaves_before_the_end_or_asks_for_no_usage_pays_for_what_was_written(
+    headers: dict[str, str], start: Start, simulator: Simulator, place: Path
+) -> None:
+    simulator.chat_default = Fault(chunk_delay=0.02, words=200)
+    running = start(prices=[{"match": "*", "prompt": 0, "completion": 1_000_000}])
+    for leaves in (True, False):
+        key = give(place, str(leaves), money_per_day=0.5)
+        until(lambda: post(running, key, b"", "/v1/models", "GET").status == 200)  # noqa: B023 - called at once
+        client = running.sdk(api_key=key, default_headers=headers)
+        stream = client.chat.completions.create(model="gpt-x", messages=SAID, stream=True)
+        for number, _ in enumerate(stream):
+            if leaves and number == 5:
+                break
+        stream.close()
+        until(lambda: post(running, key, b"", "/v1/models", "GET").status == 402)  # noqa: B023 - called at once
+
+
+def test_a_providers_own_compaction_is_within_the_limits_of_a_key(
+    start: Start, simulator: Simulator, place: Path
+) -> None:
+    other, near, spent = (
+        give(place, models=("claude-*",)),
+        give(place, upstreams=("near",)),
+        give(place, money_per_day=1),
+    )
+    running = start(prices=PRICES)
+
+    def asked(key: str) -> int:
+        item: Any = {"type": "compaction_trigger"}
+        said: Any = [{"role": "user", "content": "Hello."}, item]
+        return status(
+            lambda steno, key: steno.sdk(api_key=key).responses.create(model="gpt-5", input=said), running, key
+        )
+
+    assert [asked(key) for key in (other, near, spent)] == [403, 403, 200]
+    assert len([record for record in simulator.log if b"compaction_trigger" in record.body]) == 1
+    until(lambda: asked(spent) == 402)
+
+
 def test_a_conversation_may_cost_so_much_with_a_key_and_another_one_goes_on(start: Start, place: Path) -> None:
     key = give(place, money_per_conversation=0.5)
     running = start(prices=PRICES)
@@ -207,6 +247,8 @@ def test_a_conversation_may_cost_so_much_with_a_key_and_another_one_goes_on(star
     assert told("one") == 200
     until(lambda: told("one") == 402)
     assert told("two") == 200
+    usual = b"content-type: application/json", f"authorization: Bearer {key}".encode(), b"x-context-call: summary"
+    assert send(running.url, request_bytes(chat(SAID), *usual, usual=False), 30).status == 403
 
 
 def test_keys_are_given_out_listed_and_revoked_from_the_command_line(

@@ -141,13 +141,41 @@ def test_a_key_has_limits_beside_those_of_all_tenants() -> None:
 
 def test_what_passed_as_it_came_is_counted_by_its_usage_or_by_its_size() -> None:
     told = allowances(Clock(NOON), tokens_per_day=100)
-    told.passed("a", "m", Usage(Tokens(60, 39), 60), 10**6)
+    told.passed("a", "m", Usage(Tokens(60, 38), 60), Tokens(10**6, 10**6))
     assert not is_refused(told)
-    told.passed("a", "m", None, 1)
+    told.passed("a", "m", None, Tokens(1, 1))
     assert is_refused(told)
-    paid = allowances(Clock(NOON), money_per_day=2)
-    paid.passed("a", "m", Usage(Tokens(0, 200_000), 0), 0)
-    assert is_refused(paid)
+    for usage, estimated in ((Usage(Tokens(0, 200_000), 0), Tokens()), (None, Tokens(0, 200_000))):
+        paid = allowances(Clock(NOON), money_per_day=2)
+        paid.passed("a", "m", usage, estimated)
+        assert is_refused(paid)
+
+
+def test_an_answer_whose_usage_nobody_told_counts_by_its_text() -> None:
+    money = allowances(Clock(NOON), money_per_day=2)
+    money.wrote("a", "one", "m", 199_999)
+    assert not is_refused(money)
+    money.wrote("a", "one", "m", 1)
+    assert is_refused(money)
+
+
+def test_a_key_with_a_limit_for_each_conversation_is_for_requests_that_show_one() -> None:
+    allowed = allowances(Clock(NOON))
+    allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)), "m")
+    with pytest.raises(NotAllowed):
+        allowed.admit_apart(known(limits=KeyLimits(money_per_conversation=1.0)), "m")
+
+
+def test_who_may_spend_so_much_gets_no_model_whose_price_nobody_knows() -> None:
+    allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *_: None)
+    for limits in (None, KeyLimits(tokens_per_day=1)):
+        allowed.admit_conversation(known(limits=limits), "one", "m")
+        allowed.admit_apart(known(limits=limits), "m")
+    for limits in (KeyLimits(money_per_day=1.0), KeyLimits(money_per_conversation=1.0)):
+        with pytest.raises(NotAllowed, match="prices"):
+            allowed.admit_conversation(known(limits=limits), "one", "m")
+    with pytest.raises(NotAllowed, match="prices"):
+        allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)), "m")
 
 
 @pytest.mark.parametrize(
