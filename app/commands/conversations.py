@@ -50,7 +50,7 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
     try:
         check = await store.check()
         if check.is_new:
-            raise StoreUnavailable(f"There is no database {check.place} yet.")
+            raise StoreUnavailable(f"There is no database {check.place} yet. `steno migrate` makes it.")
         if not check.reachable:
             raise StoreUnavailable(f"The database {check.place} cannot be used: {check.reason}.")
         if check.current_revision != check.head_revision:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+<<<<<<< HEAD
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+=======
+from collections.abc import Mapping, Sequence
+from math import inf
+>>>>>>> main
 from pathlib import Path
-from time import time
+from time import monotonic, time
 
 import msgspec
 import structlog
@@ -20,6 +25,8 @@ from app.store.client_keys import ClientKey, digest_of, read_client_keys
 
 LOOK_SECONDS = 5.0
 """Time between two looks, and for which a caller is taken for who he was: a revoked key is refused after twice that."""
+AGAIN_SECONDS = 1.0
+"""Time after a look before which an unknown key causes no other: it may have been given out since."""
 
 log = structlog.get_logger("steno.clients")
 
@@ -31,19 +38,25 @@ class Keyring:
         self._path = path
         self._keys: Mapping[str, ClientKey] | None = None
         """Keys by their digests; None before they were read."""
+        self._looked = -inf
+        """Time of the last look, by the monotonic clock."""
         self._repeats = Repeats()
         self.limits_conversations = False
         """True if a key limits what a conversation may cost."""
 
-    def find(self, key: bytes) -> ClientKey | None:
+    async def find(self, key: bytes) -> ClientKey | None:
         """Return the key that this is; None if it is not known, revoked or expired. Raises `IdentityUnavailable`."""
+        digest = digest_of(key)
+        if (self._keys is None or digest not in self._keys) and monotonic() - self._looked > AGAIN_SECONDS:
+            await self.load()
         if self._keys is None:
             raise IdentityUnavailable("The keys of this Steno cannot be read now.")
-        found = self._keys.get(digest_of(key))
+        found = self._keys.get(digest)
         return found if found is not None and found.holds_at(time()) else None
 
     async def load(self) -> None:
         """Read the keys, if that can be done. Those that are known stay otherwise."""
+        self._looked = monotonic()
         try:
             if self._path is None:
                 keys: Sequence[ClientKey] = await self._store.task(read_client_keys)

@@ -178,7 +178,7 @@ class Tenants:
             await self._keep(person, *([self._own_of(keys)] if keys else []))
             return self.of(person, "header")
         if own := [key for key in keys if key.startswith(OWN_KEY)]:
-            return self._owner_of(own, in_query=len(keys_in(headers)) < len(keys))
+            return await self._owner_of(own, in_query=len(keys_in(headers)) < len(keys))
         if self.keyring is not None:
             raise MissingCredentials("No key of this Steno was sent. Ask its operator for one (`steno keys add`).")
         if rules is None:
@@ -250,11 +250,11 @@ class Tenants:
         # No header can hold a NUL; what a query has of them is not the sender's own key.
         return self.identity.tenant(b"\0".join(key.replace(b"\0", b"") for key in keys))
 
-    def _owner_of(self, keys: Sequence[bytes], *, in_query: bool) -> Known:
+    async def _owner_of(self, keys: Sequence[bytes], *, in_query: bool) -> Known:
         """Caller with a key that Steno gave out."""
         if in_query:
             raise InvalidCredentials("A key of Steno belongs into a header: a query stands in logs.")
-        found = None if self.keyring is None or len(keys) > 1 else self.keyring.find(keys[0])
+        found = None if self.keyring is None or len(keys) > 1 else await self.keyring.find(keys[0])
         if found is None:
             raise InvalidCredentials("This key is not known here, was revoked or has expired. Ask for another one.")
         lasts = LOOK_SECONDS if found.expires_at is None else min(LOOK_SECONDS, found.expires_at - time())

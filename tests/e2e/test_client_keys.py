@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,19 @@ def test_who_has_a_key_of_steno_uses_the_operators_and_nobody_else_does(
         record.header("x-api-key") for record in simulator.log
     }
     assert sent <= {f"Bearer {OPERATORS}", OPERATORS, None}
+
+
+def test_a_key_holds_as_soon_as_it_is_given_out_and_unknown_keys_cause_few_looks(
+    start: Start, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.proxy.keyring.LOOK_SECONDS", 3_600.0)
+    running, looks, read = start(), count(), read_file
+    monkeypatch.setattr("app.proxy.keyring.AGAIN_SECONDS", 0.0)
+    assert status(by_chat, running, give(place)) == 200
+    monkeypatch.setattr("app.proxy.keyring.AGAIN_SECONDS", 3_600.0)
+    monkeypatch.setattr("app.proxy.keyring.read_file", lambda path: (next(looks), read(path))[1])
+    assert {status(by_chat, running, f"steno-key-{number}") for number in range(5)} == {401}
+    assert next(looks) == 0
 
 
 def test_a_refusal_is_an_error_of_the_requests_own_format(start: Start) -> None:

@@ -142,7 +142,8 @@ def test_conversations_are_listed_shown_exported_and_deleted(tmp_path: Path, sto
 def test_conversations_of_no_database_are_none(tmp_path: Path) -> None:
     ended = run(tmp_path, "conversations", "list")
     assert ended.returncode == 1
-    assert ended.stderr == f"steno: There is no database {tmp_path}/.local/share/steno/steno.db yet.\n"
+    place = f"{tmp_path}/.local/share/steno/steno.db"
+    assert ended.stderr == f"steno: There is no database {place} yet. `steno migrate` makes it.\n"
     assert not list(tmp_path.iterdir())
 
 

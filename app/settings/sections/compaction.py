@@ -245,10 +245,7 @@ class CompactionSettings(Section):
     announces its timeout (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
     """
     overflow_retries: int = Field(1, ge=0, le=2)
-    """Times that a request is made smaller and sent again after the provider refused it for its size.
-
-    If that does not help, the client gets the provider's first error.
-    """
+    """Times that a request is made smaller and sent again after the provider refused it for its size."""
 
     @model_validator(mode="after")
     def _target_is_below_trigger(self) -> Self:

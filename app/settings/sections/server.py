@@ -21,10 +21,7 @@ class ServerSettings(Section):
     """The address that Steno listens on, and whom it serves there."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. The container image sets 0.0.0.0.
-
-    Steno speaks plain HTTP: put TLS in front of any address but loopback.
-    """
+    """Address to listen on. The container image sets 0.0.0.0. Put TLS in front of any address but loopback."""
     port: int = Field(8080, ge=0, le=65_535)
     """Port to listen on; 0 lets the system choose, and the start-up line says which."""
     admin: str | None = None
@@ -171,7 +168,7 @@ class LimitSettings(Section):
     forced_compactions_per_minute: int | None = Field(600, ge=1)
     """Requests of one tenant to `POST .../compact` in a minute; null for any number.
 
-    More get 429 with `retry-after`. A gateway with one key for all its users needs a higher number.
+    A gateway with one key for all its users needs a higher number.
     """
     summary_tokens_per_hour: int | None = Field(None, ge=1)
     """Tokens that the summary calls of one tenant may take in an hour; null for any number.

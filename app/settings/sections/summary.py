@@ -106,7 +106,7 @@ class SummarySettings(Section):
     timeout_seconds: Seconds = 120.0
     """Seconds for one summary call.
 
-    A value above `compaction.wait_seconds` is useful: the request goes on, and the summary serves the next one.
+    Above `compaction.wait_seconds` the summary serves the next request.
     """
     style: Literal["auto", "transcript", "prefix"] = "auto"
     """Text that the summariser reads: a transcript, or the prefix that its provider may have in its cache.
@@ -138,14 +138,11 @@ class SummarySettings(Section):
     """Share of a summary that [exact values](exact-values.md), which code copies after it, may take; 0 for none."""
     rules: RuleSettings = RuleSettings()
     reasoning_allowance: int = Field(8_192, ge=0)
-    """Tokens that a reasoning model may think before it writes a summary, on top of the summary's own.
-
-    With too few, the summary comes back empty and is refused.
-    """
+    """Tokens that a reasoning model may think before it writes a summary, on top of the summary's own."""
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
     """Further members of each summary call, such as `temperature`; one that a provider refuses is left out.
 
-    At most 20. What Steno decides itself, such as `model` and `max_tokens`, cannot be set. For example:
+    At most 20, and not what Steno decides itself, such as `model` and `max_tokens`. For example:
 
         {temperature: 0, seed: 7}
     """

@@ -45,9 +45,8 @@ class UpstreamSettings(Section):
     discover_windows: bool = True
     """Ask the provider for its models and their windows, at the start and every hour.
 
-    LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are recognised and asked on paths of their own. A model
-    that Ollama has not loaded counts as having its default of 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the
-    window under `models`.
+    LiteLLM, Gemini, LM Studio, TabbyAPI, llama.cpp and Ollama are asked on paths of their own. A model that Ollama has
+    not loaded counts as having 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`.
     """
     alternating_roles: bool = False
     """Merge summaries into the next user message, because the provider refuses two user messages in a row."""
