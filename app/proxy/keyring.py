@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-<<<<<<< HEAD
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-=======
-from collections.abc import Mapping, Sequence
 from math import inf
->>>>>>> main
 from pathlib import Path
 from time import monotonic, time
 
