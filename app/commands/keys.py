@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.commands.audit import user
 from app.commands.conversations import opened
 from app.commands.terminal import say_row
-from app.proxy.keyring import LOOK_SECONDS, read_file, write_file
+from app.proxy.keyring import LOOK_SECONDS, alone_with, read_file, write_file
 from app.settings import Settings
 from app.store.audit import record_act
 from app.store.client_keys import (
@@ -36,7 +36,8 @@ async def add(settings: Settings, owner: str, limits: KeyLimits, seconds: float 
     """Make a key and keep it. Returns the key, which is shown once."""
     path, (shown, key) = _place(settings), new_key(owner, limits, seconds)
     if path is not None:
-        write_file(path, [*read_file(path), key])
+        with alone_with(path):
+            write_file(path, [*read_file(path), key])
         return shown, key
     async with opened(settings) as store:
         await store.change_at_once(record_act, user(), "add_key", subject=key.id)
@@ -53,17 +54,25 @@ async def keys_of(settings: Settings) -> Sequence[ClientKey]:
 
 async def revoke(settings: Settings, named: str) -> list[str]:
     """End the key with this id, or all of an owner. Returns their ids. Raises `NoSuchKey`."""
-    keys = await keys_of(settings)
-    if not (ids := revoked(keys, named)):
-        raise NoSuchKey(f"No key that holds has the id or the owner {named!r}.")
     if (path := _place(settings)) is not None:
-        write_file(path, ended(keys, ids))
+        with alone_with(path):
+            keys = read_file(path)
+            ids = _revoked(keys, named)
+            write_file(path, ended(keys, ids))
         return ids
+    ids = _revoked(await keys_of(settings), named)
     async with opened(settings) as store:
         for id_ in ids:
             await store.change_at_once(record_act, user(), "revoke_key", subject=id_)
         await store.change_at_once(revoke_client_keys, ids)
     return ids
+
+
+def _revoked(keys: Sequence[ClientKey], named: str) -> list[str]:
+    """Ids of the keys to end. Raises `NoSuchKey`."""
+    if ids := revoked(keys, named):
+        return ids
+    raise NoSuchKey(f"No key that holds has the id or the owner {named!r}.")
 
 
 def show(keys: Sequence[ClientKey]) -> None:

@@ -92,6 +92,13 @@ def without_own_keys(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes
     return [header for header in headers if OWN_KEY not in header[1]]
 
 
+def without_own_keys_in(query: bytes) -> bytes:
+    """The query without parameters that hold a key of Steno's own, under whatever name."""
+    if OWN_KEY not in _decoded(query):
+        return query
+    return b"&".join(given for given in query.split(b"&") if OWN_KEY not in _decoded(given))
+
+
 def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a header holds a key, which no page can have a browser send without asking first."""
     return any(name in KEYS and _without_scheme(value.strip()) for name, value in headers)

@@ -15,7 +15,7 @@ import httpx2 as httpx
 from msgspec import Struct
 
 from app.edge.connection import Exchange, Timeouts
-from app.edge.credentials import for_anybody, without_keys, without_own_keys
+from app.edge.credentials import for_anybody, without_keys, without_own_keys, without_own_keys_in
 from app.edge.hops import with_hop
 from app.edge.pool import STALE_SECONDS, Pool, trust
 from app.edge.writing import RequestHead
@@ -212,8 +212,8 @@ class Upstream:
         path, question_mark, query = target.partition(b"?")
         if path == b"/v1" or path.startswith(b"/v1/"):
             path = self._path + path[len(b"/v1") :] or b"/"
-        if self._key is not None and question_mark:
-            query = without_keys(query)
+        if question_mark:
+            query = without_own_keys_in(query if self._key is None else without_keys(query))
         return path + question_mark + query
 
     async def _whole(self, request: httpx.Request) -> WholeAnswer:

@@ -47,8 +47,8 @@ LISTENER = "steno.listener"
 Listener = Literal["callers", "operator"]
 OPERATORS = frozenset({b"/metrics", b"/docs", b"/openapi.json"})
 """Paths that callers do not find where the operator has a listener."""
-CALLERS = b"/context"
-"""Beginning of the paths that the operator's listener does not have, as it has no provider's."""
+CALLERS = (b"/context", b"/mcp")
+"""Beginnings of the paths that the operator's listener does not have, as it has no provider's."""
 
 FORMAT = "steno.format"
 """Scope key: the wire format of a request whose history is compacted."""

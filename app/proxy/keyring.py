@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from time import monotonic, time
@@ -74,6 +76,17 @@ class Keyring:
 def read_file(path: Path) -> list[ClientKey]:
     """Read a file of keys, the oldest first; none if there is no file. Raises `OSError` and `MsgspecError`."""
     return msgspec.json.decode(path.read_bytes(), type=list[ClientKey]) if path.exists() else []
+
+
+@contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Hold a file of keys against others who change it. Raises `OSError`."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def write_file(path: Path, keys: Sequence[ClientKey]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
-from itertools import count
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import anthropic
 import openai
 import pytest
 
+from app.commands.keys import add, revoke
 from app.proxy.keyring import read_file, write_file
+from app.settings import Settings
 from app.store.client_keys import KeyLimits, new_key
 from lab.simulator import Fault, Simulator
 from tests.e2e import commands
@@ -157,6 +161,9 @@ def test_no_key_of_steno_reaches_a_provider_that_has_no_key_of_the_operators(
     post(running, key, b"", "/v1/models", "GET")
     post(running, key, b"{}", "/v1/embeddings")
     post(running, key, chat(long(2)), "/context/compact")
+    for query in (f"key={key}", f"more={key}", f"more={key.replace('-', '%2D')}"):
+        assert post(running, key, chat(long(1)), f"/v1/chat/completions?{query}").status == 200
+        assert post(running, key, b"", f"/v1/models?{query}&limit=2", "GET").status == 200
     headers = b"content-type: application/json", f"x-api-key: {key}".encode(), f"x-more: {key}".encode()
     send(running.url, request_bytes(chat(long(3)), *headers, b"authorization: Bearer sk-own", usual=False), 60)
     assert post(running, "sk-own", chat(long(1)), f"/v1/chat/completions?key={key}").status == 401
@@ -279,6 +286,20 @@ def test_keys_are_given_out_listed_and_revoked_from_the_command_line(
         until(lambda: status(by_chat, running, key) == 401)  # noqa: B023 - called at once
     assert keys("revoke", "ann").returncode == 1
     assert "revoked" in keys("list").stdout
+
+
+def test_keys_that_several_operators_change_at_once_are_all_kept(place: Path) -> None:
+    """Else one who adds a key could undo what another one has just revoked."""
+    settings = Settings(clients={"keys": str(place)})
+
+    def added(number: int) -> str:
+        return asyncio.run(add(settings, f"owner {number % 4}", KeyLimits(), None))[1].id
+
+    with ThreadPoolExecutor(8) as threads:
+        ids = set(threads.map(added, range(40)))
+        ended = set(chain(*threads.map(lambda owner: asyncio.run(revoke(settings, f"owner {owner}")), range(4))))
+    assert {key.id for key in read_file(place)} == ids == ended
+    assert not [key for key in read_file(place) if key.revoked_at is None]
 
 
 def test_without_keys_to_read_nobody_is_let_in_and_a_start_that_would_let_in_everybody_is_refused(

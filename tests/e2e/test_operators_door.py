@@ -111,7 +111,7 @@ def test_what_is_the_operators_is_at_his_listener_and_nowhere_else(serve: Serve,
                 assert admin.get(path).status_code == 200, path
             assert callers.get("/readyz").json() == {"status": "ok"}
             assert admin.get("/readyz").json().keys() == {"status", "db", "tokenizer"}
-            for path in ("/v1/models", "/u/default/v1/models", "/context/usage", "/contextual"):
+            for path in ("/v1/models", "/u/default/v1/models", "/context/usage", "/contextual", "/mcp"):
                 assert admin.get(path).status_code == 404, path
             assert admin.post("/v1/chat/completions", json={"model": "m", "messages": []}).status_code == 404
     assert 'steno_requests_total{route="chat",status="2xx"} 1' in httpx2.get(f"{admin_of(serving)}/metrics").text
