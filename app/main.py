@@ -241,6 +241,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         asides=Asides(caches),
         keeps_messages=settings.storage.messages,
         scrub=settings.storage.scrub,
+        words=settings.storage.scrub if settings.storage.messages and not settings.storage.encryption else None,
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )

@@ -552,8 +552,9 @@ def _note(services: Services, request: ChatRequest, milestones: Milestones) -> N
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
-        words = services.scrub if services.keeps_messages else None
-        asked = [shown(request, ask, words) for observation in milestones.observed for ask in observation.asked]
+        asked = [
+            shown(request, ask, services.words) for observation in milestones.observed for ask in observation.asked
+        ]
         services.store.writes.record(seen(request, decision, asked))
         if services.keeps_messages:
             archive(services, request)

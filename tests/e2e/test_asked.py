@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import cycle
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +20,7 @@ import pytest
 
 from lab.simulator import Fault, ScriptedCall, Simulator
 from lab.simulator.log import Record
+from tests.e2e.commands import until
 from tests.e2e.compactions import statuses
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import turns
@@ -523,6 +527,26 @@ def test_what_a_history_says_of_our_calls_makes_none(simulator: Simulator, runni
     answer = messages(running, [*LONG, said, {"role": "user", "content": [result]}], stream=stream)
     assert (answer.text, len(simulator.chats)) == (call, 1)
     assert "asked" not in answer.extra["context"]
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_the_models_words_stand_in_a_plan_only_where_texts_are_kept_in_the_clear(
+    is_encrypted: bool, simulator: Simulator, steno: StartSteno, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEALING_KEY", "0123456789abcdef" * 4)
+    database = tmp_path / "plans.db"
+    storage = {"url": f"sqlite:///{database}", "messages": True, "encryption": ["SEALING_KEY"] if is_encrypted else []}
+    started = steno(compaction={"background": {"enabled": False}, **NOTHING_RECALLED}, storage=storage)
+    call = ScriptedCall(name="recall_search", arguments='{"query": "zirconium"}')
+    script(simulator, Fault(tool_calls=[call]))
+    assert chat(started, LONG, stream=False).asked == 1
+
+    def plan() -> str:
+        with closing(sqlite3.connect(database)) as connection:
+            return str(connection.execute("select plan from conversations").fetchall())
+
+    until(lambda: "recall_search" in plan())
+    assert ("zirconium" in plan()) is not is_encrypted
 
 
 def test_nothing_is_found_of_another_branch_or_another_tenant(simulator: Simulator, running: Steno) -> None:
