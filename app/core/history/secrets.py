@@ -7,7 +7,6 @@ only its name makes a secret must look random, too: what a program calls its var
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from math import log2
 
@@ -19,6 +18,8 @@ Scrub = Callable[[str], str]
 REMOVED = "[secret removed]"
 LEAST_BITS = 2.75
 """Bits of information in each character of a value that looks random: words repeat their letters."""
+JUDGED = 80
+"""Characters of a value by which it is judged: a name many times over must not take minutes."""
 
 _WORDINGS = read_wordings(__package__, "secrets.toml")
 _PLACEHOLDER = re.compile(_WORDINGS["placeholder"])
@@ -46,14 +47,16 @@ def _places(text: str) -> Iterator[tuple[int, int]]:
         for hint in hints:
             at = read.find(hint)
             while at >= 0:
-                found = pattern.match(text, at)
+                found, after = pattern.match(text, at), at + 1
                 if found and (found.lastgroup != "varied" or _looks_random(found["varied"])):
                     yield found.span(found.lastgroup or 0)
-                at = read.find(hint, at + 1)
+                    after = found.end()  # What stands in it is removed: else a hint many times over takes minutes.
+                at = read.find(hint, after)
 
 
 def _looks_random(value: str) -> bool:
-    if _PLACEHOLDER.search(value) or not (_LETTER.search(value) and _OTHER.search(value)):
+    value = value[:JUDGED]
+    if not (_OTHER.search(value) and _LETTER.search(value)) or _PLACEHOLDER.search(value):
         return False
     size = len(value)
-    return -sum(number / size * log2(number / size) for number in Counter(value).values()) >= LEAST_BITS
+    return -sum(number / size * log2(number / size) for number in map(value.count, set(value))) >= LEAST_BITS
