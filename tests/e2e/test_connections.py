@@ -134,7 +134,7 @@ def test_a_body_that_cannot_be_read_gets_one_answer(before_scripted: StartSteno,
         assert told.count(b"HTTP/1.1 ") == 1 + request.startswith(late)
     assert not scripted.requests
     with connected(steno.url) as connection:  # Refused before its body came, and answered once.
-        connection.sendall(request_bytes(None, b"content-length: 99999999"))
+        connection.sendall(request_bytes(None, b"content-length: 999999999"))
         assert read_answer(connection).status == 413
         connection.sendall(b"x" * 10)
     with connected(steno.url) as connection:

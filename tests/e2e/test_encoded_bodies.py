@@ -187,11 +187,9 @@ def test_a_body_as_large_as_its_vendor_takes_is_served(
     assert scripted.requests[0].body == body
 
 
-@pytest.mark.parametrize(("target", "most"), [("/v1/messages", 33_554_432), ("/v1/responses", 52_428_800)])
-def test_a_body_larger_than_its_vendor_takes_is_refused_before_it_is_sent(
-    before_scripted: StartSteno, target: str, most: int
-) -> None:
-    head = request_bytes(None, b"content-length: %d" % (most + 1), b"expect: 100-continue", target=target)
+@pytest.mark.parametrize("target", ["/v1/messages", "/v1/responses"])
+def test_a_body_larger_than_steno_takes_is_refused_before_it_is_sent(before_scripted: StartSteno, target: str) -> None:
+    head = request_bytes(None, b"content-length: 100000001", b"expect: 100-continue", target=target)
     refused = send(before_scripted().url, head)
     assert refused.status == 413
-    assert str(most) in refused.json["error"]["message"]
+    assert "100000000" in refused.json["error"]["message"]
