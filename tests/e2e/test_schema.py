@@ -106,7 +106,7 @@ def test_every_answer_is_one_that_the_schema_has(
 
 def test_every_path_and_error_of_the_api_is_in_the_schema() -> None:
     schema = APP.openapi()
-    assert "422" not in str(schema["paths"])
+    assert "'422':" not in str(schema["paths"]), "FastAPI's own answer to what does not validate"
     assert not schema["components"]["schemas"].keys() & {"HTTPValidationError", "ValidationError"}
     for path, operations in schema["paths"].items():
         for operation in operations.values():
