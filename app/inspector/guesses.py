@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Literal
 
 import structlog
 
-from app.runtime.periods import Period
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.repeats import Repeats
 
 MOST_GUESSES = 10
@@ -23,16 +24,22 @@ class Guesses:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._made = Period(PERIOD_SECONDS, MOST_GUESSES)
+        self._made: BoundedMap[str, deque[float]] = BoundedMap(MOST_REMEMBERED)
+        """Times of each address's latest guesses, the oldest first."""
         self._repeats = Repeats(clock)
 
     def wait(self, address: str) -> float:
         """Seconds until the address may guess again; 0 if it may now."""
-        return self._made.wait(address, self._clock())
+        made = self._made.get(address)
+        if made is None or len(made) < MOST_GUESSES:
+            return 0.0
+        return max(0.0, made[0] + PERIOD_SECONDS - self._clock())
 
     def count(self, address: str, guessed: Literal["key", "link"]) -> None:
         """Count a guess that was wrong, or was not looked at any more."""
         if not (refused := self.wait(address) > 0):
-            self._made.add(address, 1, self._clock())
+            made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
+            made.append(self._clock())
+            self._made.keep(address, made)
         if (times := self._repeats.again((address, guessed))) is not None:
             log.warning("sign-in guessed", address=address, guessed=guessed, refused=refused, times=times)

@@ -17,8 +17,12 @@ def test_an_address_may_guess_ten_times_in_ten_minutes_and_others_are_not_affect
         guesses.count("192.0.2.1", "key")
     assert 0 < guesses.wait("192.0.2.1") <= 1.05 * PERIOD_SECONDS
     assert guesses.wait("192.0.2.2") == 0
-    clock.now += 1.05 * PERIOD_SECONDS
-    assert guesses.wait("192.0.2.1") == 0
+    for _ in range(2):  # Each time as many.
+        clock.now += 1.05 * PERIOD_SECONDS
+        for _ in range(MOST_GUESSES):
+            assert guesses.wait("192.0.2.1") == 0
+            guesses.count("192.0.2.1", "key")
+        assert guesses.wait("192.0.2.1") > 0
 
 
 def test_guesses_that_are_refused_do_not_prolong_the_wait() -> None:
@@ -49,4 +53,4 @@ def test_a_crowd_of_addresses_takes_bounded_memory() -> None:
     guesses = Guesses(Clock(1_000.0))
     for number in range(MOST_REMEMBERED + 10):
         guesses.count(str(number), "link")
-    assert len(guesses._made._used) == MOST_REMEMBERED
+    assert len(guesses._made) == MOST_REMEMBERED
