@@ -63,7 +63,7 @@ class ChunkMemory:
         """Forget these chunks and every fold over any of them."""
         gone = set(ids)
         own = (held.chunk for (owner, _, _), held in self._chunks.items() if owner == tenant)
-        for chunk in sorted(own, key=lambda chunk: chunk.level):
+        for chunk in sorted(own, key=lambda chunk: (chunk.last_index, chunk.level)):
             if not gone.isdisjoint(chunk.children):
                 gone.add(chunk.id)
         self._chunks.drop(lambda place, _: place[0] == tenant and place[2] in gone)

@@ -70,6 +70,7 @@ class Writing:
             values_share=summary.values,
             rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
             inherited_rules=request.inherited_rules,
+            folds_in=rules.policy.folds_in,
             failed_results=rules.policy.failed_results,
             scrub=self.scrub,
         )

@@ -117,6 +117,7 @@ PRESETS: Mapping[PresetName, Preset] = {
             "mask": _NO_MASKS,
         },
         summary={"source_tokens": None, "style": "transcript"},
+        policy={"folds_in": False},
     ),
     "librechat": Preset(
         choose_for="agents that work on one goal at a time, before a provider with a prompt cache",

@@ -9,7 +9,20 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
-from sqlalchemy import BigInteger, ColumnElement, Row, Select, bindparam, delete, or_, select, tuple_, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.summary.versions import renumbered
@@ -197,11 +210,12 @@ async def delete_chunks_of(connection: AsyncConnection, tenant: str, conversatio
 async def _folds_over(connection: AsyncConnection, tenant: str, children: set[str]) -> set[str]:
     folds = await connection.execute(
         select(summary_chunks.c.id, summary_chunks.c.children)
-        .where(summary_chunks.c.tenant == tenant, summary_chunks.c.level > 0)
-        .order_by(summary_chunks.c.level)
+        .where(summary_chunks.c.tenant == tenant, cast(summary_chunks.c.children, Text) != "[]")
+        .order_by(summary_chunks.c.last_index, summary_chunks.c.level)
     )
     reached: set[str] = set()
-    # A fold of folds has a higher level, so one pass in order of level finds it.
+    # A fold ends where what it stands for ends, or later, and of two that end alike one of folds has a higher level:
+    # one pass in this order finds all.
     for fold in folds:
         if not (children | reached).isdisjoint(fold.children):
             reached.add(fold.id)

@@ -289,13 +289,14 @@ async def test_what_is_not_in_use_cannot_be_edited_or_deactivated_once_more(stor
 
 @pytest.mark.parametrize("edits", [True, False])
 async def test_every_fold_over_what_is_edited_or_deactivated_is_deactivated_too(store: Store, edits: bool) -> None:
-    """Also a fold of a fold. What else they stand for stays in use, and so does what others made."""
+    """Also a fold of a fold, and what took it in. What else they stand for stays in use, as does what others made."""
     await put(store, chunk(0, 4))
     await put(store, chunk(4, 8))
     await put(store, chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"), conversation_id="c2"))
     await put(store, chunk(8, 12))
     await put(store, chunk(0, 12, id="folds", level=2, children=("fold", "chunk-8-12")))
     await put(store, chunk(0, 12, id="other", level=1, children=("chunk-8-12",)))
+    await put(store, chunk(0, 16, id="taken-in", children=("folds",)))
     if edits:
         assert await store.rest_change(replace_summary, TENANT, "chunk-4-8", next_of(chunk(4, 8))) is not None
         assert await read(store) == {"chunk-0-4", "chunk-4-8-v2", "chunk-8-12", "other"}
@@ -304,6 +305,7 @@ async def test_every_fold_over_what_is_edited_or_deactivated_is_deactivated_too(
             "chunk-4-8",
             "fold",
             "folds",
+            "taken-in",
         }
         assert await read(store) == {"chunk-0-4", "chunk-8-12", "other"}
 

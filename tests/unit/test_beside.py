@@ -31,7 +31,7 @@ from tests.unit.conversations import (
 )
 
 BUDGET = budget(2_000, summary=100, fold=150)
-KEEPING = replace(SETTINGS, values_share=0.2, rules_share=0.05)
+KEEPING = replace(SETTINGS, values_share=0.2, rules_share=0.05, folds_in=False)
 
 
 def records(*lines: str) -> list[Record]:

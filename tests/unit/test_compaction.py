@@ -54,6 +54,10 @@ TALK = conversation(message("system", "rules"), *turns(10, size=40), QUESTION)
 BUDGET = budget()
 
 
+APART = replace(SETTINGS, folds_in=False)
+"""Where a fold is a call of its own."""
+
+
 def flow(
     talk: Conversation = TALK,
     stored: tuple[SummaryChunk, ...] = (),
@@ -386,9 +390,46 @@ def test_a_single_message_too_large_for_one_call_is_shown_shortened() -> None:
     assert "40010 characters in all" in shown
 
 
+def test_a_summary_that_makes_a_fold_due_takes_the_older_ones_in_with_one_call() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100, carried=(0,)) for n in (0, 2, 4))
+    effects, compaction = play(flow(stored=stored), notes(40))
+    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
+    asked = next(effect.request for effect in effects if isinstance(effect, Summarise))
+    messages = TALK.transcript.messages
+    released = messages[2]
+    assert all(each.text in asked.transcript for each in (*stored, *messages[6:14], released))
+    [made] = compaction.made
+    assert (made.first_index, made.last_index, made.level, made.carried) == (0, 13, 0, ())
+    assert made.children == tuple(c.id for c in stored)
+    view = least_view(TALK, [*stored, made], BUDGET.trigger)
+    assert view is not None
+    assert view.chunks == (made,)
+
+
+def test_it_has_the_room_of_a_summary_and_a_fold() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
+    [alone] = [effect.request for effect in play(flow(), notes())[0] if isinstance(effect, Summarise)]
+    [both] = [effect.request for effect in play(flow(stored=stored), notes())[0] if isinstance(effect, Summarise)]
+    assert both.max_tokens == 2 * alone.max_tokens
+
+
+def test_what_one_call_cannot_read_is_summarised_and_folded_afterwards() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
+    settings = replace(SETTINGS, source_tokens=500)
+    _, compaction = play(flow(stored=stored, settings=settings), notes(), notes(20))
+    assert [made.level for made in compaction.made] == [0, 1]
+
+
+def test_what_is_too_long_for_one_answer_is_summarised_and_folded_afterwards() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
+    _, compaction = play(flow(stored=stored), Failure(WHY, overflow=True), notes(), notes(20))
+    assert [made.level for made in compaction.made] == [0, 1]
+    assert play(flow(stored=stored), Failure(WHY))[1] == Compaction((), Outcome.FAILED, WHY)
+
+
 def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    effects, compaction = play(flow(stored=stored), notes(), notes(20))
+    effects, compaction = play(flow(stored=stored, settings=APART), notes(), notes(20))
     assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk, Summarise, StoreChunk]
     new, fold = compaction.made
     assert (new.first_index, new.last_index, new.level) == (6, 13, 0)
@@ -401,7 +442,7 @@ def test_chunks_over_their_share_are_folded_all_but_the_newest() -> None:
 
 def test_the_fold_reads_the_summaries_it_stands_for() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    effects, _ = play(flow(stored=stored), notes(), notes(20))
+    effects, _ = play(flow(stored=stored, settings=APART), notes(), notes(20))
     asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
     assert all(c.text in asked.transcript for c in stored)
     assert "Merge them" in asked.instructions
@@ -415,7 +456,7 @@ def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
         chunk(TALK, 4, 6, tokens=10),
     )
     assert widest_path(TALK, stored).covered == 6
-    effects, compaction = play(flow(stored=stored), notes(), notes(20))
+    effects, compaction = play(flow(stored=stored, settings=APART), notes(), notes(20))
     fold = compaction.made[1]
     assert (fold.carried, fold.level) == ((), 4)
     asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
@@ -426,7 +467,7 @@ def test_a_fold_still_carries_instructions_and_the_turn_its_end_splits() -> None
     steps = [message("assistant", f"step {n} " + "w " * 38) for n in range(16)]
     agent = conversation(message("user", "do it"), message("developer", "be brief"), *steps)
     stored = tuple(chunk(agent, n, n + 2, tokens=100, carried=(0, 1) if n == 0 else ()) for n in (0, 2, 4))
-    _, compaction = play(flow(agent, stored), notes(), notes(20))
+    _, compaction = play(flow(agent, stored, APART), notes(), notes(20))
     assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, (0, 1))]
 
 
@@ -434,7 +475,7 @@ def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_
     ranges = ((0, 2), (2, 4), (4, 6))
     large = tuple(chunk(TALK, *each, tokens=10, carried=(0,)) for each in ranges)
     small = tuple(chunk(TALK, *each, tokens=10) for each in ranges)
-    _, compaction = play(flow(stored=large, fold=120), notes(), notes(20))
+    _, compaction = play(flow(stored=large, settings=APART, fold=120), notes(), notes(20))
     assert [(made.level, made.carried) for made in compaction.made if made.level] == [(1, ())]
     _, compaction = play(flow(stored=small, fold=120), notes())
     assert [made.level for made in compaction.made] == [0]
@@ -442,7 +483,7 @@ def test_what_was_carried_of_turns_that_are_over_is_folded_away_before_it_piles_
 
 def test_a_failed_fold_leaves_the_new_chunk() -> None:
     stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
-    _, compaction = play(flow(stored=stored), notes(), Failure(WHY))
+    _, compaction = play(flow(stored=stored, settings=APART), notes(), Failure(WHY))
     assert [made.level for made in compaction.made] == [0]
     assert compaction.why == WHY
 

@@ -47,10 +47,11 @@ def test_a_deleted_chunk_is_forgotten_with_the_folds_over_it() -> None:
     held = ChunkMemory(Caches())
     fold = replace(CHUNK, id="fold", level=1, children=(CHUNK.id,))
     for tenant in ("t", "u"):
+        held.keep(tenant, [replace(CHUNK, id="later", last_index=9, children=(fold.id,))])
         held.keep(tenant, [fold, CHUNK, replace(CHUNK, id="other")])
     held.forget_chunks("t", [CHUNK.id])
     assert [found.id for found in held.chunks_in("t", "additive", TALK.chain.digests)] == ["other"]
-    assert len(held.chunks_in("u", "additive", TALK.chain.digests)) == 3
+    assert len(held.chunks_in("u", "additive", TALK.chain.digests)) == 4
 
 
 def test_nothing_of_a_deleted_conversation_is_kept_although_it_is_too_old_to_be_used() -> None:

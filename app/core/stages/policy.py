@@ -47,6 +47,8 @@ class Policy(Struct, frozen=True):
     ask: AskPolicy | None = field(default_factory=ask_policy)
     marks: tuple[Mark, ...] = ()
     """Marks of the client's instructions, beside those that everybody's have."""
+    folds_in: bool = True
+    """Whether a fold is part of the summary that makes it due, not a call of its own."""
     failed_results: int = 0
     """Latest failed tool calls that are appended to a summary as they are."""
     thinking_turns: int | None = None

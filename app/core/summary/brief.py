@@ -30,6 +30,8 @@ class SummaryBrief(Struct, frozen=True):
     ratio: float = 1.0
     """The summariser's own tokens for each one we estimate: its answers are capped in those."""
     strategy: Strategy = "additive"
+    folds_in: bool = True
+    """Whether a summary that makes a fold due is made in one call with it."""
     style: Literal["transcript", "prefix"] = "transcript"
     """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
     shown_tokens: int = 0

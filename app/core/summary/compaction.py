@@ -17,7 +17,7 @@ from app.core.summary.cut import FOLD_MINIMUM
 from app.core.summary.flow import Announce, Compaction, Effect, Failure, Flow, Reply, Together
 from app.core.summary.gate import was_refused
 from app.core.summary.maker import ChunkMaker, rules_of_plan
-from app.core.summary.plan import Plan
+from app.core.summary.plan import Plan, folds_in
 from app.core.summary.spans import Span, halves, released_tokens, summary_tokens
 from app.core.tokens.estimate import Count
 from app.core.view.chunks import SummaryChunk
@@ -35,8 +35,9 @@ def compact(
     count: Count,
     sent: View | None = None,
 ) -> Flow:
-    """Make the planned chunks, one call each, then fold all but the newest if they exceed their share. `sent`: the view
-    over the plan's base as the provider knows it.
+    """Make the planned chunks, one call each. Where they exceed their share with a new one, that takes the others in,
+    in the same call; where one call cannot, all but the newest are folded afterwards. `sent`: the view over the plan's
+    base as the provider knows it.
 
     Where a summary stands for the whole history, each call goes on from the chunk before it.
     """
@@ -45,6 +46,12 @@ def compact(
     yield Announce(plan.messages)
     if settings.cumulative:
         return (yield from _go_on(maker, plan))
+    if folds_in(conversation, plan, budget, settings):
+        folded_in = yield from maker.keep((yield from maker.update(plan.spans[0], plan.base.chunks)))
+        if not isinstance(folded_in, Failure):
+            return Compaction((folded_in,))
+        if not folded_in.overflow:
+            return _as_far_as((), folded_in)
     summarised = yield from (_summarised(maker, *plan.spans) if len(plan.spans) == 1 else _in_parts(maker, plan.spans))
     path = [*plan.base.chunks, *summarised.made]
     held = max(summary_tokens(path), 2 * released_tokens(conversation.transcript, path[:-1]))
@@ -120,7 +127,7 @@ def _go_on(maker: ChunkMaker, plan: Plan) -> Flow:
 
     Only the last one is kept: shorter ones would be used until they do not fit, and the tail not be the one planned.
     """
-    prior = plan.base.chunks[-1] if plan.base.chunks else None
+    prior = plan.base.chunks[-1:]
     reached: SummaryChunk | None = None
     failure: Failure | None = None
     spans = deque(plan.spans)
@@ -129,7 +136,7 @@ def _go_on(maker: ChunkMaker, plan: Plan) -> Flow:
         span = spans.popleft()
         result = yield from maker.update(span, prior)
         if not isinstance(result, Failure):
-            prior = reached = result
+            prior, reached = (result,), result
             continue
         parts = halves(maker.conversation.transcript, span) if result.overflow and halvings < MAX_HALVINGS else (span,)
         if len(parts) == 1:

@@ -76,14 +76,25 @@ def expected_view(
 ) -> int:
     """The view after a compaction up to `cut`: summaries as large as they may be, folded where they will be."""
     transcript = conversation.transcript
-    replaced = replaced_tokens(transcript, Span(base.covered, cut), cut)
-    held, new = summary_tokens(base.chunks), min(parts * budget.summary, int(AIMED_SHARE * replaced))
+    held, new = summary_tokens(base.chunks), _new_tokens(conversation, base, cut, parts, budget)
     released = released_tokens(transcript, base.chunks)
-    folds = (held + new > budget.fold or 2 * released > budget.fold) and len(base.chunks) + parts > FOLD_MINIMUM
+    folds = will_fold(conversation, base, cut, parts, budget)
     summaries = (1 + _parts(held + new, summary)) * budget.summary if folds else held + new
     carried = base.tokens - held - folds * released + transcript.carried_tokens(base.covered, cut, cut)
     beside = pinned_tokens(conversation, cut) + conversation.blocks.again(cut, transcript.carried(0, cut, cut)).tokens
     return conversation.instruction_tokens + summaries + carried + beside + transcript.tokens(cut)
+
+
+def will_fold(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> bool:
+    """Whether the summaries grow too many with a compaction up to `cut`."""
+    held = summary_tokens(base.chunks) + _new_tokens(conversation, base, cut, parts, budget)
+    released = released_tokens(conversation.transcript, base.chunks)
+    return max(held, 2 * released) > budget.fold and len(base.chunks) + parts > FOLD_MINIMUM
+
+
+def _new_tokens(conversation: Conversation, base: Path, cut: int, parts: int, budget: Budget) -> int:
+    replaced = replaced_tokens(conversation.transcript, Span(base.covered, cut), cut)
+    return min(parts * budget.summary, int(AIMED_SHARE * replaced))
 
 
 def _parts(tokens: int, summary: SummaryBrief) -> int:

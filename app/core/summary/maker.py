@@ -94,32 +94,33 @@ class ChunkMaker(Struct, frozen=True):
         asked = self._ask(chunk, source, self.settings.prompt, (), refused, once=once)
         return (yield from self.keep((yield from asked)))
 
-    def update(self, span: Span, prior: SummaryChunk | None) -> Generator[Effect, Reply, SummaryChunk | Failure]:
-        """A level 0 chunk over everything before the span's end, from the last such chunk and the span; not kept."""
-        transcript = self.conversation.transcript
-        prior = prior and self._without_failed_results(prior)
+    def update(self, span: Span, prior: Sequence[SummaryChunk]) -> Generator[Effect, Reply, SummaryChunk | Failure]:
+        """A level 0 chunk over everything before the span's end, from the chunks before it and the span; not kept."""
+        transcript, cumulative = self.conversation.transcript, self.settings.cumulative
+        prior = [*map(self._without_failed_results, prior)]
         kept = transcript.carried(0, span.stop, span.stop)
-        chunk = self._blank(0, span.stop, kept, ())
+        chunk = self._blank(0, span.stop, kept, () if cumulative else tuple(each.id for each in prior))
         carried = tuple(index - span.start for index in kept if index >= span.start)
         quoted, replaces, path = self._quoted(span, carried), replaced_tokens(transcript, span, span.stop), Path()
-        if prior is None:
+        if not prior:
             source = _Source(quoted, replaces, self._shown(path, span))
             chunk = self._with_beside(chunk, replaces, (), span)
             return (yield from self._ask(chunk, source, self.settings.prompt, self._notes))
         released = {
             index: transcript.messages[index]
-            for offset in prior.carried
-            if (index := prior.first_index + offset) not in kept and index < span.start
+            for each in prior
+            for offset in each.carried
+            if (index := each.first_index + offset) not in kept and index < span.start
         }
         if span.start:
-            path = Path((prior,), span.start)
-            replaces += prior.tokens + sum(map(transcript.tokens_of, released))
-        before = prompts.quote_chunks((prior,), released, fence_of(chunk.through_digest))
+            path = Path(tuple(prior), span.start) if cumulative else self.plan.base
+            replaces += summary_tokens(prior) + sum(map(transcript.tokens_of, released))
+        before = prompts.quote_chunks(prior, released, fence_of(chunk.through_digest))
         shown = self._shown(path, span)
         prompt, notes = self.settings.update_prompt or self.settings.prompt, (prompts.UPDATE_NOTE, *self._notes)
-        beside = () if span.start else (prompts.notes_so_far(prior),)
+        beside = () if span.start else (prompts.notes_so_far(prior[-1]),)
         source = _Source(f"{before}\n{quoted}", replaces, shown, beside)
-        chunk = self._with_beside(chunk, replaces, (prior,), span)
+        chunk = self._with_beside(chunk, replaces, prior, span)
         return (yield from self._ask(chunk, source, prompt, notes))
 
     @property
@@ -178,7 +179,7 @@ class ChunkMaker(Struct, frozen=True):
     ) -> SummaryChunk:
         """A chunk with the values and the rules of the chunks and the messages that it is made from."""
         messages = self.conversation.transcript.messages[span.start : span.stop] if span else ()
-        room = int(self.settings.values_share * self._cap(replaces))
+        room = int(self.settings.values_share * self._cap(chunk, replaces))
         values: tuple[str, ...] = ()
         if room:
             held = [[*map(record_of, each.values)] for each in chunks]
@@ -196,9 +197,10 @@ class ChunkMaker(Struct, frozen=True):
         left_out = len(rules) - len(kept) + without_room + left_before
         return replace(chunk, values=values, rules=kept, rules_left_out=left_out)
 
-    def _cap(self, replaces: int) -> int:
-        """Most tokens of a chunk that stands for so many."""
-        return min(self.budget.summary, int(AIMED_SHARE * replaces))
+    def _cap(self, chunk: SummaryChunk, replaces: int) -> int:
+        """Most tokens of a chunk that stands for so many: for one that takes others in as for a fold and a summary."""
+        takes_in = chunk.level == 0 and bool(chunk.children)
+        return min((1 + takes_in) * self.budget.summary, int(AIMED_SHARE * replaces))
 
     def _blank(self, start: int, stop: int, carried: tuple[int, ...], children: tuple[str, ...]) -> SummaryChunk:
         transcript, chain = self.conversation.transcript, self.conversation.chain
@@ -242,7 +244,7 @@ class ChunkMaker(Struct, frozen=True):
         if self.plan.asked and replaces < LEAST_ASKED:
             replaces, least = LEAST_ASKED, 1
         held = self.count(prompts.chunk_beside(chunk))
-        aim = max(MINIMUM_TOKENS, self._cap(replaces) - held)
+        aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces) - held)
         room = 2 * aim if refused else aim
         too_long = False
         for shown in (None,) if refused else (source.shown,) if once else (source.shown, None):

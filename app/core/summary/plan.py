@@ -8,8 +8,16 @@ from msgspec import Struct
 
 from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
-from app.core.summary.cut import FOLD_MINIMUM, choose_cut, expected_view
-from app.core.summary.spans import SMALLEST_PART, Span, released_tokens, replaced_tokens, split_span, summary_tokens
+from app.core.summary.cut import FOLD_MINIMUM, choose_cut, expected_view, will_fold
+from app.core.summary.spans import (
+    SMALLEST_PART,
+    Span,
+    quoted_tokens,
+    released_tokens,
+    replaced_tokens,
+    split_span,
+    summary_tokens,
+)
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.core.view.reading import Path, build_view, size_after, unmasked_tokens
 from app.core.view.view import Conversation
@@ -66,6 +74,18 @@ def plan_compaction(
             return None
     through = ChunkRange(series, conversation.chain[start], conversation.chain[cut])
     return Plan(base, spans, through, goes_on=goes_on)
+
+
+def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: SummaryBrief) -> bool:
+    """Whether one call makes the plan's summary and the fold that it makes due: a chunk over everything so far."""
+    if not summary.folds_in or len(plan.spans) != 1:
+        return False
+    span, chunks = plan.spans[0], plan.base.chunks
+    read = quoted_tokens(conversation.transcript, span.start, span.stop) + summary_tokens(chunks)
+    most = min(summary.input_tokens, summary.source_tokens or summary.input_tokens)
+    return read + released_tokens(conversation.transcript, chunks) <= most and will_fold(
+        conversation, plan.base, span.stop, 1, budget
+    )
 
 
 def last_cut(conversation: Conversation) -> int:

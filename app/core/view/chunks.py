@@ -27,7 +27,8 @@ class SummaryChunk(Struct, frozen=True):
     series: str
     """Strategy plus focus: a request reads only chunks of its own series."""
     level: int
-    """0: made from messages; n + 1: a fold of chunks of which the highest has level n."""
+    """0: made from messages, and from the children that it takes in; n + 1: a fold of chunks of which the highest has
+    level n."""
     version: int
     """1, and one more each time the summary is edited or made anew. Of those in use the highest counts."""
     from_digest: bytes
@@ -46,7 +47,7 @@ class SummaryChunk(Struct, frozen=True):
     """Another chunk of the same compaction follows, or another fold. They are used together: where one that begins at
     this one's end applies, too, a view does not end here nor go on with a chunk of another kind."""
     children: tuple[str, ...] = ()
-    """Ids of the chunks a fold stands for, in order; empty at level 0."""
+    """Ids of the chunks that it stands for, in order."""
     values: tuple[str, ...] = ()
     """Exact values of its range, made by code: most useful first."""
     rules: tuple[str, ...] = ()
