@@ -179,11 +179,12 @@ def test_a_key_of_steno_in_a_header_and_the_providers_in_the_query_go_together(
 ) -> None:
     key = give(place)
     running = start(upstream={"formats": FORMATS})
-    path, said = {
+    ways: dict[Ask, tuple[str, dict[str, Any]]] = {
         by_chat: ("chat/completions", {"messages": SAID}),
         by_messages: ("messages", {"messages": SAID, "max_tokens": 100}),
         by_responses: ("responses", {"input": "Hello."}),
-    }[ask]
+    }
+    path, said = ways[ask]
     body = json.dumps({"model": "m", **said}).encode()
     assert post(running, key, body, f"/v1/{path}?key=sk-providers").status == 200
     assert simulator.chats[-1].target.endswith("?key=sk-providers")
