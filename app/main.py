@@ -29,6 +29,7 @@ from app.edge.hops import new_instance
 from app.edge.jwts import Issuer
 from app.edge.origins import Door
 from app.edge.upstream import CONNECT_SECONDS, Upstream
+from app.edge.withheld import Withheld
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS
 from app.inspector.session import Sessions
@@ -345,10 +346,15 @@ def open_store(
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
     """Make every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
+    clients = settings.clients
+    withheld = Withheld(
+        issuers=frozenset(each.issuer for each in clients.jwt),
+        header=clients.header.encode() if clients.header else None,
+    )
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
-        upstream, alone = _open_upstream(at, instance), len(at.speaks) == len(formats) == 1
+        upstream, alone = _open_upstream(at, instance, withheld), len(at.speaks) == len(formats) == 1
         # What an API wants in every request's headers, its list of models wants, too.
         asked_with = formats[0].summaries.headers if alone else ()
         windows = Windows(
@@ -359,7 +365,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
 
-def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes, withheld: Withheld) -> Upstream:
     key = settings.api_key
     return Upstream(
         settings.base_url,
@@ -368,6 +374,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
         between_bytes=settings.between_bytes_seconds,
         instance=instance,
         key=partial(key_headers, key.get_secret_value().encode(), settings.speaks) if key else None,
+        withheld=withheld,
     )
 
 

@@ -70,7 +70,9 @@ class SentMessage:
     @property
     def corrects(self) -> bool:
         """Whether it is a user's message in which such a client says that the answer before it is not in form."""
-        return self.role == "user" and self.plain and bool(self.pieces) and _CORRECTION.match(self.pieces[0]) is not None
+        return (
+            self.role == "user" and self.plain and bool(self.pieces) and _CORRECTION.match(self.pieces[0]) is not None
+        )
 
     def is_loosened(self, original: SentMessage) -> bool:
         """Whether it is the original without what was tied to its place."""
