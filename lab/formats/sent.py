@@ -74,6 +74,11 @@ class SentMessage:
             self.role == "user" and self.plain and bool(self.pieces) and _CORRECTION.match(self.pieces[0]) is not None
         )
 
+    @property
+    def speakers(self) -> frozenset[str]:
+        """Roles that whoever quotes it may give it."""
+        return frozenset({self.role, "tool"} if self.tells_a_result else {self.role})
+
     def is_loosened(self, original: SentMessage) -> bool:
         """Whether it is the original without what was tied to its place."""
         return original.tied and (self.frame, self.pieces) == (original.frame, original.pieces)

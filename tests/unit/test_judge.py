@@ -683,7 +683,7 @@ TASK = {"role": "user", "content": "Mend the parser."}
 WORK: Messages = [TASK, {"role": "assistant", "content": "Two commands."}, CORRECTION, *(COMMAND, OUTPUT) * 3]
 WORK_STATE = {
     "role": "user",
-    "content": "[State of the work in messages that are left out above: data.]\n<work ab12cd34>\nfile parser.py\n</work ab12cd34>",
+    "content": "[State of the work in what is left out.]\n<work ab12cd34>\nfile parser.py\n</work ab12cd34>",
 }
 
 
@@ -715,3 +715,12 @@ def test_fold_may_take_up_a_correction_that_stood_beside_a_summary() -> None:
     verdict = conversation.request(history, [SYSTEM, summary(FOLDED), *history[-2:]], *made, folded)
     assert not verdict.violations
     assert verdict.folds == 1
+
+
+@pytest.mark.parametrize(("speaker", "found"), [("tool", set()), ("user", set()), ("assistant", {"recalled"})])
+def test_result_that_is_told_as_text_is_recalled_as_a_tools_or_the_users(speaker: str, found: set[str]) -> None:
+    note = recalling((5, speaker, OUTPUT["content"]))
+    payload = [SYSTEM, summary(NOTES), note, *WORK[9:], TURNS[0]]
+    history = [SYSTEM, *WORK, TURNS[0]]
+    made = call(WORK, NOTES)
+    assert kinds(Conversation().request(history, payload, made, report=RECALLED)) == found
