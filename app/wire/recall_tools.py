@@ -22,6 +22,7 @@ from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
 from app.errors import UpstreamUnreadable
 from app.wire.members import RawObject, split_array
+from app.wire.objects import object_of
 from app.wire.sse import data_of
 from app.wire.types import WireRequest
 
@@ -230,7 +231,13 @@ class RecallTools:
             return Code.ASK_CHOICES
         if request.forbids_tools or not self._is_free(request.source):
             return Code.ASK_TOOL_CHOICE
+        if object_of(self._shape(request.source)).get("type") in ("json_schema", "json_object"):
+            return Code.ASK_JSON
         return self._unsafe(request)
+
+    def _shape(self, source: RawObject) -> object:
+        """Member that says what an answer has to look like."""
+        raise NotImplementedError
 
     def _is_free(self, source: RawObject) -> bool:
         """Whether the model may call what it likes."""

@@ -306,6 +306,9 @@ def _function(piece: Json) -> Json:
 class ChatRecallTools(RecallTools):
     rounds = CompletionRounds
 
+    def _shape(self, source: RawObject) -> object:
+        return source.value("response_format")
+
     def _unsafe(self, request: WireRequest) -> Code | None:
         return Code.ASK_TOOL_CHOICE if is_given(request.source, "functions") else None
 

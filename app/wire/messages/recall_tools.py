@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.core.tokens.declarations import Tool
+from app.wire.members import RawObject
 from app.wire.messages.answers import typed_event
 from app.wire.messages.content import SEALED, is_raw_result, raw_blocks, with_content
+from app.wire.objects import object_of
 from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 
 GROWS = {
@@ -247,6 +249,9 @@ def _is_empty(block: Json) -> bool:
 
 class MessagesRecallTools(RecallTools):
     rounds = MessageRounds
+
+    def _shape(self, source: RawObject) -> object:
+        return object_of(source.value("output_config")).get("format") or source.value("output_format")
 
     def tool(self, tool: Tool) -> Json:
         return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}

@@ -15,6 +15,8 @@ import msgspec
 
 from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
+from app.wire.members import RawObject
+from app.wire.objects import object_of
 from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 from app.wire.responses.answers import BEGINNINGS, ENDS
 from app.wire.responses.items import NAMED_BY_ID, REASONING
@@ -252,6 +254,9 @@ def _is_nothing(item: Json) -> bool:
 
 class ResponsesRecallTools(RecallTools):
     rounds = ResponseRounds
+
+    def _shape(self, source: RawObject) -> object:
+        return object_of(source.value("text")).get("format")
 
     def _unsafe(self, request: WireRequest) -> Code | None:
         """A provider that keeps answers keeps each round by itself: by the first one's id, which a stream tells before
