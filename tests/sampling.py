@@ -13,7 +13,8 @@ from random import Random
 import pytest
 
 CASES, SHARE = 3, 0.4
-"""Of an end-to-end test with more cases than this, such a share is played where no marker names another."""
+"""Of an end-to-end test with more cases than this, such a share is played where no marker names another. The tables of
+presets are played whole."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left: list[pytest.Item] = []
     cases = Counter(map(function_of, items))
     for item in items:
-        is_long = item.nodeid.startswith("tests/e2e/") and cases[function_of(item)] > CASES
+        is_long = item.nodeid.startswith("tests/e2e/test_") and cases[function_of(item)] > CASES
         is_played = is_drawn(config, item, SHARE if is_long else 1)
         (left if item.get_closest_marker("release") or not is_played else played).append(item)
     config.hook.pytest_deselected(items=left)
