@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 from fastapi import FastAPI
 from pydantic import ValidationError
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.compaction.background import Background
@@ -29,6 +29,7 @@ from app.edge.hops import new_instance
 from app.edge.jwts import Issuer
 from app.edge.origins import Door
 from app.edge.upstream import CONNECT_SECONDS, Upstream
+from app.edge.withheld import Withheld
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS
 from app.inspector.session import Sessions
@@ -46,7 +47,7 @@ from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
-from app.proxy.gate import Gate, Listener
+from app.proxy.gate import Gate
 from app.proxy.keyring import Keyring
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
@@ -139,42 +140,15 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
         add_inspector(app, settings, services, metrics)
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
-    ways = asking, counting, at_path, PassthroughEndpoint(services)
-    through = partial(gate_of, settings, instance, metrics, super(Application, app).__call__, *ways)
-    app.gate = through(listener="callers" if settings.server.admin else None)
+    ways = super(Application, app).__call__, asking, counting, at_path, PassthroughEndpoint(services)
+    server, verbose = settings.server, settings.log.level == "debug"
+    door = Door(server.host, server.allowed_hosts, server.allowed_origins)
+    through = partial(Gate, *ways, formats=FORMATS, instance=instance, door=door, metrics=metrics, verbose=verbose)
+    app.gate = through(listener="callers" if server.admin else None)
     app.operators_gate = through(listener="operator")
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
-
-
-def gate_of(
-    settings: Settings,
-    instance: bytes,
-    metrics: Metrics,
-    app: ASGIApp,
-    chat: ASGIApp,
-    counting: ASGIApp,
-    compacting: ASGIApp,
-    passthrough: ASGIApp,
-    *,
-    listener: Listener | None = None,
-) -> Gate:
-    """Make the gate before these applications, for what comes by one listener."""
-    server = settings.server
-    return Gate(
-        app,
-        chat=chat,
-        counting=counting,
-        compacting=compacting,
-        passthrough=passthrough,
-        formats=FORMATS,
-        instance=instance,
-        door=Door(server.host, server.allowed_hosts, server.allowed_origins),
-        metrics=metrics,
-        verbose=settings.log.level == "debug",
-        listener=listener,
-    )
 
 
 def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
@@ -345,10 +319,15 @@ def open_store(
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
     """Make every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
+    clients = settings.clients
+    withheld = Withheld(
+        issuers=frozenset(each.issuer for each in clients.jwt),
+        header=clients.header.encode() if clients.header else None,
+    )
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
-        upstream, alone = _open_upstream(at, instance), len(at.speaks) == len(formats) == 1
+        upstream, alone = _open_upstream(at, instance, withheld), len(at.speaks) == len(formats) == 1
         # What an API wants in every request's headers, its list of models wants, too.
         asked_with = formats[0].summaries.headers if alone else ()
         windows = Windows(
@@ -359,7 +338,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
 
-def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes, withheld: Withheld) -> Upstream:
     key = settings.api_key
     return Upstream(
         settings.base_url,
@@ -368,6 +347,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes) -> Upstream:
         between_bytes=settings.between_bytes_seconds,
         instance=instance,
         key=partial(key_headers, key.get_secret_value().encode(), settings.speaks) if key else None,
+        withheld=withheld,
     )
 
 

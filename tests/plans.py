@@ -163,7 +163,8 @@ def _seen(statement: str, plan: list[dict[str, Any]]) -> Seen:
         (node["Actual Rows"] + sum(node.get(key, 0) for key in dropped)) * node["Actual Loops"] for node in scans
     )
     # Of a table of some rows nothing else is to be gained.
-    whole = {node["Relation Name"] for node in scans if node["Node Type"].endswith("Seq Scan")} & set(metadata.tables)
+    read = (node["Relation Name"] for node in scans if node["Node Type"].endswith("Seq Scan"))
+    whole = {name.removesuffix("_before") for name in read} & set(metadata.tables)
     return Seen(" ".join(statement.split()), round(rows), frozenset(whole - {usage_days_due.name}))
 
 
@@ -192,6 +193,7 @@ async def do_all_that_is_repeated(store: Store) -> None:
         await connection.execute(text("INSERT INTO usage_days_due SELECT 'tenant 7', max(day) FROM usage_days"))
     # Tidying, by the hour.
     await store.tidying.remove_old_leases()
+    await store.tidying.keep_partitions()
     await store.tidying.remove_unused()
     await store.tidying.add_days_up()
     await store.tidying.index_summaries()

@@ -84,24 +84,12 @@ def keys_in(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> list[
     sent = {name: value for name, value in headers if name in KEYS}
     if query:
         sent |= {b"?" + name: value for name, value in map(_parameter, query.split(b"&")) if name in QUERY_KEYS}
-    return sorted({_without_scheme(value.strip()) for value in sent.values()} - {b""})
-
-
-def without_own_keys(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Headers that hold no key of Steno's own, under whatever name: for providers, none of whom is to see one."""
-    return [header for header in headers if OWN_KEY not in header[1]]
-
-
-def without_own_keys_in(query: bytes) -> bytes:
-    """The query without parameters that hold a key of Steno's own, under whatever name."""
-    if OWN_KEY not in _decoded(query):
-        return query
-    return b"&".join(given for given in query.split(b"&") if OWN_KEY not in _decoded(given))
+    return sorted({without_scheme(value.strip()) for value in sent.values()} - {b""})
 
 
 def sends_key(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a header holds a key, which no page can have a browser send without asking first."""
-    return any(name in KEYS and _without_scheme(value.strip()) for name, value in headers)
+    return any(name in KEYS and without_scheme(value.strip()) for name, value in headers)
 
 
 def without_keys(query: bytes) -> bytes:
@@ -116,14 +104,16 @@ def keys_alone(query: bytes) -> bytes:
 
 def _parameter(given: bytes) -> tuple[bytes, bytes]:
     name, _, value = given.partition(b"=")
-    return _decoded(name).lower(), _decoded(value)
+    return decoded(name).lower(), decoded(value)
 
 
-def _decoded(text: bytes) -> bytes:
+def decoded(text: bytes) -> bytes:
+    """Text of a query without its escapes."""
     return unquote_to_bytes(text.replace(b"+", b" "))
 
 
-def _without_scheme(value: bytes) -> bytes:
+def without_scheme(value: bytes) -> bytes:
+    """Value of a header without its `Bearer`; other schemes are written as usual."""
     value = _BEARER.sub(b"", value)
     scheme, space, rest = value.partition(b" ")
     usual = _SCHEMES.get(scheme.lower()) if space else None

@@ -15,11 +15,12 @@ import httpx2 as httpx
 from msgspec import Struct
 
 from app.edge.connection import Exchange, Timeouts
-from app.edge.credentials import for_anybody, without_keys, without_own_keys, without_own_keys_in
+from app.edge.credentials import for_anybody, keys_in, without_keys
 from app.edge.hops import with_hop
 from app.edge.pool import STALE_SECONDS, Pool, trust
+from app.edge.withheld import Withheld
 from app.edge.writing import RequestHead
-from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.errors import MissingCredentials, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -29,6 +30,7 @@ LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
 LONGEST_REFUSAL = 64 << 10
 """Bytes of a refusal that are read: more than any takes that is meant to be."""
+UNAUTHORIZED = 401
 CHUNKS_AT_ONCE = 32
 """Chunks that are passed on before others have their turn: one read can bring ten thousand of one byte each."""
 
@@ -132,7 +134,9 @@ class Upstream:
         between_bytes: float,
         instance: bytes,
         key: Callable[[bytes], Headers] | None = None,
+        withheld: Withheld | None = None,
     ) -> None:
+        self._withheld = withheld or Withheld()
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
         self._instance = instance
@@ -151,13 +155,15 @@ class Upstream:
     def head(self, method: bytes, target: bytes, headers: Headers) -> RequestHead:
         """Head of the requests that are relayed there. `target` is the client's raw path and query; the base URL's path
         replaces `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
-        sent = self._with_key(with_hop(headers, self._instance), target)
-        return RequestHead(method, self._at_provider(target), self._base.netloc, sent)
+        sent, at = self._with_key(with_hop(headers, self._instance), target), self._at_provider(target)
+        is_bare = bool(keys_in(headers, _query_of(target))) and not keys_in(sent, _query_of(at))
+        return RequestHead(method, at, self._base.netloc, sent, is_bare=is_bare)
 
     def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[Exchange]:
-        """Send a request as it is."""
+        """Send a request as it is. Raises `MissingCredentials` where it lost its only key here, and one is wanted."""
         written = head.before(content)
-        return self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
+        answering = self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
+        return _with_a_key(answering) if head.is_bare else answering
 
     @asynccontextmanager
     async def completion(
@@ -203,7 +209,7 @@ class Upstream:
 
     def _with_key(self, headers: list[tuple[bytes, bytes]], target: bytes) -> list[tuple[bytes, bytes]]:
         if self._key is None:
-            return without_own_keys(headers)
+            return self._withheld.without(headers)
         kept = for_anybody((name.lower(), value) for name, value in headers)
         return [*kept, *self._key(target)]
 
@@ -213,7 +219,7 @@ class Upstream:
         if path == b"/v1" or path.startswith(b"/v1/"):
             path = self._path + path[len(b"/v1") :] or b"/"
         if question_mark:
-            query = without_own_keys_in(query if self._key is None else without_keys(query))
+            query = self._withheld.without_in(query if self._key is None else without_keys(query))
         return path + question_mark + query
 
     async def _whole(self, request: httpx.Request) -> WholeAnswer:
@@ -245,3 +251,19 @@ class Upstream:
             if pooled and replayable and monotonic() - began < STALE_SECONDS:
                 return await self._send(request, replayable=False)
             raise UpstreamDisconnected("The provider closed the connection before it answered.") from error
+
+
+def _query_of(target: bytes) -> bytes:
+    return target.partition(b"?")[2]
+
+
+async def _with_a_key(answering: Awaitable[Exchange]) -> Exchange:
+    """Answer to a request whose only key was Steno's. Raises `MissingCredentials` if the provider wants one."""
+    answer = await answering
+    if answer.status != UNAUTHORIZED:
+        return answer
+    await answer.close()
+    raise MissingCredentials(
+        "The provider wants a key of its own, and was sent none: what you sent is for Steno, and goes to no provider."
+        " Send the provider's key in another header, or let the operator set api_key_env."
+    )

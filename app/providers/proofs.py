@@ -1,9 +1,9 @@
 """Proofs: whether a provider takes a token for what it says, which Steno cannot verify itself.
 
 Theory: anybody can write any account into a token, and sign it himself. Its provider knows the signature. So it is
-asked for its models twice: with the token, and with the same one under another signature. Only if it answers the first
-and refuses the second does it look at signatures, and does this one hold. A server that answers everybody proves
-nothing.
+asked for its models twice, with nothing else that is secret: with the token, and with the same one under another
+signature. Only if it answers the first and refuses the second as unknown (401) does it look at signatures, and does
+this one hold. A server that answers everybody proves nothing, and neither does one that now and then forbids (403).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from app.edge.credentials import CREDENTIALS
+from app.edge.credentials import ACCOUNTS
 from app.edge.upstream import Headers
 from app.errors import StenoError
 from app.providers.providers import Provider
@@ -31,10 +31,10 @@ UNPROVEN_SECONDS = 60.0
 """Time after which a token that proved nothing is tried again."""
 LONGEST_SECONDS = 24 * 3600.0
 """Longest time for which a token counts as proven; none counts for longer than it says itself."""
-ASKED_WITH = CREDENTIALS | {b"anthropic-version", b"chatgpt-account-id"}
+ASKED_WITH = ACCOUNTS | {b"anthropic-version", b"chatgpt-account-id"}
 OPENAI_CLAIM = "https://api.openai.com/auth"
 ALTERED_BYTES = 8
-REFUSALS = frozenset({401, 403})
+REFUSAL = 401
 
 log = structlog.get_logger("steno.clients")
 
@@ -104,7 +104,8 @@ class Proofs:
 
     async def _ask(self, token: Token, person: str, provider: Provider) -> Proven | None:
         seconds = _seconds_left(token.claims)
-        sent = [(name, value) for name, value in token.headers if name in ASKED_WITH]
+        # Not with another key beside it: that may be the one that is taken.
+        sent = [(name, value) for name, value in token.headers if name in ASKED_WITH or token.value in value]
         other = altered(token.value)
         control = [(name, value.replace(token.value, other)) for name, value in sent]
         try:
@@ -116,7 +117,7 @@ class Proofs:
             log.warning("token not proven", upstream=provider.name, reason=error.message)
             return None
         taken, refused = (answer.status for answer in answers)
-        if control == sent or seconds <= 0 or not (200 <= taken < 300 and refused in REFUSALS):
+        if control == sent or seconds <= 0 or not (200 <= taken < 300 and refused == REFUSAL):
             self._unproven.keep((token.own, person), True)
             reason = f"its provider answered {taken}, and {refused} with another signature"
             log.info("token not proven", upstream=provider.name, reason=reason)

@@ -3,7 +3,7 @@ together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import ceil
@@ -64,9 +64,11 @@ class Allowances:
         if self._counts_requests:
             self._tallies.add(known.tenant, REQUESTS, 1)
 
-    def admit_conversation(self, known: Known, conversation_id: str, model: str) -> None:
-        """Let a conversation go on with a model. Raises `MoneySpent` and `NotAllowed`."""
-        self._check_price(known, model)
+    def admit_conversation(self, known: Known, conversation_id: str, models: Iterable[str]) -> None:
+        """Let a conversation go on with models: its own, and those of its summaries. Raises `MoneySpent` and
+        `NotAllowed`."""
+        for model in models:
+            self._check_price(known, model)
         most = None if known.limits is None else known.limits.money_per_conversation
         if most is not None and self._tallies.used(known.tenant, _of_conversation(conversation_id)) >= most:
             text = f"This conversation cost {most:,g}, which is all that this key allows. Begin another one."

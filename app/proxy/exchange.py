@@ -164,7 +164,6 @@ class ChatEndpoint:
         tenants, providers = self._services.tenants, self._services.providers
         provider = providers.certain(upstream, format_.name)
         known = await tenants.known(headers, peer_of(scope), scope["query_string"], provider)
-        headers = tenants.passed_on(headers)
         return Caller(known, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
 
 

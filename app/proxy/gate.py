@@ -175,12 +175,12 @@ class Gate:
     def _proxied(self, path: bytes) -> tuple[Mapping[str, str | None], bytes | None]:
         """Return what the base URL names, by scope key, and the provider's path; None for a path of Steno's own.
 
-        A base URL may bring a slash or a `/v1` too many: what is read here is found nevertheless. Raises
-        `InvalidRequest` for a conversation's id that is none.
+        A base URL may bring a slash or a `/v1` too many, and a caller may escape letters: what is read here is found
+        nevertheless. Raises `InvalidRequest` for a conversation's id that is none.
         """
         found, theirs = _split(path)
-        if b"//" in theirs or theirs.startswith(b"/v1/v1/"):
-            meant = _DOUBLED.sub(b"", _SLASHES.sub(b"/", theirs)).rstrip(b"/")
+        if b"//" in theirs or b"%" in theirs or theirs.startswith(b"/v1/v1/"):
+            meant = _DOUBLED.sub(b"", _SLASHES.sub(b"/", unquote_to_bytes(theirs))).rstrip(b"/")
             if meant in self._read:
                 theirs = meant
         if theirs != b"/v1" and not theirs.startswith(PROVIDER_PATHS):

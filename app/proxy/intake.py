@@ -165,7 +165,8 @@ async def take_in(
         caller.tenant, terms.named, conversation, heads if remember else None
     )
     if services.allowances is not None:
-        services.allowances.admit_conversation(caller.known, recognised.conversation_id, wire.model)
+        models = {wire.model, *measured.rules.summary.models}
+        services.allowances.admit_conversation(caller.known, recognised.conversation_id, models)
     policy = measured.rules.policy
     if measured.provider.settings.alternating_roles:
         policy = replace(policy, alternates=True)

@@ -44,7 +44,6 @@ class PassthroughEndpoint:
         try:
             # An open relay would lend the provider to everybody who can reach it.
             known = await self._services.tenants.known(headers, peer_of(scope), scope["query_string"])
-            tenant, headers = known.tenant, self._services.tenants.passed_on(headers)
             if self._services.allowances is not None:
                 self._services.allowances.admit(known)
             if entry is not None:
@@ -52,7 +51,9 @@ class PassthroughEndpoint:
                 log_bypass(self._services.repeats, entry.name, reason)
                 own = bypassed(reason)
                 scope[REQUEST].metrics.payload("bypassed")
-            provider = self._services.providers.of(None, format_at(scope[TARGET], headers), tenant, scope[UPSTREAM])
+            provider = self._services.providers.of(
+                None, format_at(scope[TARGET], headers), known.tenant, scope[UPSTREAM]
+            )
             lists_models = scope["method"] in ("GET", "HEAD") and scope[TARGET].startswith(b"/v1/models")
             check_use(known, provider.name, is_measured=lists_models)
             relaying = self._relay(provider, scope, headers, receive, arrived, answer, own)

@@ -149,12 +149,6 @@ class Tenants:
         the /64, which one caller has all of. Empty if it is not known."""
         return client_of(headers, peer, self.trusted_proxies)
 
-    def passed_on(self, headers: Headers) -> Headers:
-        """Return a caller's headers without the one in which a proxy says who calls, which no provider is told."""
-        if self.rules is None or self.rules.header is None:
-            return headers
-        return [header for header in headers if header[0] != self.rules.header]
-
     def holds(self, known: Known) -> bool:
         """False once it is to be found out anew who that is."""
         return known.revision == self.links.revision and (known.until == inf or monotonic() < known.until)
@@ -175,10 +169,10 @@ class Tenants:
             return await self._verified(rules.issuers[claim.names[0]], claim, keys, peer)
         if claim is not None and claim.by == "header":
             person = self.identity.person("header", *claim.names)
-            await self._keep(person, *([self._own_of(keys)] if keys else []))
+            # Nothing that is stored for a key goes to that person: a gateway's is everybody's.
             return self.of(person, "header")
         if own := [key for key in keys if key.startswith(OWN_KEY)]:
-            return await self._owner_of(own, in_query=len(keys_in(headers)) < len(keys))
+            return await self._owner_of(own, in_query=not set(own) <= set(keys_in(headers)))
         if self.keyring is not None:
             raise MissingCredentials("No key of this Steno was sent. Ask its operator for one (`steno keys add`).")
         if rules is None:

@@ -78,7 +78,7 @@ async def remove_chunks(connection: AsyncConnection, kept_ms: int, most: int) ->
 
 
 async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove usage records by their time, and take them off their days."""
+    """Remove usage records by their time, and take them off their days. Most go with a partition: see `partitions`."""
     return await delete_some_records(connection, usage_records.c.created_at < _before(kept_ms), most)
 
 
@@ -106,13 +106,10 @@ async def remove_acts(connection: AsyncConnection, most: int) -> int:
     return len(gone)
 
 
+OF_USAGE: tuple[Removal, ...] = (remove_usage, remove_usage_days)
 REMOVALS: tuple[Removal, ...] = (
-    remove_conversations,
-    remove_chunks,
-    remove_usage,
-    remove_usage_days,
-    remove_calibrations,
-    remove_learned_windows,
+    *(remove_conversations, remove_chunks, *OF_USAGE),
+    *(remove_calibrations, remove_learned_windows),
 )
 
 

@@ -9,7 +9,7 @@ from time import monotonic
 
 import structlog
 
-from app.store import lease, remains, retention, summary_index, tallies, usage_days
+from app.store import lease, partitions, remains, retention, summary_index, tallies, usage_days
 from app.store.calls import Calls, P, Query
 from app.store.database import MIGRATION_SECONDS
 from app.store.errors import StoreUnavailable
@@ -45,6 +45,8 @@ class Tidying:
         self.is_indexed = False
         """Whether a whole look at all summaries found none that was not indexed."""
         self._deleted = asyncio.Event()
+        self._spared_ms = 0
+        """Time for which usage records are left to their partitions, beyond `kept_ms`; likewise their days."""
 
     async def index_summaries(self) -> None:
         """Index the summaries of an earlier release, which no search finds; a few at a time, one replica at a time."""
@@ -71,6 +73,17 @@ class Tidying:
         """Remove what was used of limits in windows that are over."""
         await self._repeat(tallies.remove_old_tallies, ROWS)
 
+    async def keep_partitions(self) -> None:
+        """Keep PostgreSQL's usage records in partitions, and drop those that are too old."""
+        address = self._calls.database.address
+        if self.kept_ms is None or address.kind != "postgresql":
+            return
+        is_divided, dropped = await partitions.tend(address.direct or address.dsn, self.kept_ms)
+        self._spared_ms = partitions.spared_ms(self.kept_ms) if is_divided else 0
+        if dropped:
+            self._deleted.set()
+            log.info("partitions dropped", partitions=dropped)
+
     async def remove_unused(self) -> None:
         """Remove what nobody used for as long as things are kept."""
         await self._repeat(retention.date_chunks, ROWS)
@@ -78,7 +91,8 @@ class Tidying:
         if self.kept_ms is None:
             return
         for remove in retention.REMOVALS:
-            if await self._repeat(remove, self.kept_ms, REMOVED_ROWS):
+            spared_ms = self._spared_ms if remove in retention.OF_USAGE else 0
+            if await self._repeat(remove, self.kept_ms + spared_ms, REMOVED_ROWS):
                 self._deleted.set()
 
     async def move_linked_rows(self) -> None:
@@ -129,8 +143,8 @@ class Tidying:
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
             tasks = (
-                *(self.remove_old_leases, self.remove_old_tallies, self.remove_unused, self.add_days_up),
-                *(self.index_summaries, self.move_linked_rows, self.clear_remains),
+                *(self.remove_old_leases, self.remove_old_tallies, self.keep_partitions, self.remove_unused),
+                *(self.add_days_up, self.index_summaries, self.move_linked_rows, self.clear_remains),
             )
             for tidy in tasks:
                 await _carry_out(tidy)

@@ -11,7 +11,7 @@ before, our calls and their results are an `Aside`, which goes back to its place
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,9 @@ class Aside(Struct, frozen=True):
     results: tuple[bytes, ...] = ()
     """Results of these calls."""
     lead: int = 0
-    """Number of these parts before this call."""
+    """Number of parts that the client has of its round: in Messages of all of it, in Responses before the call."""
+    had: int = 0
+    """Number of blocks or items that it has of the rounds before, which say them already."""
 
     @property
     def size(self) -> int:
@@ -99,6 +101,8 @@ class Rounds:
     """Frame `[DONE]` of the round, which some providers send in every format."""
     _early: bytes = field(default=b"", init=False)
     """Frames that waited, and go before the one that let them go."""
+    _body: bytes = field(default=b"", init=False)
+    """The round as it came, where it came in one piece."""
 
     @property
     def calls(self) -> list[Called]:
@@ -178,6 +182,13 @@ class Rounds:
 
     def results(self, answers: Sequence[str]) -> list[bytes]:
         """Raw messages of the results of our calls."""
+        return self._results(answers)
+
+    def _results(self, answers: Sequence[str]) -> list[bytes]:
+        return [msgspec.json.encode(self._result(*pair)) for pair in zip(self.calls, answers, strict=True)]
+
+    def _result(self, call: Called, text: str) -> Json:
+        """The result of a call."""
         raise NotImplementedError
 
     def go_on(self, answers: Sequence[str]) -> list[bytes]:
@@ -194,7 +205,7 @@ class Rounds:
     def _begin(self) -> list[bytes]:
         self._spent = summed(self._spent, self.usage_said)
         self.usage_said, self.whole_calls = None, True
-        self._held, self._done, self._early = [], b"", b""
+        self._held, self._done, self._early, self._body = [], b"", b"", b""
         self.failed, self._has_said, self._taken = False, False, 0
         self.number += 1
         self._reset()
@@ -206,7 +217,24 @@ class Rounds:
 
     def aside(self, answers: Sequence[str]) -> Aside | None:
         """Aside for the results of the client's calls; None if it made none."""
+        others = self._others
+        if not others:
+            return None
+        within, seen = [], 0
+        for own in self._parts():
+            if own is None:
+                seen += 1
+            else:
+                within.append((seen, own))
+        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), *self._kept(seen))
+
+    def _parts(self) -> Iterable[bytes | None]:
+        """Parts of the round in order: each call of ours as the provider takes it back, None for any other part."""
         raise NotImplementedError
+
+    def _kept(self, seen: int) -> tuple[int, int]:  # noqa: ARG002 - some formats say neither
+        """The aside's `lead` and `had`, where the round has so many parts that are not ours."""
+        return 0, 0
 
     def end(self) -> bytes:
         """Frames that end the stream."""
@@ -255,7 +283,19 @@ class RecallTools:
         return b"[%b]" % b",".join([*declared, *(msgspec.json.encode(self.tool(tool)) for tool in tools)])
 
     def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        """A payload's messages with an aside in its place; None where that is not found."""
+        """A payload's messages with an aside in its place; None where that is not found, or where an id that is not
+        unique leaves it open."""
+        needle = msgspec.json.encode(aside.call_id)
+        holding = [place for place, raw in enumerate(raw_messages) if needle in raw]
+        places = [place for place in holding if aside.call_id in self._called(object_in(raw_messages[place]))]
+        return self._restored(raw_messages, aside, places[0]) if len(places) == 1 else None
+
+    def _called(self, message: Json) -> Sequence[object]:
+        """Ids of the calls in a message."""
+        raise NotImplementedError
+
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        """The messages with an aside at the place of its call."""
         raise NotImplementedError
 
 
@@ -281,9 +321,3 @@ def object_in(raw: bytes) -> Json:
     except (msgspec.DecodeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def place_of(raw_messages: Sequence[bytes], call_id: str) -> list[int]:
-    """Places of the messages that hold an id, the last first."""
-    needle = msgspec.json.encode(call_id)
-    return [place for place in range(len(raw_messages) - 1, -1, -1) if needle in raw_messages[place]]

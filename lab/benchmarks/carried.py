@@ -80,8 +80,9 @@ async def asked(store: Store, query: str) -> Any:
 
 async def measure(seconds: float) -> None:
     with database_on(start_server()) as url:
-        store = Store(url, timeout=5.0)
+        store = Store(url, timeout=5.0, retention_days=30)
         await store.start()
+        await store.tidying.keep_partitions()
         postmaster = int((await asked(store, "SELECT pg_read_file('postmaster.pid')")).split()[0])
         print("| writers | turns a second | server, ms a turn | log, bytes a turn |\n|--:|--:|--:|--:|")
         for writers in WRITERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -170,6 +171,38 @@ def test_no_key_of_steno_reaches_a_provider_that_has_no_key_of_the_operators(
     assert len(simulator.log) >= 6
     assert not [each for each in simulator.log if b"steno-key-" in repr((each.target, each.headers)).encode()]
     assert simulator.chats[-1].header("authorization") == "Bearer sk-own"
+
+
+@ASKS
+def test_a_key_of_steno_in_a_header_and_the_providers_in_the_query_go_together(
+    ask: Ask, start: Start, simulator: Simulator, place: Path
+) -> None:
+    key = give(place)
+    running = start(upstream={"formats": FORMATS})
+    ways: dict[Ask, tuple[str, dict[str, Any]]] = {
+        by_chat: ("chat/completions", {"messages": SAID}),
+        by_messages: ("messages", {"messages": SAID, "max_tokens": 100}),
+        by_responses: ("responses", {"input": "Hello."}),
+    }
+    path, said = ways[ask]
+    body = json.dumps({"model": "m", **said}).encode()
+    assert post(running, key, body, f"/v1/{path}?key=sk-providers").status == 200
+    assert simulator.chats[-1].target.endswith("?key=sk-providers")
+    assert "steno-key-" not in str(simulator.chats[-1].headers)
+
+
+@ASKS
+def test_a_key_that_may_spend_so_much_makes_no_summaries_whose_price_nobody_knows(
+    ask: Ask, start: Start, place: Path
+) -> None:
+    prices = [{"match": "*-x", "prompt": 1, "completion": 1}]
+    limited, free = give(place, money_per_day=5), give(place, "bob")
+    running = start(prices=prices, summary={"model": "house-model"})
+    assert [status(ask, running, key) for key in (limited, free)] == [403, 200]
+    running = start(
+        prices=[*prices, {"match": "house-*", "prompt": 0, "completion": 0}], summary={"model": "house-model"}
+    )
+    assert status(ask, running, limited) == 200
 
 
 def test_a_key_is_for_its_models_and_upstreams(start: Start, place: Path) -> None:

@@ -284,20 +284,22 @@ def test_other_paths_are_not_relayed(scripted: ScriptedProvider, before_scripted
             (
                 *("/v1/{}", "/v1//{}", "//v1/{}", "/v1/v1/{}", "/v1/v1/v1//{}", "//v1//v1/{}/", "/c/mine/v1/v1/{}"),
                 *("/u/default//v1/{}", "/u/default/v1//{}", "//c/mine//u/default//v1/v1/{}"),
+                *("/v1/{escaped}", "/v1/v1//{escaped}", "/c/mine/v1/{escaped}/"),
             ),
             cycle(FORMATS),
             strict=False,
         )
     ),
 )
-def test_a_slash_or_a_v1_too_many_leads_to_the_path_that_is_meant(
+def test_another_spelling_leads_to_the_path_that_is_meant(
     simulator: Simulator, steno: StartSteno, format_: WireFormat, written: str
 ) -> None:
     """And is compacted there."""
     member = "input" if format_.name == "responses" else "messages"
     most = {"max_output_tokens": 50, "store": False} if member == "input" else {"max_tokens": 50}
     body = json.dumps({"model": MODEL, member: LONG, **most})
-    target = written.format(format_.path.decode().removeprefix("/v1/"))
+    rest = format_.path.decode().removeprefix("/v1/")
+    target = written.format(rest, escaped="".join(f"%{ord(each):02x}" for each in rest))
     answered = post(steno().url, body.encode(), b"x-context-conversation-id: mine", target=target + "?a=%2F%2Fb")
     assert (answered.status, answered.header("x-context-status")) == (200, "summarized")
     [record] = simulator.chats
@@ -315,6 +317,8 @@ def test_a_doubled_slash_or_v1_elsewhere_passes_as_it_is(
         "/v1/files//v1/v1/messages",
         "/openai//responses",
         "/v1/v1x/messages",
+        "/v1/%6Dodels",
+        "/v1/%2563hat/completions",
     ):
         assert post(url, chat(), target=target).status == 200
         assert scripted.requests[-1].target == target.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from time import sleep, time
 from typing import Any
@@ -48,6 +49,14 @@ def jwks(tmp_path: Path) -> dict[str, Any]:
     public = {**RSAAlgorithm.to_jwk(SIGNING.public_key(), as_dict=True), "kid": "one"}
     (tmp_path / "jwks.json").write_text(json.dumps({"keys": [public]}))
     return {"jwt": [{"issuer": ISSUER, "audience": AUDIENCE, "jwks": str(tmp_path / "jwks.json")}]}
+
+
+SIGNED_IN = "x-litellm-api-key"
+"""Header for a token beside a provider's key, which stands where an SDK puts it."""
+
+
+def signed_in(person: str) -> bytes:
+    return f"{SIGNED_IN}: {token(person)}".encode()
 
 
 def bearer(key: str) -> bytes:
@@ -150,21 +159,39 @@ def test_references_survive_a_refresh_and_are_nobody_elses(steno: StartSteno, jw
 
 @pytest.mark.parametrize("ask_model", FORMATS)
 def test_what_a_key_has_is_kept_when_persons_are_known(
-    steno: StartSteno, simulator: Simulator, shared_url: str, ask_model: Ask
+    steno: StartSteno, simulator: Simulator, shared_url: str, jwks: dict[str, Any], ask_model: Ask
 ) -> None:
     before = steno(storage={"url": shared_url})
     ask_model(before.url, "sk-one", {})
     made, old = len(simulator.summaries), tenant(before.url, bearer("sk-one"))
     before.stop()
-    started = steno(storage={"url": shared_url}, **PROXY)
-    alice = f"{HEADER}: alice".encode()
+    started = steno(storage={"url": shared_url}, clients=jwks)
+    alice, bob = signed_in("alice"), signed_in("bob")
     assert tenant(started.url, bearer("sk-one"), alice) == old
     assert tenant(started.url, bearer("sk-two"), alice) == old
-    assert ask_model(started.url, "sk-two", {HEADER: "alice"}) == "summarized"
+    assert ask_model(started.url, "sk-two", {SIGNED_IN: token()}) == "summarized"
     assert len(simulator.summaries) == made
     # Others may have the key, too.
     assert tenant(started.url, bearer("sk-one")) != old
-    assert tenant(started.url, bearer("sk-one"), f"{HEADER}: bob".encode()) != old
+    assert tenant(started.url, bearer("sk-one"), bob) != old
+
+
+@pytest.mark.parametrize("ask_model", FORMATS)
+def test_what_a_gateways_key_has_goes_to_nobody_whom_the_gateway_names(
+    steno: StartSteno, simulator: Simulator, shared_url: str, ask_model: Ask
+) -> None:
+    before = steno(storage={"url": shared_url})
+    ask_model(before.url, "sk-gateway", {})
+    made, everybodys = len(simulator.summaries), tenant(before.url, bearer("sk-gateway"))
+    before.stop()
+    started = steno(storage={"url": shared_url}, **PROXY)
+    for person in ("alice", "bob"):
+        assert tenant(started.url, bearer("sk-gateway"), f"{HEADER}: {person}".encode()) != everybodys
+        shown = ask(started.url, "/context/conversations", bearer("sk-gateway"), f"{HEADER}: {person}".encode())
+        assert shown.json()["data"] == []
+    ask_model(started.url, "sk-gateway", {HEADER: "alice"})
+    assert len(simulator.summaries) > made
+    assert tenant(started.url, bearer("sk-gateway")) == everybodys
 
 
 def test_references_of_before_survive_that_persons_are_known(
@@ -213,12 +240,12 @@ def test_one_tenant_for_all_has_what_everybody_had(steno: StartSteno, simulator:
     assert len(simulator.summaries) == made
 
 
-def test_a_person_erases_what_his_key_had(steno: StartSteno, shared_url: str) -> None:
+def test_a_person_erases_what_his_key_had(steno: StartSteno, shared_url: str, jwks: dict[str, Any]) -> None:
     before = steno(storage={"url": shared_url})
     post_as(before.url, "sk-one", chat(turns(15), conversation_id="one"))
     before.stop()
-    started = steno(storage={"url": shared_url}, **PROXY)
-    alice = f"{HEADER}: alice".encode()
+    started = steno(storage={"url": shared_url}, clients=jwks)
+    alice = signed_in("alice")
     assert ask(started.url, "/context/conversations/one", bearer("sk-one"), alice).status_code == 200
     assert ask(started.url, "/context/tenant", alice, method="DELETE").status_code == 200
     for headers in ((alice,), (bearer("sk-one"),), (bearer("sk-one"), alice)):
@@ -337,12 +364,47 @@ def test_a_verified_token_is_no_key_where_steno_adds_one(
     assert token()[:60] not in sent
 
 
-def test_a_verified_token_that_is_the_providers_own_goes_to_it(
-    steno: StartSteno, simulator: Simulator, jwks: dict[str, Any]
+@pytest.mark.parametrize("ask_model", FORMATS)
+def test_a_token_for_steno_reaches_no_provider_and_the_providers_key_beside_it_does(
+    steno: StartSteno, simulator: Simulator, jwks: dict[str, Any], ask_model: Ask
 ) -> None:
-    sent = token()
-    post_as(steno(clients=jwks).url, sent, chat())
-    assert (b"authorization", f"Bearer {sent}".encode()) in simulator.log[-1].headers
+    """In chats, summaries, paths that pass, compactions on demand, in headers and in queries."""
+    started, sent = steno(clients=jwks), token()
+    assert ask_model(started.url, "sk-providers", {SIGNED_IN: sent}) == "summarized"
+    assert "sk-providers" in str([record.headers for record in simulator.log])
+    ask_model(started.url, sent, {"x-more": f"Bearer {sent}"})
+    for target in (f"/v1/chat/completions?key={sent}", f"/v1/embeddings?more={sent}&limit=2", "/v1/files"):
+        httpx2.post(f"{started.url}{target}", content=chat(turns(20)), headers={"authorization": f"Bearer {sent}"})
+    compacted = httpx2.post(
+        f"{started.url}/context/compact?key={sent}",
+        content=chat(turns(17)),
+        headers={"authorization": f"Bearer {sent}", "x-more": sent},
+        timeout=30.0,
+    )
+    assert compacted.json()["context_status"] == "summarized"
+    assert sent not in str([(record.target, record.headers) for record in simulator.log])
+
+
+@pytest.mark.parametrize("ask_model", FORMATS)
+def test_who_sent_steno_alone_a_token_is_told_that_the_provider_wants_a_key(
+    start_steno: StartSteno, checking: RunningServer, jwks: dict[str, Any], ask_model: Ask
+) -> None:
+    started = start_steno(checking.url, clients=jwks)
+    with pytest.raises((openai.AuthenticationError, anthropic.AuthenticationError), match="api_key_env"):
+        ask_model(started.url, token(), {})
+    refused = ask(started.url, "/v1/models", bearer(token()))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "missing_credentials")
+    # Of a key that went there the provider says itself what it thinks.
+    assert ask(started.url, "/v1/models", bearer("sk"), signed_in("alice")).json()["error"]["message"] == "no"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/context/compact"])
+def test_no_provider_is_told_whom_a_proxy_named(steno: StartSteno, simulator: Simulator, path: str) -> None:
+    started = steno(**{**PROXY, "clients": {"header": "the-user"}})
+    said = {"authorization": "Bearer sk", "content-type": "application/json", "the-user": "alice"}
+    httpx2.post(f"{started.url}{path}", content=chat(turns(15)), headers=said, timeout=30.0).raise_for_status()
+    assert len(simulator.summaries) > 0
+    assert "alice" not in str([record.headers for record in simulator.log])
 
 
 # Keys by URL
@@ -426,6 +488,48 @@ def test_a_forged_account_reads_nothing_of_the_real_one(
     assert ask(started.url, "/context/conversations/one/summaries", bearer(forged)).json()["data"] == []
     assert tenant(started.url, bearer(forged)) != tenant(started.url, bearer(codex(1)))
     assert len(simulator.summaries) == made
+
+
+@pytest.fixture
+def moody(simulator: Simulator) -> Iterator[RunningServer]:
+    """A provider that lists its models to everybody, but for every second one who asks."""
+    asked = count()
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].endswith("/models") and next(asked) % 2:
+            await send({"type": "http.response.start", "status": 403, "headers": []})
+            await send({"type": "http.response.body", "body": b"{}"})
+        else:
+            await simulator(scope, receive, send)
+
+    server = serve(check, lifespan="off")
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("ask_model", FORMATS)
+def test_a_provider_that_forbids_now_and_then_proves_no_account(
+    start_steno: StartSteno, moody: RunningServer, ask_model: Ask
+) -> None:
+    started = start_steno(moody.url, clients={"oauth": True})
+    tenants = set()
+    for key in (codex(1), codex(2), codex(3, key=FORGING)):
+        ask_model(started.url, key, {})
+        tenants.add(tenant(started.url, bearer(key)))
+    assert len(tenants) == 3
+
+
+@pytest.mark.parametrize("ask_model", FORMATS)
+def test_a_forged_account_beside_a_key_that_holds_proves_nothing(
+    start_steno: StartSteno, checking: RunningServer, ask_model: Ask
+) -> None:
+    """Only the token itself is shown to the provider."""
+    started, forged = start_steno(checking.url, clients={"oauth": True}), codex(2, key=FORGING)
+    by_sdk(started.url, codex(1))
+    beside = {"authorization": f"Bearer {token('somebody')}", "x-api-key": token("somebody"), SIGNED_IN: forged}
+    ask_model(started.url, "sk-any", beside)
+    lines = [f"{name}: {value}".encode() for name, value in beside.items()]
+    assert tenant(started.url, *lines) != tenant(started.url, bearer(codex(1)))
 
 
 def test_a_provider_that_answers_everybody_proves_no_account(steno: StartSteno) -> None:

@@ -169,13 +169,22 @@ def test_a_key_with_a_limit_for_each_conversation_is_for_requests_that_show_one(
 def test_who_may_spend_so_much_gets_no_model_whose_price_nobody_knows() -> None:
     allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *_: None)
     for limits in (None, KeyLimits(tokens_per_day=1)):
-        allowed.admit_conversation(known(limits=limits), "one", "m")
+        allowed.admit_conversation(known(limits=limits), "one", ["m"])
         allowed.admit_apart(known(limits=limits), "m")
     for limits in (KeyLimits(money_per_day=1.0), KeyLimits(money_per_conversation=1.0)):
         with pytest.raises(NotAllowed, match="prices"):
-            allowed.admit_conversation(known(limits=limits), "one", "m")
+            allowed.admit_conversation(known(limits=limits), "one", ["m"])
     with pytest.raises(NotAllowed, match="prices"):
         allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)), "m")
+
+
+def test_who_may_spend_so_much_gets_no_summaries_whose_price_nobody_knows() -> None:
+    tariff = Tariff("m", "settings", PRICES)
+    allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *asked: tariff if asked[0] == "m" else None)
+    limited = known(limits=KeyLimits(money_per_day=1.0))
+    allowed.admit_conversation(limited, "one", ["m"])
+    with pytest.raises(NotAllowed, match="'small' has no price here"):
+        allowed.admit_conversation(limited, "one", ["m", "small"])
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class StorageSettings(Section):
     """Days after which what nobody used is deleted; null keeps it for ever.
 
     Conversations count by their last request, with pins, masks and archived messages; summaries by the last payload
-    that they stood in; other records by their age.
+    that they stood in; other records by their age. On PostgreSQL usage records stay a tenth and a day longer.
     """
     messages: bool = False
     """Keep the messages of conversations as they were sent, to be [read and searched](archive.md).

@@ -7,7 +7,7 @@ the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
 from app.wire.members import RawObject
 from app.wire.objects import spliced
-from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, place_of, summed
+from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 from app.wire.requests import is_given
 from app.wire.sse import event
 from app.wire.types import WireRequest
@@ -25,6 +25,8 @@ from app.wire.types import WireRequest
 HEAD = ("id", "created", "model")
 GROWN = ("reasoning_content", "reasoning")
 """Texts of a delta beside its content that go back to the provider."""
+CUT_SHORT = frozenset({"length", "content_filter"})
+"""Ends that the model did not choose: it gets no further round, and its latest call may be a part of one."""
 PARAGRAPH = "\n\n"
 """Stands between the texts of two rounds."""
 
@@ -70,14 +72,13 @@ class CompletionRounds(Rounds):
     _shown: dict[int, int] = field(default_factory=dict)
     """Indexes of the client's calls, as they are shown, by their places."""
     _finish: str | None = None
-    _body: bytes = b""
-    """The round as it came, where it came in one piece."""
     _texts: list[str] = field(default_factory=list)
     """Texts of the rounds before, of answers in one piece."""
 
     @property
     def _is_over(self) -> bool:
-        return (self._finish is not None or bool(self._done)) and not self.failed
+        ended = self._finish is not None or bool(self._done)
+        return ended and self._finish not in CUT_SHORT and not self.failed
 
     @property
     def _others(self) -> Sequence[str]:
@@ -94,7 +95,7 @@ class CompletionRounds(Rounds):
     def _reset(self) -> None:
         self._text_before = self._text_before or bool(self._content)
         self._content, self._beside, self._slots, self._places, self._shown = [], {}, [], {}, {}
-        self._finish, self._body = None, b""
+        self._finish = None
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         if said.get("error"):
@@ -230,22 +231,12 @@ class CompletionRounds(Rounds):
         message = {"role": "assistant", "content": content, **beside, "tool_calls": [c.sent() for c in self._slots]}
         return [msgspec.json.encode(message)]
 
-    def results(self, answers: Sequence[str]) -> list[bytes]:
-        pairs = zip(self.calls, answers, strict=True)
-        return [msgspec.json.encode({"role": "tool", "tool_call_id": call.id, "content": text}) for call, text in pairs]
+    def _result(self, call: Called, text: str) -> Json:
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
 
-    def aside(self, answers: Sequence[str]) -> Aside | None:
-        others = self._others
-        if not others:
-            return None
-        within = []
-        before = 0
+    def _parts(self) -> Iterable[bytes | None]:
         for place, slot in enumerate(self._slots):
-            if self._is_ours(place):
-                within.append((before, msgspec.json.encode(slot.sent())))
-            else:
-                before += 1
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)))
+            yield msgspec.json.encode(slot.sent()) if self._is_ours(place) else None
 
     def end(self) -> bytes:
         return b"".join(map(self._ended, self._held)) + self._done
@@ -286,6 +277,15 @@ class CompletionRounds(Rounds):
         return super(CompletionRounds, self)._begin()
 
 
+def _without(aside: Aside, content: Any) -> Any:
+    """The content of a client's message without the texts of the rounds before, which an aside says."""
+    before = [message for message in map(object_in, aside.before) if message.get("role") == "assistant"]
+    said = PARAGRAPH.join(text for message in before if (text := message.get("content")))
+    if not said or not isinstance(content, str):
+        return content
+    return None if content == said else content.removeprefix(said + PARAGRAPH)
+
+
 def _function(piece: Json) -> Json:
     function = piece.get("function")
     return function if isinstance(function, dict) else {}
@@ -301,19 +301,18 @@ class ChatRecallTools(RecallTools):
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return {"type": "function", "function": function}
 
-    def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        for place in place_of(raw_messages, aside.call_id):
-            message = object_in(raw_messages[place])
-            calls = message.get("tool_calls")
-            if not isinstance(calls, list) or aside.call_id not in [
-                call.get("id") for call in calls if isinstance(call, dict)
-            ]:
-                continue
-            raw = raw_messages[place]
-            if aside.within:
-                among = list(RawObject(raw).elements("tool_calls"))
-                for number, (before, own) in enumerate(aside.within):
-                    among.insert(before + number, own)
-                raw = spliced(raw, {"tool_calls": b"[%b]" % b",".join(among)})
-            return [*raw_messages[:place], *aside.before, raw, *aside.results, *raw_messages[place + 1 :]]
-        return None
+    def _called(self, message: Json) -> Sequence[object]:
+        calls = message.get("tool_calls")
+        return [call.get("id") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        raw = raw_messages[place]
+        said = object_in(raw).get("content")
+        if (content := _without(aside, said)) != said:
+            raw = spliced(raw, {"content": msgspec.json.encode(content)})
+        if aside.within:
+            among = list(RawObject(raw).elements("tool_calls"))
+            for number, (before, own) in enumerate(aside.within):
+                among.insert(before + number, own)
+            raw = spliced(raw, {"tool_calls": b"[%b]" % b",".join(among)})
+        return [*raw_messages[:place], *aside.before, raw, *aside.results, *raw_messages[place + 1 :]]

@@ -7,7 +7,7 @@ is nothing but calls of ours, it goes back to the provider with them, and the cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from app.core.tokens.declarations import Tool
 from app.wire.messages.answers import typed_event
 from app.wire.messages.content import SEALED, is_raw_result, raw_blocks, with_content
-from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, place_of, summed
+from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 
 GROWS = {
     "text_delta": ("text", "text"),
@@ -24,6 +24,8 @@ GROWS = {
 }
 """Deltas whose text goes on with a member of the block: the member here and there."""
 CALL = "tool_use"
+CUT_SHORT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
+"""Ends that the model did not choose: it gets no further round, and its latest call may be a part of one."""
 
 
 @dataclass(slots=True)
@@ -40,14 +42,12 @@ class MessageRounds(Rounds):
     """Data of frames of thinking, by the index of its block, until it is known what it led to."""
     _next: int = 0
     _reason: str | None = None
-    _body: bytes = b""
-    """The round, where it came in one piece."""
     _content: list[Json] = field(default_factory=list)
     """Blocks that the client sees of an answer in one piece."""
 
     @property
     def _is_over(self) -> bool:
-        return self._reason is not None and not self.failed
+        return self._reason is not None and self._reason not in CUT_SHORT and not self.failed
 
     @property
     def _others(self) -> Sequence[str]:
@@ -56,7 +56,7 @@ class MessageRounds(Rounds):
 
     def _reset(self) -> None:
         self._blocks, self._inputs, self._texts, self._shown, self._waiting = {}, {}, {}, {}, {}
-        self._reason, self._body = None, b""
+        self._reason = None
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         match said.get("type"):
@@ -188,29 +188,20 @@ class MessageRounds(Rounds):
     def results(self, answers: Sequence[str]) -> list[bytes]:
         return [msgspec.json.encode({"role": "user", "content": list(map(msgspec.Raw, self._results(answers)))})]
 
-    def _results(self, answers: Sequence[str]) -> list[bytes]:
-        pairs = zip(self.calls, answers, strict=True)
-        return [
-            msgspec.json.encode({"type": "tool_result", "tool_use_id": call.id, "content": text})
-            for call, text in pairs
-        ]
+    def _result(self, call: Called, text: str) -> Json:
+        return {"type": "tool_result", "tool_use_id": call.id, "content": text}
 
     def _begin(self) -> list[bytes]:
         if self._body:
             self._content += [block for at, block in sorted(self._blocks.items()) if at in self._shown]
         return super(MessageRounds, self)._begin()
 
-    def aside(self, answers: Sequence[str]) -> Aside | None:
-        others = self._others
-        if not others:
-            return None
-        within, seen = [], 0
+    def _parts(self) -> Iterable[bytes | None]:
         for at in sorted(self._blocks):
-            if self._is_ours(at):
-                within.append((seen, msgspec.json.encode(self._block(at))))
-            else:
-                seen += 1
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), seen)
+            yield msgspec.json.encode(self._block(at)) if self._is_ours(at) else None
+
+    def _kept(self, seen: int) -> tuple[int, int]:
+        return seen, self._next - len(self._shown)
 
     def end(self) -> bytes:
         return self._let_go() + b"".join(map(self._ended, self._held)) + self._done
@@ -248,32 +239,28 @@ class MessagesRecallTools(RecallTools):
     def tool(self, tool: Tool) -> Json:
         return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
-    def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        for place in place_of(raw_messages, aside.call_id):
-            blocks = raw_blocks(raw_messages[place])
-            calls = [at for at, raw in enumerate(blocks) if _is_call(raw)]
-            if aside.call_id not in [object_in(blocks[at]).get("id") for at in calls]:
-                continue
-            if not aside.within:
-                return [*raw_messages[:place], *aside.before, *raw_messages[place:]]
-            if place + 1 == len(raw_messages):
-                return None
-            among = list(blocks)
-            for number, (before, own) in enumerate(aside.within):
-                # A client that keeps only a part of the answer gets them before its calls.
-                among.insert((before if len(blocks) == aside.lead else calls[0]) + number, own)
-            answered = raw_blocks(raw_messages[place + 1])
-            behind = sum(map(is_raw_result, answered))
-            results = [*answered[:behind], *aside.results, *answered[behind:]]
-            return [
-                *raw_messages[:place],
-                *aside.before,
-                with_content(raw_messages[place], b"[%b]" % b",".join(among)),
-                with_content(raw_messages[place + 1], b"[%b]" % b",".join(results)),
-                *raw_messages[place + 2 :],
-            ]
-        return None
+    def _called(self, message: Json) -> Sequence[object]:
+        content = message.get("content")
+        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        return [block.get("id") for block in blocks if block.get("type") == CALL]
 
-
-def _is_call(raw: bytes) -> bool:
-    return b'"tool_use"' in raw and object_in(raw).get("type") == CALL
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        if place + 1 == len(raw_messages):
+            return None
+        blocks = raw_blocks(raw_messages[place])
+        is_whole = len(blocks) == aside.had + aside.lead
+        among = blocks[aside.had :] if is_whole else list(blocks)
+        call = next(at for at, raw in enumerate(among) if object_in(raw).get("type") == CALL)
+        for number, (before, own) in enumerate(aside.within):
+            # A client that keeps only a part of the answer gets them before its calls.
+            among.insert((before if is_whole else call) + number, own)
+        answered = raw_blocks(raw_messages[place + 1])
+        behind = sum(map(is_raw_result, answered))
+        results = [*answered[:behind], *aside.results, *answered[behind:]]
+        return [
+            *raw_messages[:place],
+            *aside.before,
+            with_content(raw_messages[place], b"[%b]" % b",".join(among)),
+            with_content(raw_messages[place + 1], b"[%b]" % b",".join(results)),
+            *raw_messages[place + 2 :],
+        ]

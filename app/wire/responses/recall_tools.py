@@ -8,14 +8,14 @@ provider keeps would hold our calls where the client goes on from it by its id: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
-from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, place_of, summed
+from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 from app.wire.responses.answers import BEGINNINGS, ENDS
 from app.wire.responses.items import NAMED_BY_ID, REASONING
 from app.wire.responses.request import ResponsesRequest
@@ -44,8 +44,6 @@ class ResponseRounds(Rounds):
     _next: int | None = None
     """Number of the next frame."""
     _status: str | None = None
-    _body: bytes = b""
-    """The round, where it came in one piece."""
 
     @property
     def _is_over(self) -> bool:
@@ -69,7 +67,7 @@ class ResponseRounds(Rounds):
 
     def _reset(self) -> None:
         self._items, self._own, self._waiting, self._shown = {}, set(), {}, {}
-        self._status, self._body = None, b""
+        self._status = None
 
     def _begin(self) -> list[bytes]:
         self._own.update(self._waiting)  # It led to nothing but our calls.
@@ -183,26 +181,15 @@ class ResponseRounds(Rounds):
     def said(self) -> list[bytes]:
         return [msgspec.json.encode(_sent(item)) for _, item in sorted(self._items.items()) if not _is_nothing(item)]
 
-    def results(self, answers: Sequence[str]) -> list[bytes]:
-        pairs = zip(self.calls, answers, strict=True)
-        return [
-            msgspec.json.encode({"type": "function_call_output", "call_id": call.id, "output": text})
-            for call, text in pairs
-        ]
+    def _result(self, call: Called, text: str) -> Json:
+        return {"type": "function_call_output", "call_id": call.id, "output": text}
 
-    def aside(self, answers: Sequence[str]) -> Aside | None:
-        others = self._others
-        if not others:
-            return None
-        within, seen, lead = [], 0, None
+    def _parts(self) -> Iterable[bytes | None]:
         for at, item in sorted(self._items.items()):
-            if at in self._own:
-                within.append((seen, msgspec.json.encode(_sent(item))))
-                continue
-            if lead is None and _is_call(item):
-                lead = seen
-            seen += 1
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)), lead or 0)
+            yield msgspec.json.encode(_sent(item)) if at in self._own else None
+
+    def _kept(self, seen: int) -> tuple[int, int]:  # noqa: ARG002 - what leads ends at the first call
+        return next((place for place, item in enumerate(self._seen) if _is_call(item)), 0), len(self._content)
 
     def end(self) -> bytes:
         """The frames that wait, and the end of the response."""
@@ -262,17 +249,23 @@ class ResponsesRecallTools(RecallTools):
         declared = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return {"type": "function", **declared, "strict": False}
 
-    def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        for place in place_of(raw_messages, aside.call_id):
-            item = object_in(raw_messages[place])
-            if not _is_call(item) or aside.call_id not in (item.get("call_id"), item.get("id")):
-                continue
-            start = max(0, place - aside.lead)
-            stop = place
-            while stop < len(raw_messages) and _is_call(object_in(raw_messages[stop])):
-                stop += 1
-            items = raw_messages[start:stop]
-            for number, (before, own) in enumerate(aside.within):
-                items.insert(before + number, own)
-            return [*raw_messages[:start], *aside.before, *items, *aside.results, *raw_messages[stop:]]
-        return None
+    def _called(self, message: Json) -> Sequence[object]:
+        return [message.get("call_id") or message.get("id")] if _is_call(message) else []
+
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        start = max(0, place - aside.lead)
+        stop = place
+        while stop < len(raw_messages) and _is_call(object_in(raw_messages[stop])):
+            stop += 1
+        items = raw_messages[start:stop]
+        for number, (before, own) in enumerate(aside.within):
+            items.insert(before + number, own)
+        begun = start - aside.had
+        if begun < 0 or not all(_is_said(object_in(raw)) for raw in raw_messages[begun:start]):
+            begun = start  # A client that keeps only a part of the answer.
+        return [*raw_messages[:begun], *aside.before, *items, *aside.results, *raw_messages[stop:]]
+
+
+def _is_said(item: Json) -> bool:
+    """Whether an item is text or reasoning of the model."""
+    return item.get("type") == REASONING or item.get("role") == "assistant"
