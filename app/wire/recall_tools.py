@@ -11,7 +11,7 @@ before, our calls and their results are an `Aside`, which goes back to its place
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,8 @@ class Rounds:
     """Frame `[DONE]` of the round, which some providers send in every format."""
     _early: bytes = field(default=b"", init=False)
     """Frames that waited, and go before the one that let them go."""
+    _body: bytes = field(default=b"", init=False)
+    """The round as it came, where it came in one piece."""
 
     @property
     def calls(self) -> list[Called]:
@@ -181,6 +183,13 @@ class Rounds:
 
     def results(self, answers: Sequence[str]) -> list[bytes]:
         """Raw messages of the results of our calls."""
+        return self._results(answers)
+
+    def _results(self, answers: Sequence[str]) -> list[bytes]:
+        return [msgspec.json.encode(self._result(*pair)) for pair in zip(self.calls, answers, strict=True)]
+
+    def _result(self, call: Called, text: str) -> Json:
+        """The result of a call."""
         raise NotImplementedError
 
     def go_on(self, answers: Sequence[str]) -> list[bytes]:
@@ -197,7 +206,7 @@ class Rounds:
     def _begin(self) -> list[bytes]:
         self._spent = summed(self._spent, self.usage_said)
         self.usage_said, self.whole_calls = None, True
-        self._held, self._done, self._early = [], b"", b""
+        self._held, self._done, self._early, self._body = [], b"", b"", b""
         self.failed, self._has_said, self._taken = False, False, 0
         self.number += 1
         self._reset()
@@ -209,7 +218,24 @@ class Rounds:
 
     def aside(self, answers: Sequence[str]) -> Aside | None:
         """Aside for the results of the client's calls; None if it made none."""
+        others = self._others
+        if not others:
+            return None
+        within, seen = [], 0
+        for own in self._parts():
+            if own is None:
+                seen += 1
+            else:
+                within.append((seen, own))
+        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), *self._kept(seen))
+
+    def _parts(self) -> Iterable[bytes | None]:
+        """Parts of the round in order: each call of ours as the provider takes it back, None for any other part."""
         raise NotImplementedError
+
+    def _kept(self, seen: int) -> tuple[int, int]:  # noqa: ARG002 - some formats say neither
+        """The aside's `lead` and `had`, where the round has so many parts that are not ours."""
+        return 0, 0
 
     def end(self) -> bytes:
         """Frames that end the stream."""
