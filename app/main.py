@@ -12,7 +12,7 @@ from functools import partial
 import structlog
 from fastapi import FastAPI
 from pydantic import ValidationError
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app import __version__
 from app.compaction.background import Background
@@ -47,7 +47,7 @@ from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
-from app.proxy.gate import Gate, Listener
+from app.proxy.gate import Gate
 from app.proxy.keyring import Keyring
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
@@ -140,42 +140,15 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
         add_inspector(app, settings, services, metrics)
     add_error_handlers(app)
     asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
-    ways = asking, counting, at_path, PassthroughEndpoint(services)
-    through = partial(gate_of, settings, instance, metrics, super(Application, app).__call__, *ways)
-    app.gate = through(listener="callers" if settings.server.admin else None)
+    ways = super(Application, app).__call__, asking, counting, at_path, PassthroughEndpoint(services)
+    server, verbose = settings.server, settings.log.level == "debug"
+    door = Door(server.host, server.allowed_hosts, server.allowed_origins)
+    through = partial(Gate, *ways, formats=FORMATS, instance=instance, door=door, metrics=metrics, verbose=verbose)
+    app.gate = through(listener="callers" if server.admin else None)
     app.operators_gate = through(listener="operator")
     app.state.services = services
     app.state.failure = None  # Why it could not start.
     return app
-
-
-def gate_of(
-    settings: Settings,
-    instance: bytes,
-    metrics: Metrics,
-    app: ASGIApp,
-    chat: ASGIApp,
-    counting: ASGIApp,
-    compacting: ASGIApp,
-    passthrough: ASGIApp,
-    *,
-    listener: Listener | None = None,
-) -> Gate:
-    """Make the gate before these applications, for what comes by one listener."""
-    server = settings.server
-    return Gate(
-        app,
-        chat=chat,
-        counting=counting,
-        compacting=compacting,
-        passthrough=passthrough,
-        formats=FORMATS,
-        instance=instance,
-        door=Door(server.host, server.allowed_hosts, server.allowed_origins),
-        metrics=metrics,
-        verbose=settings.log.level == "debug",
-        listener=listener,
-    )
 
 
 def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -29,21 +29,16 @@ cli = typer.Typer(
 
 T = TypeVar("T")
 Upstream = Annotated[str | None, typer.Option(help="The provider's base URL, such as https://api.openai.com/v1.")]
-Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
 Config = Annotated[str | None, typer.Option(help="YAML file with settings.")]
 DatabaseURL = Annotated[str | None, typer.Option(help="PostgreSQL or SQLite URL, or `memory`.")]
-Written = Literal["messages", "responses"]
-Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
+PASSED_ON: Any = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Settings of a command whose arguments are read elsewhere."""
 LEAST_WINDOW = 1_000
 LEAST_MONEY = 1e-6
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
-ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
-MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
-NO_MARKDOWN = "--markdown is for the tables of --presets, --recall and --survival, and excludes --json."
-FRESH_DATABASES = "--database-url is for a plain replay: in a table each preset has a fresh database."
 
 
 def main() -> None:
@@ -67,19 +62,19 @@ def steno(
     """A proxy that keeps long conversations inside the model's context window."""
 
 
-def _fail(message: str, status: int = 1) -> NoReturn:
+def fail(message: str, status: int = 1) -> NoReturn:
     """Print one line for the user and exit with this status."""
     typer.echo(f"steno: {message}", err=True)
     raise typer.Exit(status)
 
 
 @contextmanager
-def _failing_on(*errors: type[Exception]) -> Iterator[None]:
+def failing_on(*errors: type[Exception]) -> Iterator[None]:
     """Exit with the message of such an error."""
     try:
         yield
     except errors as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 def _settings(config: str | None, **flags: Any) -> Any:
@@ -89,7 +84,7 @@ def _settings(config: str | None, **flags: Any) -> Any:
     if config:
         os.environ["STENO_CONFIG"] = config
     sections = {name: {k: v for k, v in section.items() if v is not None} for name, section in flags.items()}
-    with _failing_on(ConfigurationError):
+    with failing_on(ConfigurationError):
         return load(**{name: section for name, section in sections.items() if section})
 
 
@@ -98,48 +93,33 @@ def _silence_log() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
-def _refuse(*problems: tuple[object, str]) -> None:
+def refuse(*problems: tuple[object, str]) -> None:
     """Exit with the message of the first problem that exists."""
     for is_there, message in problems:
         if is_there:
-            _fail(message)
+            fail(message)
 
 
-def _windows(written: str) -> tuple[int, ...]:
-    """Parse `--window`; exit if a number is no window."""
-    try:
-        windows = tuple(dict.fromkeys(map(int, written.split(","))))
-    except ValueError:
-        _fail(f"--window is a number of tokens, such as 8000, or several with commas, and not {written!r}.")
-    _refuse((min(windows) < LEAST_WINDOW, f"--window is at least {LEAST_WINDOW:,} tokens."))
-    return windows
-
-
-def _ratios(written: str) -> tuple[float, ...]:
-    """Parse `--recall-ratio`; exit if a number is no share."""
-    try:
-        ratios = tuple(dict.fromkeys(map(float, filter(None, written.split(",")))))
-    except ValueError:
-        _fail(f"--recall-ratio is a share such as 0.05, or several with commas, and not {written!r}.")
-    _refuse((not all(0 <= ratio < 1 for ratio in ratios), "--recall-ratio is at least 0 and less than 1."))
-    return ratios
-
-
-def _lab(module: str) -> Any:
+def of_lab(module: str) -> Any:
     """Import a module of the lab; exit if the lab is not installed."""
     from app.commands.lab import lab
     from app.settings import ConfigurationError
 
-    with _failing_on(ConfigurationError):
+    with failing_on(ConfigurationError):
         return lab(module)
 
 
-def _keep_quiet() -> None:
+def keep_quiet() -> None:
     """Silence all logging, for commands that run servers of their own and print the result."""
     import structlog
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     _silence_log()
+
+
+def _pass_on(context: typer.Context) -> None:
+    """Run a command of the lab, which reads its own arguments."""
+    of_lab("commands.cli").run(context)
 
 
 @cli.command()
@@ -161,7 +141,7 @@ def serve(
     from app.commands.serve import serve as run
 
     if (problem := run(settings)) is not None:
-        _fail(problem)
+        fail(problem)
 
 
 @cli.command(context_settings={"allow_interspersed_args": False})
@@ -181,13 +161,13 @@ def run(
     to there. At the end Steno says what it compacted and saved. The exit status is the command's; 125 if Steno could
     not start, 126 or 127 if the command could not.
     """
-    _refuse((upstream and simulated, "--upstream and --simulated exclude each other."))
+    refuse((upstream and simulated, "--upstream and --simulated exclude each other."))
     if config:
         os.environ["STENO_CONFIG"] = config
     from app.commands import child
 
     if shutil.which(command[0]) is None:
-        _fail(f"There is no command {command[0]!r}.", child.NOT_FOUND)
+        fail(f"There is no command {command[0]!r}.", child.NOT_FOUND)
     from app.commands import run as running
     from app.settings import ConfigurationError
     from app.store import StoreError
@@ -196,9 +176,9 @@ def run(
     try:
         status = running.run(command, options)
     except (ConfigurationError, StoreError) as error:
-        _fail(str(error), child.CANNOT_START)
+        fail(str(error), child.CANNOT_START)
     except OSError as error:
-        _fail(f"{command[0]} cannot be started: {error.strerror}.", child.NOT_EXECUTABLE)
+        fail(f"{command[0]} cannot be started: {error.strerror}.", child.NOT_EXECUTABLE)
     raise typer.Exit(child.end_like(status))
 
 
@@ -229,11 +209,11 @@ def migrate(
         before, after = asyncio.run(run())
     except StoreUnavailable as error:
         if not if_reachable:
-            _fail(str(error))
+            fail(str(error))
         typer.echo(f"Not migrated: {error}. Steno does it once the database is there.")
         return
     except StoreError as error:
-        _fail(str(error))
+        fail(str(error))
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
 
 
@@ -242,7 +222,7 @@ def rekey(config: Config = None, database_url: DatabaseURL = None) -> None:
     """Encrypt what is stored with the first key of `storage.encryption`. Steno may run meanwhile."""
     settings = _settings(config, storage={"url": database_url})
     if not settings.storage.encryption:
-        _fail("There is no key to encrypt with: storage.encryption is empty.")
+        fail("There is no key to encrypt with: storage.encryption is empty.")
     _silence_log()
     from app.commands.conversations import opened
     from app.store import StoreError
@@ -254,7 +234,7 @@ def rekey(config: Config = None, database_url: DatabaseURL = None) -> None:
     try:
         changed = asyncio.run(run())
     except StoreError as error:
-        _fail(f"Not everything is encrypted with the first key: {error}. Nothing is lost; run it again.")
+        fail(f"Not everything is encrypted with the first key: {error}. Nothing is lost; run it again.")
     for table, rows in changed.items():
         typer.echo(f"{table}: {rows} rows")
 
@@ -277,7 +257,7 @@ def doctor(
     Messages alone.
     """
     settings = _settings(config, upstream={"base_url": upstream}, storage={"url": database_url})
-    _keep_quiet()
+    keep_quiet()
     from app.commands import doctor as examining
 
     found = asyncio.run(examining.examine(settings, round_trip))
@@ -295,7 +275,7 @@ def models(
 ) -> None:
     """List context windows, and where each comes from."""
     settings = _settings(config, upstream={"base_url": upstream})
-    _keep_quiet()
+    keep_quiet()
     from app.commands.models import show, show_json, windows_of
 
     (show_json if as_json else show)(asyncio.run(windows_of(settings, names or ())))
@@ -314,12 +294,12 @@ def plan(
 ) -> None:
     """Say what Steno would do to a request. No provider gets it, and no stored summary is used."""
     settings = _settings(config, upstream={"base_url": upstream})
-    _keep_quiet()
+    keep_quiet()
     from app.commands import plan as planning
     from app.commands.terminal import print_json
     from app.settings import ConfigurationError
 
-    with _failing_on(planning.UnusableRequest, ConfigurationError):
+    with failing_on(planning.UnusableRequest, ConfigurationError):
         planned = planning.plan(settings, file.read(), written, window)
     if as_json:
         print_json(planned.answer)
@@ -353,18 +333,14 @@ def mcp(
     try:
         serve(url, key_env, os.environ)
     except ImportError:
-        _fail(NEEDED)
+        fail(NEEDED)
 
 
-@cli.command()
-def bench(
-    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
-) -> None:
-    """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
-    bench = _lab("commands.bench")
-    with _failing_on(bench.BenchFailed):
-        bench.bench(seconds)
-
+cli.command(
+    "bench",
+    help="Measure what Steno costs on this machine, with a scripted provider: no key, no network.",
+    context_settings=PASSED_ON,
+)(_pass_on)
 
 conversations = typer.Typer(
     help="List, show, export or delete stored conversations, of all tenants.", no_args_is_help=True
@@ -377,7 +353,7 @@ Tenant = Annotated[str, typer.Option(help="Only this tenant; the first character
 def _with_store(config: str | None, database_url: str | None, work: Callable[[Any], Awaitable[T]]) -> T:
     """Run work on the store and return its result; exit if the store or the conversation is not there."""
     settings = _settings(config, storage={"url": database_url})
-    _keep_quiet()
+    keep_quiet()
     from app.commands import conversations as stored
     from app.store import StoreError
 
@@ -385,7 +361,7 @@ def _with_store(config: str | None, database_url: str | None, work: Callable[[An
         async with stored.opened(settings) as store:
             return await work(store)
 
-    with _failing_on(StoreError, stored.NotFound):
+    with failing_on(StoreError, stored.NotFound):
         return asyncio.run(run())
 
 
@@ -482,7 +458,7 @@ def merge_tenants(
         second = merging.named(settings, store, new, lambda: merging.key_from("NEW_KEY", ask))
         return await merging.merge(store, first, second)
 
-    with _failing_on(merging.NoTenant):
+    with failing_on(merging.NoTenant):
         typer.echo(f"Both are one tenant. Rows moved: {_with_store(config, database_url, merge)}.")
 
 
@@ -492,7 +468,7 @@ cli.add_typer(keys, name="keys")
 
 def _with_keys(work: Awaitable[T]) -> T:
     """Run work on the keys and return its result; exit if it cannot be done."""
-    _keep_quiet()
+    keep_quiet()
     from msgspec import MsgspecError
 
     from app.commands.keys import NoSuchKey
@@ -501,7 +477,7 @@ def _with_keys(work: Awaitable[T]) -> T:
     async def run() -> T:
         return await work
 
-    with _failing_on(StoreError, NoSuchKey, OSError, MsgspecError):
+    with failing_on(StoreError, NoSuchKey, OSError, MsgspecError):
         return asyncio.run(run())
 
 
@@ -528,7 +504,7 @@ def add_key(
 
     allowed = tuple(model or ()), tuple(upstream or ())
     if unknown := set(allowed[1]) - set(settings.all_upstreams):
-        _fail(f"There is no upstream {', '.join(sorted(unknown))}; known: {', '.join(settings.all_upstreams)}.")
+        fail(f"There is no upstream {', '.join(sorted(unknown))}; known: {', '.join(settings.all_upstreams)}.")
     limits = KeyLimits(*allowed, tokens_per_day, money_per_day, money_per_conversation)
     seconds = None if days is None else 86_400 * days
     shown, key = _with_keys(giving.add(settings, owner, limits, seconds))
@@ -583,7 +559,7 @@ def inspector(
     database_url: DatabaseURL = None,
 ) -> None:
     """Let operators in to the inspector, where they see every tenant, or sign them out."""
-    _refuse((link == revoke, "Say --link or --revoke."))
+    refuse((link == revoke, "Say --link or --revoke."))
     settings = _settings(config, storage={"url": database_url})
     from app.commands import ports
     from app.commands.audit import user
@@ -595,9 +571,9 @@ def inspector(
     from app.store.audit import record_act
     from app.store.database import read_url
 
-    with _failing_on(ConfigurationError, DatabaseURLError):
+    with failing_on(ConfigurationError, DatabaseURLError):
         if read_url(settings.storage.address).kind == "memory":
-            _fail("A database in memory is that of one Steno alone: use the link that it printed, and revoke it there.")
+            fail("A database in memory is that of one Steno alone: use the link that it printed, and revoke it there.")
         secret = server_secret(settings)
     if revoke:
 
@@ -655,101 +631,20 @@ def tables(
         if missing_in(place):
             fetch(place)
     except TablesUnavailable as error:
-        _fail(f"The token tables cannot be fetched: {error}.")
+        fail(f"The token tables cannot be fetched: {error}.")
     typer.echo(f"Token tables {place}")
 
 
-@cli.command()
-def demo(
-    upstream: Upstream = None,
-    model: Model = None,
-    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
-) -> None:
-    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network.
-
-    With --upstream eight long prompts go to a real provider instead, with the key in OPENAI_API_KEY; exit 1 if no
-    summary was made.
-    """
-    _keep_quiet()
-    from app.settings import ConfigurationError
-
-    _refuse((upstream and not model, MODEL_IS_NEEDED))
-    demo = _lab("commands.demo")
-    with _failing_on(ConfigurationError):
-        if upstream and model:
-            status = demo.hold_long_prompts(upstream, model, window)
-        else:
-            status = demo.hold_conversation(window=window)
-    sys.exit(status)
-
-
-@cli.command()
-def replay(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
-    window: Annotated[
-        str, typer.Option(help="Context window in tokens; a measure takes several, with commas.")
-    ] = "8000",
-    written: Annotated[
-        Written | None, typer.Option("--as", help="Hold Chat Completions in this format; otherwise as recorded.")
-    ] = None,
-    chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
-    stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Otherwise alternating.")] = None,
-    upstream: Upstream = None,
-    model: Model = None,
-    database_url: DatabaseURL = None,
-    preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
-    presets: Presets = None,
-    recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
-    survival: Annotated[
-        bool, typer.Option("--survival", help="Measure which exact values outlive the compactions.")
-    ] = False,
-    recall_ratio: Annotated[
-        str | None, typer.Option(help="Measure with these shares of the limit for recalled passages, such as 0,0.05.")
-    ] = None,
-    questions: Annotated[Path | None, typer.Option(help="Ask these instead of the files' own; for --recall.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables so, for a document.")] = False,
-) -> None:
-    """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
-    _keep_quiet()
-    measured = recall or survival
-    one_table = presets is not None or measured
-    windows, ratios = _windows(window), _ratios(recall_ratio or "")
-    _refuse(
-        (upstream and not model, MODEL_IS_NEEDED),
-        (preset and presets, "--preset and --presets exclude each other."),
-        (one_table and database_url, FRESH_DATABASES),
-        (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
-        (recall and survival, "--recall and --survival exclude each other."),
-        (not measured and (len(windows) > 1 or ratios), ONLY_FOR_MEASURES),
-        (questions and not recall, "--questions is for --recall."),
-        (markdown and (as_json or not one_table), NO_MARKDOWN),
-    )
-    playing, replaying = _lab("commands.playing"), _lab("commands.replay")
-    unreadable = _lab("replay.recordings").UnreadableRecording
-    from app.settings import ConfigurationError
-    from app.store import StoreError
-
-    options = playing.Options(
-        windows=windows,
-        stream=stream,
-        upstream=upstream,
-        model=model,
-        database_url=database_url,
-        format="json" if as_json else "markdown" if markdown else "table",
-        written=written,
-    )
-    with _failing_on(unreadable, ConfigurationError, StoreError):
-        if recall:
-            status = _lab("commands.recall").measure(files, limit, presets or preset, ratios, questions, options)
-        elif survival:
-            status = _lab("commands.survival").measure(files, chain, limit, presets or preset, ratios, options)
-        elif presets is not None:
-            status = replaying.compare_presets(files, chain, limit, presets, options)
-        else:
-            status = replaying.replay_files(files, chain, limit, preset, options)
-    sys.exit(status)
+cli.command(
+    "demo",
+    help="Hold a long conversation with and without Steno, against a simulated provider: no key, no network.",
+    context_settings=PASSED_ON,
+)(_pass_on)
+cli.command(
+    "replay",
+    help="Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost.",
+    context_settings=PASSED_ON,
+)(_pass_on)
 
 
 if __name__ == "__main__":

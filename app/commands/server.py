@@ -7,6 +7,7 @@ import errno
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -34,6 +35,10 @@ from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno")
 
+LET_IN = 0.2
+"""Share of `server.drain_seconds` in which others are still let in at most."""
+QUIET_SECONDS = 0.25
+"""Seconds without anybody who comes, after which a process that is to stop listens no longer."""
 SWITCH_SECONDS = 0.0005
 """Seconds that a worker thread keeps the interpreter when the event loop wants it, which is after each system call.
 With Python's own 5 ms a request waited twice as long beside a busy thread."""
@@ -205,7 +210,20 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for connection in list(self._operators_state.connections):
             connection.shutdown()
+        await self._let_in()
         await super().shutdown(sockets)
+
+    async def _let_in(self) -> None:
+        """Answer whoever still comes, until nobody does: a balancer needs seconds to see that this process stops, and
+        what it sent to one that closes cannot be repeated."""
+        state, began = self.server_state, time.monotonic()
+        while time.monotonic() < began + self._settings.server.drain_seconds * LET_IN:
+            seen = state.total_requests, set(state.connections)
+            await asyncio.sleep(QUIET_SECONDS)
+            if seen == (state.total_requests, set(state.connections)):
+                break
+        left = self._settings.server.drain_seconds - (time.monotonic() - began)
+        self.config.timeout_graceful_shutdown = max(1, round(left))
 
     def _stop(self) -> None:
         """Stop, because the supervisor says so or is gone."""

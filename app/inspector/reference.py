@@ -22,8 +22,6 @@ WIDTH = 100
 KEY = {"bearer": "authorization: Bearer $OPENAI_API_KEY", "key": "x-api-key: $ANTHROPIC_API_KEY"}
 """Header that a command sends the key in, under the name that the format's own clients know."""
 
-_UNSAID = {"description": "", "required": False}
-
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 

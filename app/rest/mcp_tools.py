@@ -16,6 +16,7 @@ import httpx2
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from app.core.history.recognition import LONGEST_NAME
 from app.core.quoting import as_block, one_line
 from app.core.shapes.shape import shorten
 from app.core.summary.prompts import said_in
@@ -56,19 +57,22 @@ class Search(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=20, description="Most passages.")] = 8
 
 
+Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+
+
 class Read(Struct, forbid_unknown_fields=True):
-    conversation_id: str
+    conversation_id: Id
     first: Annotated[int, Meta(ge=1, description="Number of the first message, as the other tools tell it.")]
     last: Annotated[int | None, Meta(description=f"Number of the last one, at most {MOST_MESSAGES} in all.")] = None
 
 
 class List(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
-    after: Annotated[str | None, Meta(description="The id that the list before ended with.")] = None
+    after: Annotated[Id | None, Meta(description="The id that the list before ended with.")] = None
 
 
 class Summary(Struct, forbid_unknown_fields=True):
-    conversation_id: str
+    conversation_id: Id
 
 
 class Tool(Struct, Generic[A], frozen=True):
@@ -287,7 +291,8 @@ TOOLS: Mapping[str, Tool[Any]] = {
 
 
 def _at(conversation_id: str) -> str:
-    return f"/context/conversations/{quote(conversation_id, safe='')}"
+    # A name that is `..` leads to no other place.
+    return f"/context/conversations/{quote(conversation_id, safe='').replace('.', '%2E')}"
 
 
 def _passage(text: str, words: Sequence[str]) -> str:

@@ -17,30 +17,3 @@ from app.settings.sections.upstreams import DEFAULT_UPSTREAM, NamedUpstreamSetti
 from app.settings.settings import Settings
 from app.settings.sources import read_file
 from app.settings.types import ConfigurationError
-
-__all__ = [
-    "DEFAULT_UPSTREAM",
-    "AlternativeSettings",
-    "BackgroundSettings",
-    "CalibrationSettings",
-    "ClientSettings",
-    "CompactionSettings",
-    "ConfigurationError",
-    "EventSettings",
-    "FallbackSettings",
-    "IdentitySettings",
-    "LimitSettings",
-    "ModelSettings",
-    "NamedUpstreamSettings",
-    "PromptSettings",
-    "Settings",
-    "SummarySettings",
-    "TriggerSettings",
-    "UpstreamSettings",
-    "entry_of",
-    "environment_name",
-    "every_setting",
-    "load",
-    "problems_in",
-    "read_file",
-]

@@ -10,8 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from app.settings.presets import PresetName
 
 Ratio = Annotated[float, Field(gt=0, le=1)]
-Part = Annotated[float, Field(gt=0, lt=1)]
-"""Share that leaves something."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, le=1_000_000)]
 SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)

@@ -48,9 +48,14 @@ async def hide_some(connection: AsyncConnection, table: Table, after: Key | None
             continue
         hidden = sealing.hidden(words)
         kept: Any = func.array_to_tsvector(hidden, type_=table.c.words.type) if is_postgresql else " ".join(hidden)
+        own = table.c.number == number
+        changed += 1
+        if is_postgresql:
+            # In its place: where the text is erased meanwhile, there is none any more.
+            await connection.execute(update(table).where(own).values(words=kept))
+            continue
         # Anew, as SQLite's own index follows what is added and removed; with its number, which says what is newest.
-        await connection.execute(delete(table).where(table.c.number == number))
+        await connection.execute(delete(table).where(own))
         values = {"number": number, "tenant": tenant, "id": id_, "created_at": created_at, "words": kept}
         await connection.execute(insert(table).values(values))
-        changed += 1
     return ((rows[-1].number,) if len(rows) == ROWS else None), changed

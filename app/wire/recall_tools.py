@@ -52,7 +52,9 @@ class Aside(Struct, frozen=True):
     results: tuple[bytes, ...] = ()
     """Results of these calls."""
     lead: int = 0
-    """Number of these parts before this call."""
+    """Number of parts that the client has of its round: in Messages of all of it, in Responses before the call."""
+    had: int = 0
+    """Number of blocks or items that it has of the rounds before, which say them already."""
 
     @property
     def size(self) -> int:
@@ -255,7 +257,19 @@ class RecallTools:
         return b"[%b]" % b",".join([*declared, *(msgspec.json.encode(self.tool(tool)) for tool in tools)])
 
     def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        """A payload's messages with an aside in its place; None where that is not found."""
+        """A payload's messages with an aside in its place; None where that is not found, or where an id that is not
+        unique leaves it open."""
+        needle = msgspec.json.encode(aside.call_id)
+        holding = [place for place, raw in enumerate(raw_messages) if needle in raw]
+        places = [place for place in holding if aside.call_id in self._called(object_in(raw_messages[place]))]
+        return self._restored(raw_messages, aside, places[0]) if len(places) == 1 else None
+
+    def _called(self, message: Json) -> Sequence[object]:
+        """Ids of the calls in a message."""
+        raise NotImplementedError
+
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        """The messages with an aside at the place of its call."""
         raise NotImplementedError
 
 
@@ -281,9 +295,3 @@ def object_in(raw: bytes) -> Json:
     except (msgspec.DecodeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def place_of(raw_messages: Sequence[bytes], call_id: str) -> list[int]:
-    """Places of the messages that hold an id, the last first."""
-    needle = msgspec.json.encode(call_id)
-    return [place for place in range(len(raw_messages) - 1, -1, -1) if needle in raw_messages[place]]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import typer
 from rich.console import Console
 
-from app.commands.progress import Advance, Begin, progress
+from lab.commands.progress import Advance, Begin, progress
 from lab.formats.known import FORMATS, MESSAGES
 from lab.replay.converting import converted
 from lab.replay.player import Aside, Played, Player

@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from app.commands.progress import progress
 from app.commands.terminal import print_json
 from lab.commands import playing
 from lab.commands.playing import Options, Variant
+from lab.commands.progress import progress
 from lab.replay.presets import chosen
 from lab.replay.tables import compared
 from lab.replay.tally import Tally

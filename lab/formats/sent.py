@@ -20,6 +20,8 @@ _TOLD = re.compile(
     re.IGNORECASE,
 )
 """Beginnings of what agents without tools are told that a command printed."""
+_CORRECTION = re.compile(r"\s*please always provide exactly one action\b", re.IGNORECASE)
+"""Beginning of what such an agent is told of the form of its last answer, where that held no command or several."""
 _NUMBER = re.compile(r"\d[\d,]*")
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\]")
 
@@ -64,6 +66,18 @@ class SentMessage:
     def tells_a_result(self) -> bool:
         """Whether it is a user's message in which a client without tools tells what a command printed."""
         return self.role == "user" and self.plain and bool(self.pieces) and _TOLD.match(self.pieces[0]) is not None
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it is a user's message in which such a client says that the answer before it is not in form."""
+        return (
+            self.role == "user" and self.plain and bool(self.pieces) and _CORRECTION.match(self.pieces[0]) is not None
+        )
+
+    @property
+    def speakers(self) -> frozenset[str]:
+        """Roles that whoever quotes it may give it."""
+        return frozenset({self.role, "tool"} if self.tells_a_result else {self.role})
 
     def is_loosened(self, original: SentMessage) -> bool:
         """Whether it is the original without what was tied to its place."""

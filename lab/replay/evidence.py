@@ -37,8 +37,7 @@ class ShownSection:
 
     def quotes(self, message: SentMessage) -> bool:
         """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""
-        roles = {message.role, "tool"} if message.tells_a_result else {message.role}
-        if roles.isdisjoint(_WORD.findall(self.heading)):
+        if message.speakers.isdisjoint(_WORD.findall(self.heading)):
             return False
         if message.plain:
             whole = "\n".join(message.pieces)

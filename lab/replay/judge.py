@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Literal
 
 from lab.formats.known import format_at
@@ -484,6 +485,7 @@ class _Walk:
     def _goes_on(self, place: int, covered: _Range) -> int:
         """How many messages of the payload, from this place, are what follows that range."""
         after = place + len(covered.carried)
+        after += after < len(self.payload) and states_work(self.payload[after])
         followed = 0
         for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
             if message.raw != expected.raw and not message.is_loosened(expected) and not message.reduces(expected):
@@ -512,7 +514,7 @@ class _Walk:
             children = [child for child in self.calls.held_in(section) if child.sequence < call.sequence]
             ways = (after for before in reached for after in self._with(section, before, children, start))
             reached = list(dict.fromkeys(ways))
-        kept = ((r, self._kept(r)) for r in reached if r.stop > start)
+        kept = ((r, carried) for r in reached if r.stop > start for carried in self._kept(r))
         return [replace(r, carried=carried, loose=(*r.loose, *self._untold(call, carried))) for r, carried in kept]
 
     def _untold(self, call: SummaryCall, carried: Iterable[int]) -> Iterator[int]:
@@ -525,8 +527,8 @@ class _Walk:
     ) -> Iterator[_Range]:
         """Ranges that one which began at `start` may become by the next section."""
         for child in children:
-            for after in self._ranges(child, before.stop):
-                kept = (index for index in self._kept(before) if index not in before.loose)
+            for after, carried in product(self._ranges(child, before.stop), self._kept(before)):
+                kept = (index for index in carried if index not in before.loose)
                 yield _Range(after.stop, (*kept, *after.carried), after.stop, after.loose)
         if before.stop == start and (children or (not section.quoted and self._is_before(section, start))):
             yield before  # Shown as context: what the call stands for comes after it.
@@ -536,9 +538,15 @@ class _Walk:
     def _is_before(self, section: ShownSection, start: int) -> bool:
         return any(section.quotes(message) for message in self.history[:start])
 
-    def _kept(self, reached: _Range) -> tuple[int, ...]:
-        """Messages of a range that have to stay verbatim."""
-        return *reached.carried, *self._to_carry(reached.quoted_from, reached.stop)
+    def _kept(self, reached: _Range) -> Iterator[tuple[int, ...]]:
+        """Messages of a range that have to stay verbatim: one way, or two where the last that the user said in a turn
+        is a correction, which may be read as his own or as a result."""
+        start, stop = reached.quoted_from, reached.stop
+        kept = self._to_carry(start, stop)
+        yield *reached.carried, *kept
+        said = next((i for i in range(stop - 1, start - 1, -1) if self._is_said(i)), None)
+        if said is not None and self.history[said].corrects and stop < len(self.history) and not self._is_said(stop):
+            yield *reached.carried, *kept, said
 
     def _shown(self, section: ShownSection, before: _Range) -> Iterator[_Range]:
         """One message longer, or without one that summaries carried so far."""
@@ -575,6 +583,9 @@ class _Walk:
         return tuple(kept)
 
     def _begins_turn(self, index: int) -> bool:
+        return self._is_said(index) and not self.history[index].corrects
+
+    def _is_said(self, index: int) -> bool:
         message = self.history[index]
         return message.role == "user" and not message.tells_a_result
 

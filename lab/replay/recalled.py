@@ -31,7 +31,7 @@ class Passage:
         """Whether it stands there letter by letter, and is that speaker's. What would look like a mark of the note is
         quoted with a backslash behind its `<`."""
         said = any(text in piece for piece in message.pieces for text in (self.text, self.text.replace("<\\", "<")))
-        return said and message.role in _WORD.findall(self.speaker)
+        return said and not message.speakers.isdisjoint(_WORD.findall(self.speaker))
 
 
 def passages_in(message: SentMessage) -> Sequence[Passage]:

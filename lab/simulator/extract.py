@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 LEAST_WIDTH = 4
 """Words of a sentence that still say something."""
+GOAL_SHARE = 4
+"""One word in so many is for how a text begins, where not even all identifiers fit: a summary tells the goal first."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _CANDIDATE = re.compile(r"[^\W_](?:[\w.@:+/#-]{0,62}[^\W_])?")
@@ -38,8 +40,9 @@ def summarise(text: str, max_words: int) -> str:
     if (sentences := (allowed - len(named)) // LEAST_WIDTH) > 0:
         kept = {note * len(notes) // sentences for note in range(sentences)}
         return _joined(note.at(LEAST_WIDTH if index in kept else 0) for index, note in enumerate(notes))
-    kept_names = min(allowed, len(named))
-    return " ".join(named[index * len(named) // kept_names] for index in range(kept_names))
+    goal, rest = named[: allowed // GOAL_SHARE], named[allowed // GOAL_SHARE :]
+    kept_names = min(allowed - len(goal), len(rest))
+    return " ".join([*goal, *(rest[index * len(rest) // kept_names] for index in range(kept_names))])
 
 
 def _joined(lines: Iterable[Sequence[str]]) -> str:

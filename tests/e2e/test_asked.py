@@ -39,6 +39,11 @@ SEARCH = ScriptedCall(name="recall_search", arguments='{"query": "ORD-0002"}')
 READ = ScriptedCall(name="recall_read", arguments='{"from": 3, "to": 4}')
 LOOKUP = ScriptedCall(name="get_order", arguments='{"id": "ORD-0002"}', id="call_client")
 NAMES = {"recall_search", "recall_read"}
+THINKING: dict[str, dict[str, Any]] = {
+    "chat_completions": {},
+    "messages": {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1500},
+    "responses": {"include": ["reasoning.encrypted_content"]},
+}
 
 
 @dataclass
@@ -141,8 +146,8 @@ class Format:
             result = {"type": "tool_result", "tool_use_id": call_id, "content": "It was sent."}
             return [{"role": "assistant", "content": content}, {"role": "user", "content": [result]}]
         if self.name == "responses":
-            call = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
-            return [call, {"type": "function_call_output", "call_id": call_id, "output": "It was sent."}]
+            items = [item.model_dump(exclude_none=True) for item in said.raw.output]
+            return [*items, {"type": "function_call_output", "call_id": call_id, "output": "It was sent."}]
         function = {"name": name, "arguments": arguments}
         calls = [{"id": call_id, "type": "function", "function": function}]
         message = {"role": "assistant", "content": said.text or None, "tool_calls": calls}
@@ -266,6 +271,26 @@ def test_what_was_asked_before_a_call_of_the_clients_goes_back_to_its_place(
     assert statuses(simulator) == {200}
 
 
+@by_format
+@streamed
+@pytest.mark.parametrize("call", [[LOOKUP], [SEARCH, LOOKUP]], ids=["alone", "beside ours"])
+@pytest.mark.parametrize("thinks", [False, True], ids=["plain", "thinks"])
+def test_what_was_said_before_a_call_of_ours_goes_back_once(
+    simulator: Simulator, running: Steno, format_: Format, stream: bool, call: list[ScriptedCall], thinks: bool
+) -> None:
+    members = THINKING[format_.name] if thinks else {}
+    first, second = ("First.", "Second.") if thinks else (None, None)
+    script(simulator, Fault(tool_calls=[SEARCH], text="Let me look.", thinking=first))
+    script(simulator, Fault(tool_calls=call, text="Now the order.", thinking=second))
+    called = format_.called(format_.ask(running, LONG, stream=stream, **members))
+    script(simulator, Fault(text="Done."))
+    assert format_.ask(running, [*LONG, *called], stream=stream, **members).text == "Done."
+    before, after = (record.payload.get("messages") or record.payload["input"] for record in simulator.chats[-2:])
+    assert after[: len(before)] == before
+    assert [json.dumps(after).count(said) for said in ("Let me look.", "Now the order.")] == [1, 1]
+    assert statuses(simulator) == {200}
+
+
 def test_what_was_asked_before_goes_back_only_where_there_is_room_for_it(simulator: Simulator, running: Steno) -> None:
     script(simulator, Fault(tool_calls=[SEARCH]), Fault(tool_calls=[LOOKUP]))
     said = messages(running, LONG, stream=False)
@@ -277,6 +302,31 @@ def test_what_was_asked_before_goes_back_only_where_there_is_room_for_it(simulat
     assert statuses(simulator) == {200}
     went = [f'"name": "{SEARCH.name}"' in json.dumps(record.payload["messages"]) for record in simulator.chats[2:]]
     assert set(went) == {True, False}
+
+
+@by_format
+@streamed
+def test_a_round_that_is_cut_short_is_the_last(
+    simulator: Simulator, running: Steno, format_: Format, stream: bool
+) -> None:
+    reason = {"chat_completions": "length", "messages": "max_tokens", "responses": "max_output_tokens"}[format_.name]
+    script(simulator, Fault(tool_calls=[SEARCH], text="Let me", finish_reason=reason))
+    said = format_.ask(running, LONG, stream=stream)
+    assert (said.text, said.calls, len(simulator.chats)) == ("Let me", [], 1)
+    assert said.finish == (reason if format_.name != "responses" else "incomplete")
+
+
+@pytest.mark.parametrize("format_", [FORMATS[0], FORMATS[2]], ids=lambda each: each.name)
+def test_nothing_goes_back_where_an_id_is_not_unique(simulator: Simulator, running: Steno, format_: Format) -> None:
+    """Some servers count the calls of each answer anew. Messages refuses such ids."""
+    script(simulator, Fault(tool_calls=[LOOKUP, SEARCH]), Fault(tool_calls=[LOOKUP]), Fault(text="Done."))
+    history = list(LONG)
+    for _ in range(2):
+        history += format_.called(format_.ask(running, history, stream=False))
+    assert format_.ask(running, history, stream=False).text == "Done."
+    first, last = (json.dumps(record.payload).count(f'"name": "{SEARCH.name}", "arg') for record in simulator.chats[1:])
+    assert (first, last) == (1, 0)
+    assert statuses(simulator) == {200}
 
 
 @by_format
@@ -387,14 +437,9 @@ def test_usage_is_in_the_ledger_once_for_each_round(simulator: Simulator, runnin
 def test_thinking_that_led_to_our_calls_goes_to_the_provider_alone(
     simulator: Simulator, running: Steno, format_: Format, stream: bool
 ) -> None:
-    members: dict[str, dict[str, Any]] = {
-        "chat_completions": {},
-        "messages": {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1500},
-        "responses": {"include": ["reasoning.encrypted_content"]},
-    }
     first, second = Fault(tool_calls=[SEARCH], thinking="First."), Fault(text="There.", thinking="Second.")
     script(simulator, first, second)
-    said = format_.ask(running, LONG, stream=stream, **members[format_.name])
+    said = format_.ask(running, LONG, stream=stream, **THINKING[format_.name])
     assert said.text == "There."
     assert statuses(simulator) == {200}
     if format_.name == "messages":

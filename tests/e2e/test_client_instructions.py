@@ -120,6 +120,7 @@ def play(running: Steno, written: Written, history: list[Any], name: str) -> Any
     return answered
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("written", [MESSAGES, CHAT, RESPONSES], ids=lambda written: written.name)
 def test_instructions_and_the_task_stand_in_every_payload_of_a_turn_of_a_hundred_calls(
     simulator: Simulator, running: Steno, written: Written

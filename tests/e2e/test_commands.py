@@ -170,6 +170,7 @@ def test_an_export_does_not_need_the_official_clients(tmp_path: Path, stored: st
     assert json.loads(ended.stdout)["conversation"]["id"] == "order-one"
 
 
+@pytest.mark.sampled(0.3)
 def test_a_bench_measures_both_ways(tmp_path: Path) -> None:
     measured = run(tmp_path, "bench", "--seconds", "1").stdout
     [rates] = [line for line in measured.splitlines() if line.startswith("requests a second")]

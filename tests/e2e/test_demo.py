@@ -102,6 +102,7 @@ def test_demo_fails_where_the_provider_refuses(tmp_path: Path, provider: Running
     assert "invalid_api_key" in output
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
 def test_demo_is_in_colours_unless_the_environment_says_otherwise(
     tmp_path: Path, provider: RunningServer, roomy: Simulator, no_color: str, coloured: bool

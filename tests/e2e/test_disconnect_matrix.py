@@ -121,7 +121,6 @@ def start(
         one.kill() if isinstance(one, Serving) else one.stop()
 
 
-@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("case", PLAYED, ids=str)
 def test_a_client_that_leaves_loses_no_summary_and_ends_the_answer(
     scripted: ScriptedProvider, start: Start, case: Case

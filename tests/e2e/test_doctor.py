@@ -396,6 +396,7 @@ async def test_a_secret_that_others_can_read_is_a_warning(doctor: Examine, tmp_p
     assert "can be read by others -> chmod 600" in report.finding("secret:")
 
 
+@pytest.mark.sampled(0.3)
 def test_missing_tables_are_a_warning_and_a_problem_where_they_are_required(
     tmp_path: Path, provider: RunningServer
 ) -> None:

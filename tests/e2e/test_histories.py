@@ -20,6 +20,7 @@ SHARE = 15
 SHOWN = 40
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("start", [int(ONLY)] if ONLY else range(0, HISTORIES, SHARE))
 def test_no_hostile_history_is_refused_loses_a_message_or_gets_a_rule_that_nobody_set(

@@ -185,7 +185,13 @@ REFUSED: Sequence[tuple[str, dict[str, Any], str]] = (
     ("read_messages", {"conversation_id": "order", "first": 1, "last": 21}, "up to 19 more"),
     ("read_messages", {"conversation_id": "order", "first": 900}, "no messages of these numbers"),
     ("list_conversations", {"after": "none"}, "'none'"),
+    ("list_conversations", {"after": "n" * 100_000}, "length <= 256"),
     ("get_summary", {}, "missing required field `conversation_id`"),
+    ("get_summary", {"conversation_id": "n" * 100_000}, "length <= 256"),
+    ("get_summary", {"conversation_id": ""}, "length >= 1"),
+    ("get_summary", {"conversation_id": ".."}, "no conversation '..'"),
+    ("get_summary", {"conversation_id": "."}, "no conversation '.'"),
+    ("read_messages", {"conversation_id": "../usage?order=#", "first": 1}, "no conversation '../usage?order=#'"),
 )
 
 

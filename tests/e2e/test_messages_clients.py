@@ -160,7 +160,7 @@ def client_of(steno: Steno, key: str = "sk-test", **options: Any) -> anthropic.A
     return anthropic.Anthropic(base_url=steno.url, api_key=key, max_retries=0, **{"timeout": 30.0, **options})
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
 def test_anthropics_client_goes_through_five_compactions_with_tools(
     simulator: Simulator, steno: StartSteno, ask: Callable[[Talk], Any]

@@ -234,7 +234,7 @@ def test_what_thoughts_cost_that_the_provider_may_have_left_out_is_learnt_from_o
     assert len(json.loads(get(unknowing, "/context/calibration", b"x-api-key: sk-test").body)["data"]) == samples
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("model", READINGS)
 def test_what_was_refused_once_is_asked_to_be_dropped_at_once_until_the_next_compaction(
     simulator: Simulator, steno: StartSteno, postgres_url: str, model: str

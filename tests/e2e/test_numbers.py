@@ -145,7 +145,6 @@ def fails(answered: Answer) -> bool:
     return answered.status >= 400 and not (isinstance(told, dict) and told["error"]["message"])
 
 
-@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
 def test_no_number_in_a_body_is_an_error_of_ours(steno: Steno, number: str) -> None:
     known = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "a"}], "conversation_id": "known"})
@@ -187,7 +186,6 @@ def test_no_number_in_a_request_that_is_compacted_is_an_error_of_ours(steno: Ste
     assert bad == []
 
 
-@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS)
 def test_no_number_of_the_own_routes_is_an_error_of_ours(steno: Steno, number: str) -> None:
     pins = "/context/conversations/known/pins"
@@ -213,7 +211,6 @@ def test_no_number_in_a_header_is_an_error_of_ours(steno: Steno, value: str) -> 
     assert bad == []
 
 
-@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("value", IN_A_HEADER.values(), ids=IN_A_HEADER)
 def test_no_number_in_a_path_or_a_query_is_an_error_of_ours(steno: Steno, value: str) -> None:
     written = value.replace(" ", "%20") or "%20"

@@ -98,6 +98,7 @@ def form_token(client: httpx2.Client) -> str:
 # What is where
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("workers", "module"), [("1", "app.commands.cli"), ("2", "app.commands.cli"), ("2", "tests.e2e.spawned")]
 )

@@ -283,6 +283,7 @@ UNDISTURBED: dict[str, list[Any]] = {}
 """The outcome where nobody came before, by settings."""
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(("settings", "attacks"), RUNS)
 def test_what_one_tenant_does_changes_nothing_for_another(
     stage: Callable[[dict[str, Any]], Stage], settings: dict[str, Any], attacks: Sequence[Attack]

@@ -108,7 +108,6 @@ def test_what_is_recalled_is_told_and_planned(written: Written, running: Steno) 
     assert (len(note["messages"]), note["tokens"]) == tuple(context["recalled"].values())
 
 
-@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
 @pytest.mark.parametrize(
     ("header", "members", "found"),
@@ -214,6 +213,7 @@ def test_replicas_on_one_database_send_the_same_bytes(
         prefix = text
 
 
+@pytest.mark.sampled(0.4)
 def test_thinking_that_is_tied_to_its_prompt_is_taken_back(simulator: Simulator, steno: StartSteno) -> None:
     """Each turn quotes something else, and what it is made behind stays before it."""
     script_calls(simulator)

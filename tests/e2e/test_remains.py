@@ -12,7 +12,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.store import tidying
+from app.store import remains, tidying
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import get, post
@@ -59,8 +59,22 @@ def asked(url: str, *statements: str) -> Any:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remains are cleared at once after an erasure."""
+    """Remains are cleared at once after an erasure, and tables are locked for as long as a busy machine takes."""
     monkeypatch.setattr(tidying, "CLEAR_SECONDS", 0.0)
+    monkeypatch.setattr(remains, "LOCKED_MS", remains.ARCHIVE_LOCKED_MS)
+
+
+def told_of_remains(capsys: pytest.CaptureFixture[str]) -> str:
+    """What Steno logs once it has tried to clear them, with all before it."""
+    told = ""
+
+    def is_said() -> bool:
+        nonlocal told
+        told += capsys.readouterr().out
+        return "remains of deleted rows" in told
+
+    until(is_said)
+    return told
 
 
 @pytest.fixture
@@ -80,7 +94,7 @@ def test_nothing_of_a_caller_who_erased_everything_stands_in_any_file(
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("what", ["tenant", "conversations/talk-{}"])
 def test_nothing_of_what_was_erased_stands_in_any_file_of_postgresql_once_its_remains_are_cleared(
-    steno: StartSteno, postgres_url: str, canary: str, what: str
+    steno: StartSteno, postgres_url: str, canary: str, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither in tables, indexes and statistics nor in the log."""
     talked = talk(steno, postgres_url, canary)
@@ -89,8 +103,36 @@ def test_nothing_of_what_was_erased_stands_in_any_file_of_postgresql_once_its_re
     assert any(name.startswith("base") for name in there)
     assert any(name.startswith("pg_wal") for name in there)
     assert get(talked.url, f"/context/{what.format(canary)}", method="DELETE").status == 200
-    until(lambda: not files_with(folder, canary), seconds=60)
+    assert "remains of deleted rows cleared" in told_of_remains(capsys)
+    assert files_with(folder, canary) == {}
     assert post(talked.url, chat(turns(1, words=3))).status == 200
+
+
+@pytest.mark.usefixtures("soon")
+def test_nothing_of_it_stands_in_a_file_of_a_standby_after_its_next_restart_point(
+    steno: StartSteno, postgres_url: str, standby_url: str, standby_server: str, canary: str
+) -> None:
+    """In none of its tables as soon as it has followed."""
+    folder = Path(standby_server, "data")
+    talked = talk(steno, postgres_url, canary)
+    asked(postgres_url, "ANALYZE", "CHECKPOINT")
+
+    def places() -> set[str]:
+        return {name.split("/")[0] for name in files_with(folder, canary)}
+
+    def follow() -> None:
+        place = asked(postgres_url, "SELECT pg_current_wal_flush_lsn()::text")
+        until(lambda: asked(standby_url, f"SELECT pg_last_wal_replay_lsn() >= '{place}'"), seconds=60)
+
+    follow()
+    asked(standby_url, "CHECKPOINT")
+    assert places() == {"base", "pg_wal"}
+    assert get(talked.url, "/context/tenant", method="DELETE").status == 200
+    until(lambda: not files_with(Path(asked(postgres_url, "SHOW data_directory")), canary), seconds=60)
+    follow()
+    until(lambda: "base" not in places(), seconds=30)
+    asked(standby_url, "CHECKPOINT")
+    assert places() == set()
 
 
 @pytest.mark.usefixtures("soon")
@@ -106,14 +148,8 @@ def test_what_cannot_be_cleared_is_said_with_the_reason(
             asked(postgres_url, f"GRANT {privileges} IN SCHEMA public TO {role}")
         serving = steno(storage={"url": postgres_url.replace("postgres:@", f"{role}:@"), "messages": True})
         assert get(serving.url, "/context/tenant", method="DELETE").status == 200
-        told = ""
-
-        def is_said() -> bool:
-            nonlocal told
-            told += capsys.readouterr().out
-            return "remains of deleted rows left" in told
-
-        until(is_said, seconds=60)
+        told = told_of_remains(capsys)
+        assert "remains of deleted rows left" in told
         assert "the role does not own the table" in told
         assert "the role may not switch it and make a checkpoint" in told
         serving.stop()

@@ -70,6 +70,7 @@ def agents(folder: Path, number: int, length: int) -> list[Recording]:
 # Written for the tests
 
 
+@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize(
     ("window", "fewest", "folds"), [(8_000, 3, 1), pytest.param(16_000, 1, 0, marks=pytest.mark.release)]
 )
@@ -100,7 +101,7 @@ def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int, recal
 # Presets
 
 
-@pytest.mark.sampled(0.25)
+@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("preset", PRESET_NAMES)
 def test_no_preset_leaves_out_what_it_does_not_name(tmp_path: Path, preset: str) -> None:
     tally = replayed(agents(tmp_path, 10, 10), 6_000, preset)
@@ -133,7 +134,7 @@ def said_in(written: str, recordings: list[Recording]) -> list[Recording]:
     return [converted(recording, FORMATS[written]) for recording in recordings]
 
 
-@pytest.mark.sampled(0.25)
+@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize(("preset", "written"), EACH_IN_ALL if LONG else EACH_IN_ONE)
 def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: str, written: str) -> None:
     tally = replayed(said_in(written, agents(tmp_path, 6, 6)), 5_000, preset)
@@ -157,6 +158,7 @@ def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path) -> None:
         assert abs(other.prefix_kept - chat.prefix_kept) < 0.02
 
 
+@pytest.mark.sampled(0.3)
 def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path: Path) -> None:
     """A talk of texts only, which is said in the same words in all formats."""
     talk = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=10)))
@@ -299,15 +301,19 @@ def test_command_prints_a_table(tmp_path: Path) -> None:
     assert max(map(len, ended.stdout.splitlines())) <= 80
 
 
-def test_command_says_in_lines_how_far_it_is_where_there_is_no_terminal(tmp_path: Path) -> None:
+def test_command_prints_json_and_says_in_lines_how_far_it_is_where_there_is_no_terminal(tmp_path: Path) -> None:
     recordings = agents(tmp_path, 9, 9)
-    ended = commands.run(["replay", str(tmp_path / "agents.jsonl"), "--chain", "9", "--json"], tmp_path)
-    [tally] = json.loads(ended.stdout)
-    lines = ended.stderr.splitlines()
-    assert tally["requests"] == sum(len(each.requests) for each in recordings) > 10
+    status, result, said = replay(tmp_path, "--chain", "9", "--window", "4000", "--no-stream")
+    assert status == 0
+    assert (result["file"], result["window"], result["conversations"]) == ("agents.jsonl", 4_000, 1)
+    assert result["compactions"] == result["prefix_breaks"] >= 1
+    assert result["tokens"]["forwarded"] < result["tokens"]["direct"]
+    assert result["violations"] == []
+    lines = said.splitlines()
+    assert result["requests"] == sum(len(each.requests) for each in recordings) > 10
     assert 9 <= len(lines) <= 10
     assert re.fullmatch(r"agents\.jsonl: \d+ of \d+ requests \(1\d%\)", lines[0])
-    assert lines[-1] == f"agents.jsonl: {tally['requests']} of {tally['requests']} requests (100%)"
+    assert lines[-1] == f"agents.jsonl: {result['requests']} of {result['requests']} requests (100%)"
 
 
 def test_command_shows_a_bar_on_a_terminal_and_keeps_it_out_of_its_result(tmp_path: Path) -> None:
@@ -327,17 +333,7 @@ def test_a_table_over_presets_is_as_wide_as_the_output(tmp_path: Path) -> None:
     assert "too large without Steno" in ended.stdout
 
 
-def test_command_prints_json(tmp_path: Path) -> None:
-    agents(tmp_path, 8, 1)
-    status, result, _ = replay(tmp_path, "--chain", "8", "--window", "4000", "--no-stream")
-    assert status == 0
-    assert (result["file"], result["window"], result["conversations"]) == ("agents.jsonl", 4_000, 1)
-    assert result["compactions"] == result["prefix_breaks"] >= 1
-    assert result["tokens"]["forwarded"] < result["tokens"]["direct"]
-    assert result["violations"] == []
-
-
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.25)
 @OTHERS
 def test_command_plays_in_another_format(tmp_path: Path, written: str) -> None:
     agents(tmp_path, 8, 1)
@@ -346,6 +342,7 @@ def test_command_plays_in_another_format(tmp_path: Path, written: str) -> None:
     assert result["compactions"] >= 1
 
 
+@pytest.mark.sampled(0.3)
 def test_command_listens_in_on_a_provider_of_every_format(
     tmp_path: Path, provider: RunningServer, simulator: Simulator
 ) -> None:
@@ -438,7 +435,7 @@ def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) 
     assert ended.returncode == 0
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.sampled(0.3)
 @OTHERS
 def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> None:
     [talk] = said_in(written, read_recordings(told_once(tmp_path)))
@@ -484,6 +481,7 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     assert "Values used again after more than 12 messages, agents.jsonl, window 5,000." in printed.stdout
 
 
+@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -532,6 +530,7 @@ def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: Running
     assert len(simulator.chats) == result["requests"]
 
 
+@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("client", ["anthropic", "openai"])
 def test_command_without_an_official_client_says_how_to_get_it(tmp_path: Path, client: str) -> None:
     absent = tmp_path / "absent" / client

@@ -76,7 +76,6 @@ def cases() -> Iterator[tuple[str, GenerationMode]]:
             yield label, GenerationMode.NEGATIVE
 
 
-@pytest.mark.sampled(0.4)
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # Steno does, in a thread of its own.
 @pytest.mark.parametrize(("label", "mode"), list(cases()))
 def test_every_answer_is_one_that_the_schema_has(

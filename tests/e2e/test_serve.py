@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,24 @@ def test_a_stop_lets_an_open_stream_end(serve: Serve, simulator: Simulator) -> N
         next(lines)
         serving.terminate()
         assert list(filter(None, lines))[-1] == "data: [DONE]"
+    assert serving.wait() == 0
+
+
+def test_a_stop_costs_nobody_an_answer_who_has_not_seen_yet_that_it_is_not_ready(serve: Serve) -> None:
+    """A balancer sees it seconds later, and does not repeat what it has sent."""
+    serving = serve()
+
+    def ask_until_it_says_so() -> list[int]:
+        statuses = []
+        while httpx2.get(f"{serving.url}/readyz", timeout=20).status_code == 200:
+            statuses += [httpx2.get(f"{serving.url}/livez", timeout=20).status_code for _ in range(5)]
+        return statuses
+
+    with ThreadPoolExecutor(8) as threads:
+        asking = [threads.submit(ask_until_it_says_so) for _ in range(8)]
+        time.sleep(0.5)
+        serving.terminate()
+        assert {status for each in asking for status in each.result()} <= {200}
     assert serving.wait() == 0
 
 

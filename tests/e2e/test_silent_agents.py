@@ -158,6 +158,7 @@ def used(client: Client, name: str, tool: str, arguments: Any, said: str) -> Seq
     return made
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("name", ["chat_completions", "messages", "responses"])
 def test_the_state_of_the_work_outlives_its_messages_and_stays_as_it_is(
     simulator: Simulator, steno: StartSteno, name: str

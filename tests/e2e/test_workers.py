@@ -174,6 +174,7 @@ def test_connections_meet_all_workers(serve: Serve, talkers: Talkers) -> None:
     assert listening_at(int(serving.url.rpartition(":")[2])) == 2
 
 
+@pytest.mark.sampled(0.3)
 def test_workers_begin_without_a_fork_and_share_one_socket_where_the_system_wants_it(serve: Serve) -> None:
     serving = serve(module="tests.e2e.spawned")
     for _ in range(8):
@@ -284,7 +285,6 @@ def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[ht
     return answers
 
 
-@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("told", ["SIGTERM", "twice", "the whole group", "an interrupt of the whole group", "late"])
 def test_a_stop_lets_the_streams_of_all_workers_end(
     serve: Serve, talkers: Talkers, simulator: Simulator, told: str

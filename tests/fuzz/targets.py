@@ -23,10 +23,11 @@ from app.core.view.view import Altered, Conversation, Costs, View
 from app.edge.asgi import ClientAnswer
 from app.edge.credentials import keys_in
 from app.edge.hops import check_hops, hops_in, with_hop
+from app.edge.origins import Door
 from app.edge.relayed import NOT_FORWARDED, for_summary, forwarded, media_type, returned
 from app.errors import InvalidRequest, LoopDetected
-from app.main import gate_of
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
+from app.proxy.gate import Gate
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
@@ -38,6 +39,7 @@ from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.request import ChatRequest
 from app.wire.chat_completions.summaries import ChatSummaries
+from app.wire.formats import FORMATS
 from app.wire.members import RawObject, Unreadable
 from app.wire.provider_errors import error_body
 from app.wire.reader import MessageReader
@@ -353,7 +355,12 @@ async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes
         "server": ("127.0.0.1", 2),
         "scheme": "http",
     }
-    await gate_of(_settings(), b"0" * 16, Metrics.of_one(), *[app] * 5)(scope, receive, send)
+    server = _settings().server
+    door = Door(server.host, server.allowed_hosts, server.allowed_origins)
+    gate = Gate(
+        app, app, app, app, app, formats=FORMATS, instance=b"0" * 16, door=door, metrics=Metrics.of_one(), verbose=False
+    )
+    await gate(scope, receive, send)
     [status] = statuses
     return status
 

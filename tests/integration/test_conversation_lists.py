@@ -90,6 +90,7 @@ async def test_what_saved_most_comes_first(store: Store) -> None:
     assert await names(store, "saved") == ["talk-3", "talk-1", "talk-4", "talk-2", "talk-0"]
 
 
+@pytest.mark.sampled(0.4)
 @pytest.mark.parametrize("after", ["", "talk-1", "x.talk-1", "9" * 30 + ".a", "1e3.a", "²³.a"])
 async def test_a_cursor_that_no_list_gave_is_refused(after: str, store: Store) -> None:
     with pytest.raises(UnknownCursor):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from app.store import Store, StoreUnavailable, words_in
 from app.store.chunks import chunks_named
 from app.store.message_rows import read_messages
 from app.store.pages import Paging
+from app.store.rekeying import hide_some, seal_some
 from app.store.sealing import MARK, SEALED, Sealing
 from app.store.search import search_texts
 from app.store.tables import message_words, messages, summary_chunks, summary_words
@@ -136,8 +139,6 @@ async def test_more_rows_than_a_batch_are_encrypted_and_the_rest_of_what_was_bro
     await plain.flush()
     store = await opened(ONE)
     async with store.database.writing() as connection:
-        from app.store.rekeying import seal_some  # noqa: PLC0415 - one batch of it
-
         assert (await seal_some(connection, messages, None))[1] == 2
     changed = await store.rekey()
     assert (changed["messages"], changed["message_words"]) == (5, 7)
@@ -146,3 +147,57 @@ async def test_more_rows_than_a_batch_are_encrypted_and_the_rest_of_what_was_bro
         sent = (await connection.execute(select(messages.c.sent))).scalars().all()
     assert all(text.startswith(f"{MARK}{Sealing([ONE]).first}:") for text in sent)
     assert SEALED[messages] == ("sent",)
+
+
+async def test_keys_are_changed_while_others_write_and_erase(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Afterwards everything is read with the new key alone, and nothing holds the old one."""
+    monkeypatch.setattr("app.store.rekeying.ROWS", 3)
+    old, new = await opened(ONE), await opened(TWO, ONE)
+    for number in range(10):
+        await fill(old, f"old{number}", (4 * number, 4 * number + 4))
+    is_over, written = asyncio.Event(), dict[str, str]()
+
+    async def write(store: Store, first: int) -> None:
+        for number in count(first):
+            name = f"c{number}"
+            written[name] = await fill(store, name, (4 * number, 4 * number + 4))
+            if number % 2:
+                del written[name]
+                await store.delete_conversation(TENANT, name)
+            if is_over.is_set():
+                return
+
+    async def erase() -> None:
+        for number in range(5):
+            await asyncio.sleep(0.02)
+            await new.delete_conversation(TENANT, f"old{number}")
+
+    async with asyncio.TaskGroup() as group:
+        writing = [group.create_task(write(new, first)) for first in (100, 10_000)]
+        erasing = group.create_task(erase())
+        await new.rekey()
+        await erasing
+        is_over.set()
+        await asyncio.gather(*writing)
+    assert f"{MARK}{Sealing([ONE]).first}:" not in await held(new)
+    alone = await opened(TWO)
+    for name, id_ in written.items():
+        assert await read(alone, id_, name) == (f"A {WORD} sang.", (WORD,), (await read(new, id_, name))[2])
+    assert await found(alone, WORD) == 10
+    async with alone.database.reading() as connection:
+        texts = await connection.execute(select(summary_chunks))
+        sealing = Sealing([TWO])
+        assert {sealing.opened(summary_chunks, dict(row))["text"] for row in texts.mappings()} == {f"A {WORD} sang."}
+
+
+async def test_a_text_that_is_erased_while_its_words_are_replaced_is_gone(opened: Open) -> None:
+    plain = await opened()
+    await fill(plain)
+    store = await opened(ONE)
+    async with plain.database.writing() as connection:
+        await connection.execute(delete(summary_chunks))
+        hiding = asyncio.create_task(store.task_change(hide_some, summary_words, None))
+        await asyncio.sleep(0.3)
+    await hiding
+    async with store.database.reading() as connection:
+        assert (await connection.execute(select(summary_words))).all() == []

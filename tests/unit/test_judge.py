@@ -672,3 +672,55 @@ def test_what_stands_before_recalled_passages_has_to_stay(conversation: Conversa
 
 
 # Turns that several summaries split
+
+
+# Agents without tools
+
+CORRECTION = {"role": "user", "content": "Please always provide EXACTLY ONE action in triple backticks, found 2."}
+OUTPUT = {"role": "user", "content": "<returncode>0</returncode>\n<output>parser.py</output>"}
+COMMAND = {"role": "assistant", "content": "```bash\nls\n```"}
+TASK = {"role": "user", "content": "Mend the parser."}
+WORK: Messages = [TASK, {"role": "assistant", "content": "Two commands."}, CORRECTION, *(COMMAND, OUTPUT) * 3]
+WORK_STATE = {
+    "role": "user",
+    "content": "[State of the work in what is left out.]\n<work ab12cd34>\nfile parser.py\n</work ab12cd34>",
+}
+
+
+@pytest.mark.parametrize(
+    ("beside", "found"),
+    [
+        ([TASK], set()),
+        ([TASK, CORRECTION], set()),
+        ([], {"lost"}),
+        ([CORRECTION], {"lost", "twice"}),
+        ([TASK, CORRECTION, CORRECTION], {"twice"}),
+        ([TASK, WORK[1]], {"lost", "twice"}),
+    ],
+    ids=["in it", "beside it", "with its task gone", "beside it with its task gone", "in both", "with another's words"],
+)
+def test_correction_in_a_split_turn_is_in_the_summary_or_beside_it(beside: Messages, found: set[str]) -> None:
+    conversation, made = Conversation(), call(WORK[:5], NOTES)
+    payload = [SYSTEM, summary(NOTES), *beside, WORK_STATE, *WORK[5:]]
+    assert kinds(conversation.request([SYSTEM, *WORK], payload, made, report=RECALLED)) == found
+
+
+def test_fold_may_take_up_a_correction_that_stood_beside_a_summary() -> None:
+    conversation = Conversation()
+    history = [SYSTEM, *WORK, TURNS[0], TURNS[3]]
+    made = [call(WORK[:5], NOTES), call(WORK[5:], MORE_NOTES)]
+    sections = [f"<ab12 notes on messages 1>\n{NOTES}"]
+    sections += [f"<ab12 {heading(each)}>\n{shown(each)}" for each in (TASK, CORRECTION)]
+    folded = asked([*sections, f"<ab12 notes on messages 2>\n{MORE_NOTES}"], FOLDED)
+    verdict = conversation.request(history, [SYSTEM, summary(FOLDED), *history[-2:]], *made, folded)
+    assert not verdict.violations
+    assert verdict.folds == 1
+
+
+@pytest.mark.parametrize(("speaker", "found"), [("tool", set()), ("user", set()), ("assistant", {"recalled"})])
+def test_result_that_is_told_as_text_is_recalled_as_a_tools_or_the_users(speaker: str, found: set[str]) -> None:
+    note = recalling((5, speaker, OUTPUT["content"]))
+    payload = [SYSTEM, summary(NOTES), note, *WORK[9:], TURNS[0]]
+    history = [SYSTEM, *WORK, TURNS[0]]
+    made = call(WORK, NOTES)
+    assert kinds(Conversation().request(history, payload, made, report=RECALLED)) == found

@@ -17,7 +17,7 @@ from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
 from app.wire.members import RawObject
 from app.wire.objects import spliced
-from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, place_of, summed
+from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 from app.wire.requests import is_given
 from app.wire.sse import event
 from app.wire.types import WireRequest
@@ -25,6 +25,8 @@ from app.wire.types import WireRequest
 HEAD = ("id", "created", "model")
 GROWN = ("reasoning_content", "reasoning")
 """Texts of a delta beside its content that go back to the provider."""
+CUT_SHORT = frozenset({"length", "content_filter"})
+"""Ends that the model did not choose: it gets no further round, and its latest call may be a part of one."""
 PARAGRAPH = "\n\n"
 """Stands between the texts of two rounds."""
 
@@ -77,7 +79,8 @@ class CompletionRounds(Rounds):
 
     @property
     def _is_over(self) -> bool:
-        return (self._finish is not None or bool(self._done)) and not self.failed
+        ended = self._finish is not None or bool(self._done)
+        return ended and self._finish not in CUT_SHORT and not self.failed
 
     @property
     def _others(self) -> Sequence[str]:
@@ -286,6 +289,15 @@ class CompletionRounds(Rounds):
         return super(CompletionRounds, self)._begin()
 
 
+def _without(aside: Aside, content: Any) -> Any:
+    """The content of a client's message without the texts of the rounds before, which an aside says."""
+    before = [message for message in map(object_in, aside.before) if message.get("role") == "assistant"]
+    said = PARAGRAPH.join(text for message in before if (text := message.get("content")))
+    if not said or not isinstance(content, str):
+        return content
+    return None if content == said else content.removeprefix(said + PARAGRAPH)
+
+
 def _function(piece: Json) -> Json:
     function = piece.get("function")
     return function if isinstance(function, dict) else {}
@@ -301,19 +313,18 @@ class ChatRecallTools(RecallTools):
         function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return {"type": "function", "function": function}
 
-    def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        for place in place_of(raw_messages, aside.call_id):
-            message = object_in(raw_messages[place])
-            calls = message.get("tool_calls")
-            if not isinstance(calls, list) or aside.call_id not in [
-                call.get("id") for call in calls if isinstance(call, dict)
-            ]:
-                continue
-            raw = raw_messages[place]
-            if aside.within:
-                among = list(RawObject(raw).elements("tool_calls"))
-                for number, (before, own) in enumerate(aside.within):
-                    among.insert(before + number, own)
-                raw = spliced(raw, {"tool_calls": b"[%b]" % b",".join(among)})
-            return [*raw_messages[:place], *aside.before, raw, *aside.results, *raw_messages[place + 1 :]]
-        return None
+    def _called(self, message: Json) -> Sequence[object]:
+        calls = message.get("tool_calls")
+        return [call.get("id") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        raw = raw_messages[place]
+        said = object_in(raw).get("content")
+        if (content := _without(aside, said)) != said:
+            raw = spliced(raw, {"content": msgspec.json.encode(content)})
+        if aside.within:
+            among = list(RawObject(raw).elements("tool_calls"))
+            for number, (before, own) in enumerate(aside.within):
+                among.insert(before + number, own)
+            raw = spliced(raw, {"tool_calls": b"[%b]" % b",".join(among)})
+        return [*raw_messages[:place], *aside.before, raw, *aside.results, *raw_messages[place + 1 :]]

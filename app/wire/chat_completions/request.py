@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from app.core.limits.budget import MOST_TOKENS
 from app.core.tokens.declarations import Declarations, ResponseFormat
@@ -21,8 +20,6 @@ from app.wire.requests import (
     unread,
 )
 from app.wire.types import WireRequest
-
-Json = Mapping[str, Any]
 
 NAME = "chat_completions"
 PATH = b"/v1/chat/completions"

@@ -15,7 +15,7 @@ import msgspec
 from app.core.tokens.declarations import Tool
 from app.wire.messages.answers import typed_event
 from app.wire.messages.content import SEALED, is_raw_result, raw_blocks, with_content
-from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, place_of, summed
+from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 
 GROWS = {
     "text_delta": ("text", "text"),
@@ -24,6 +24,8 @@ GROWS = {
 }
 """Deltas whose text goes on with a member of the block: the member here and there."""
 CALL = "tool_use"
+CUT_SHORT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
+"""Ends that the model did not choose: it gets no further round, and its latest call may be a part of one."""
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class MessageRounds(Rounds):
 
     @property
     def _is_over(self) -> bool:
-        return self._reason is not None and not self.failed
+        return self._reason is not None and self._reason not in CUT_SHORT and not self.failed
 
     @property
     def _others(self) -> Sequence[str]:
@@ -210,7 +212,8 @@ class MessageRounds(Rounds):
                 within.append((seen, msgspec.json.encode(self._block(at))))
             else:
                 seen += 1
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), seen)
+        had = self._next - len(self._shown)
+        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), seen, had)
 
     def end(self) -> bytes:
         return self._let_go() + b"".join(map(self._ended, self._held)) + self._done
@@ -248,32 +251,28 @@ class MessagesRecallTools(RecallTools):
     def tool(self, tool: Tool) -> Json:
         return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
-    def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        for place in place_of(raw_messages, aside.call_id):
-            blocks = raw_blocks(raw_messages[place])
-            calls = [at for at, raw in enumerate(blocks) if _is_call(raw)]
-            if aside.call_id not in [object_in(blocks[at]).get("id") for at in calls]:
-                continue
-            if not aside.within:
-                return [*raw_messages[:place], *aside.before, *raw_messages[place:]]
-            if place + 1 == len(raw_messages):
-                return None
-            among = list(blocks)
-            for number, (before, own) in enumerate(aside.within):
-                # A client that keeps only a part of the answer gets them before its calls.
-                among.insert((before if len(blocks) == aside.lead else calls[0]) + number, own)
-            answered = raw_blocks(raw_messages[place + 1])
-            behind = sum(map(is_raw_result, answered))
-            results = [*answered[:behind], *aside.results, *answered[behind:]]
-            return [
-                *raw_messages[:place],
-                *aside.before,
-                with_content(raw_messages[place], b"[%b]" % b",".join(among)),
-                with_content(raw_messages[place + 1], b"[%b]" % b",".join(results)),
-                *raw_messages[place + 2 :],
-            ]
-        return None
+    def _called(self, message: Json) -> Sequence[object]:
+        content = message.get("content")
+        blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+        return [block.get("id") for block in blocks if block.get("type") == CALL]
 
-
-def _is_call(raw: bytes) -> bool:
-    return b'"tool_use"' in raw and object_in(raw).get("type") == CALL
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        if place + 1 == len(raw_messages):
+            return None
+        blocks = raw_blocks(raw_messages[place])
+        is_whole = len(blocks) == aside.had + aside.lead
+        among = blocks[aside.had :] if is_whole else list(blocks)
+        call = next(at for at, raw in enumerate(among) if object_in(raw).get("type") == CALL)
+        for number, (before, own) in enumerate(aside.within):
+            # A client that keeps only a part of the answer gets them before its calls.
+            among.insert((before if is_whole else call) + number, own)
+        answered = raw_blocks(raw_messages[place + 1])
+        behind = sum(map(is_raw_result, answered))
+        results = [*answered[:behind], *aside.results, *answered[behind:]]
+        return [
+            *raw_messages[:place],
+            *aside.before,
+            with_content(raw_messages[place], b"[%b]" % b",".join(among)),
+            with_content(raw_messages[place + 1], b"[%b]" % b",".join(results)),
+            *raw_messages[place + 2 :],
+        ]

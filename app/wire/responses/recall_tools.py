@@ -15,7 +15,7 @@ import msgspec
 
 from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
-from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, place_of, summed
+from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 from app.wire.responses.answers import BEGINNINGS, ENDS
 from app.wire.responses.items import NAMED_BY_ID, REASONING
 from app.wire.responses.request import ResponsesRequest
@@ -202,7 +202,8 @@ class ResponseRounds(Rounds):
             if lead is None and _is_call(item):
                 lead = seen
             seen += 1
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)), lead or 0)
+        had = len(self._content)
+        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)), lead or 0, had)
 
     def end(self) -> bytes:
         """The frames that wait, and the end of the response."""
@@ -262,17 +263,23 @@ class ResponsesRecallTools(RecallTools):
         declared = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         return {"type": "function", **declared, "strict": False}
 
-    def restored(self, raw_messages: list[bytes], aside: Aside) -> list[bytes] | None:
-        for place in place_of(raw_messages, aside.call_id):
-            item = object_in(raw_messages[place])
-            if not _is_call(item) or aside.call_id not in (item.get("call_id"), item.get("id")):
-                continue
-            start = max(0, place - aside.lead)
-            stop = place
-            while stop < len(raw_messages) and _is_call(object_in(raw_messages[stop])):
-                stop += 1
-            items = raw_messages[start:stop]
-            for number, (before, own) in enumerate(aside.within):
-                items.insert(before + number, own)
-            return [*raw_messages[:start], *aside.before, *items, *aside.results, *raw_messages[stop:]]
-        return None
+    def _called(self, message: Json) -> Sequence[object]:
+        return [message.get("call_id") or message.get("id")] if _is_call(message) else []
+
+    def _restored(self, raw_messages: list[bytes], aside: Aside, place: int) -> list[bytes] | None:
+        start = max(0, place - aside.lead)
+        stop = place
+        while stop < len(raw_messages) and _is_call(object_in(raw_messages[stop])):
+            stop += 1
+        items = raw_messages[start:stop]
+        for number, (before, own) in enumerate(aside.within):
+            items.insert(before + number, own)
+        begun = start - aside.had
+        if begun < 0 or not all(_is_said(object_in(raw)) for raw in raw_messages[begun:start]):
+            begun = start  # A client that keeps only a part of the answer.
+        return [*raw_messages[:begun], *aside.before, *items, *aside.results, *raw_messages[stop:]]
+
+
+def _is_said(item: Json) -> bool:
+    """Whether an item is text or reasoning of the model."""
+    return item.get("type") == REASONING or item.get("role") == "assistant"

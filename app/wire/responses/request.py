@@ -6,8 +6,7 @@ their key. What a provider keeps itself, or is asked to compact itself, is hande
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -32,8 +31,6 @@ from app.wire.requests import (
 )
 from app.wire.responses.items import INSTRUCTIONS, compacted_upto, is_reference, slots, type_of
 from app.wire.types import BOUNDS, BodyBounds, CompactionAsk, Named, Place, Referred, WireRequest
-
-Json = Mapping[str, Any]
 
 NAME = "responses"
 PATH = b"/v1/responses"

@@ -1,0 +1,157 @@
+"""Commands of the lab, to which `steno` passes on their arguments.
+
+What a command needs is imported when it runs, so that `steno` need not have all of it.
+"""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer.main import get_command
+
+from app.commands.cli import LEAST_WINDOW, DatabaseURL, Upstream, fail, failing_on, keep_quiet, of_lab, refuse
+
+cli = typer.Typer(
+    rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}, add_completion=False
+)
+
+Model = Annotated[str | None, typer.Option(help="The provider's model; needed with --upstream.")]
+Written = Literal["messages", "responses"]
+Presets = Annotated[str | None, typer.Option(help="Compare presets in one table: `all`, or names with commas.")]
+
+ONLY_FOR_MEASURES = "Several windows and --recall-ratio are for --recall and --survival."
+MODEL_IS_NEEDED = "--upstream needs --model, such as gpt-4o-mini."
+NO_MARKDOWN = "--markdown is for the tables of --presets, --recall and --survival, and excludes --json."
+FRESH_DATABASES = "--database-url is for a plain replay: in a table each preset has a fresh database."
+
+
+def run(context: typer.Context) -> None:
+    """Run the command that `steno` was called with, and exit with its status."""
+    get_command(cli)([str(context.info_name), *context.args], prog_name=context.find_root().info_name)
+
+
+def _windows(written: str) -> tuple[int, ...]:
+    """Parse `--window`; exit if a number is no window."""
+    try:
+        windows = tuple(dict.fromkeys(map(int, written.split(","))))
+    except ValueError:
+        fail(f"--window is a number of tokens, such as 8000, or several with commas, and not {written!r}.")
+    refuse((min(windows) < LEAST_WINDOW, f"--window is at least {LEAST_WINDOW:,} tokens."))
+    return windows
+
+
+def _ratios(written: str) -> tuple[float, ...]:
+    """Parse `--recall-ratio`; exit if a number is no share."""
+    try:
+        ratios = tuple(dict.fromkeys(map(float, filter(None, written.split(",")))))
+    except ValueError:
+        fail(f"--recall-ratio is a share such as 0.05, or several with commas, and not {written!r}.")
+    refuse((not all(0 <= ratio < 1 for ratio in ratios), "--recall-ratio is at least 0 and less than 1."))
+    return ratios
+
+
+@cli.command()
+def bench(
+    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
+) -> None:
+    """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
+    bench = of_lab("commands.bench")
+    with failing_on(bench.BenchFailed):
+        bench.bench(seconds)
+
+
+@cli.command()
+def demo(
+    upstream: Upstream = None,
+    model: Model = None,
+    window: Annotated[int, typer.Option(min=1_000, help="Context window to keep to, in tokens.")] = 8_000,
+) -> None:
+    """Hold a long conversation with and without Steno, against a simulated provider: no key, no network.
+
+    With --upstream eight long prompts go to a real provider instead, with the key in OPENAI_API_KEY; exit 1 if no
+    summary was made.
+    """
+    keep_quiet()
+    from app.settings import ConfigurationError
+
+    refuse((upstream and not model, MODEL_IS_NEEDED))
+    demo = of_lab("commands.demo")
+    with failing_on(ConfigurationError):
+        if upstream and model:
+            status = demo.hold_long_prompts(upstream, model, window)
+        else:
+            status = demo.hold_conversation(window=window)
+    sys.exit(status)
+
+
+@cli.command()
+def replay(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded conversations: JSON or JSON lines.")],
+    window: Annotated[
+        str, typer.Option(help="Context window in tokens; a measure takes several, with commas.")
+    ] = "8000",
+    written: Annotated[
+        Written | None, typer.Option("--as", help="Hold Chat Completions in this format; otherwise as recorded.")
+    ] = None,
+    chain: Annotated[int, typer.Option(min=1, help="Join so many conversations into one.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Replay so many conversations of each file.")] = None,
+    stream: Annotated[bool | None, typer.Option("--stream/--no-stream", help="Otherwise alternating.")] = None,
+    upstream: Upstream = None,
+    model: Model = None,
+    database_url: DatabaseURL = None,
+    preset: Annotated[str | None, typer.Option(help="Replay with this preset.")] = None,
+    presets: Presets = None,
+    recall: Annotated[bool, typer.Option("--recall", help="Measure what the files' questions could reach.")] = False,
+    survival: Annotated[
+        bool, typer.Option("--survival", help="Measure which exact values outlive the compactions.")
+    ] = False,
+    recall_ratio: Annotated[
+        str | None, typer.Option(help="Measure with these shares of the limit for recalled passages, such as 0,0.05.")
+    ] = None,
+    questions: Annotated[Path | None, typer.Option(help="Ask these instead of the files' own; for --recall.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables so, for a document.")] = False,
+) -> None:
+    """Replay recorded conversations turn by turn and judge what the provider received; exit 1 if anything is lost."""
+    keep_quiet()
+    measured = recall or survival
+    one_table = presets is not None or measured
+    windows, ratios = _windows(window), _ratios(recall_ratio or "")
+    refuse(
+        (upstream and not model, MODEL_IS_NEEDED),
+        (preset and presets, "--preset and --presets exclude each other."),
+        (one_table and database_url, FRESH_DATABASES),
+        (recall and chain > 1, "--recall needs conversations as they are, without --chain."),
+        (recall and survival, "--recall and --survival exclude each other."),
+        (not measured and (len(windows) > 1 or ratios), ONLY_FOR_MEASURES),
+        (questions and not recall, "--questions is for --recall."),
+        (markdown and (as_json or not one_table), NO_MARKDOWN),
+    )
+    playing, replaying = of_lab("commands.playing"), of_lab("commands.replay")
+    unreadable = of_lab("replay.recordings").UnreadableRecording
+    from app.settings import ConfigurationError
+    from app.store import StoreError
+
+    options = playing.Options(
+        windows=windows,
+        stream=stream,
+        upstream=upstream,
+        model=model,
+        database_url=database_url,
+        format="json" if as_json else "markdown" if markdown else "table",
+        written=written,
+    )
+    with failing_on(unreadable, ConfigurationError, StoreError):
+        if recall:
+            status = of_lab("commands.recall").measure(files, limit, presets or preset, ratios, questions, options)
+        elif survival:
+            status = of_lab("commands.survival").measure(files, chain, limit, presets or preset, ratios, options)
+        elif presets is not None:
+            status = replaying.compare_presets(files, chain, limit, presets, options)
+        else:
+            status = replaying.replay_files(files, chain, limit, preset, options)
+    sys.exit(status)
