@@ -30,7 +30,7 @@ LASTS_SECONDS = 12 * 3600
 OPERATORS = "operators"
 """Id by which the sessions and links of all operators are revoked; no session has it for its own."""
 SEALED_AS = b"session 2"
-"""What a cookie is sealed as: one with other members is another, and counts for nothing."""
+"""Purpose of a cookie's seal. Where its members change, so does this: older cookies then count for nothing."""
 _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 
