@@ -24,8 +24,8 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than processors: tests wait more than they work."""
-    return (os.cpu_count() or 1) + 2
+    """Four more than processors: tests wait more than they work."""
+    return (os.cpu_count() or 1) + 4
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

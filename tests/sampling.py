@@ -1,5 +1,5 @@
 """What `make test` leaves to `make test-all`: tests marked `release`, and all but a sample of those marked `sampled`
-and of the cases in long end-to-end tables.
+and of the cases of end-to-end tests.
 
 Each run draws its sample anew, by the seed that pytest-randomly prints (`make test SEED=7` draws that one again). A
 test that is named with its file (`file.py::test`) always runs.
@@ -7,13 +7,15 @@ test that is named with its file (`file.py::test`) always runs.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from math import ceil
 from random import Random
 
 import pytest
 
-CASES, SHARE = 3, 0.4
-"""Of an end-to-end test with more cases than this, such a share is played where no marker names another."""
+SHARE = 0.4
+"""Share of the cases of an end-to-end test that is played, one at least, where no marker names another. The tables of
+presets are played whole."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,30 +25,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if plays_all(config):
         return
-    played: list[pytest.Item] = []
-    left: list[pytest.Item] = []
-    cases = Counter(map(function_of, items))
+    played: set[pytest.Item] = set()
+    tables: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        is_long = item.nodeid.startswith("tests/e2e/") and cases[function_of(item)] > CASES
-        is_played = is_drawn(config, item, SHARE if is_long else 1)
-        (left if item.get_closest_marker("release") or not is_played else played).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = played
+        marker = item.get_closest_marker("sampled")
+        if item.get_closest_marker("release"):
+            continue
+        if marker is None and item.nodeid.startswith("tests/e2e/test_"):
+            tables[item.nodeid.partition("[")[0]].append(item)
+        elif marker is None or drawn(config, item.nodeid) < marker.args[0]:
+            played.add(item)
+    for cases in tables.values():
+        cases.sort(key=lambda item: drawn(config, item.nodeid))
+        played.update(cases[: ceil(SHARE * len(cases))])
+    config.hook.pytest_deselected(items=[item for item in items if item not in played])
+    items[:] = [item for item in items if item in played]
 
 
 def plays_all(config: pytest.Config) -> bool:
     return bool(config.getoption("all")) or any("::" in argument for argument in config.args)
-
-
-def function_of(item: pytest.Item) -> str:
-    """The test that this is a case of, with its file."""
-    return item.nodeid.partition("[")[0]
-
-
-def is_drawn(config: pytest.Config, item: pytest.Item, share: float) -> bool:
-    """Whether the case is in the sample; `share` is used where it has no marker of its own."""
-    marker = item.get_closest_marker("sampled")
-    return drawn(config, item.nodeid) < (marker.args[0] if marker else share)
 
 
 def drawn(config: pytest.Config, name: str) -> float:

@@ -11,7 +11,7 @@ before, our calls and their results are an `Aside`, which goes back to its place
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
 from app.errors import UpstreamUnreadable
 from app.wire.members import RawObject, split_array
+from app.wire.objects import object_of
 from app.wire.sse import data_of
 from app.wire.types import WireRequest
 
@@ -101,6 +102,8 @@ class Rounds:
     """Frame `[DONE]` of the round, which some providers send in every format."""
     _early: bytes = field(default=b"", init=False)
     """Frames that waited, and go before the one that let them go."""
+    _body: bytes = field(default=b"", init=False)
+    """The round as it came, where it came in one piece."""
 
     @property
     def calls(self) -> list[Called]:
@@ -180,6 +183,13 @@ class Rounds:
 
     def results(self, answers: Sequence[str]) -> list[bytes]:
         """Raw messages of the results of our calls."""
+        return self._results(answers)
+
+    def _results(self, answers: Sequence[str]) -> list[bytes]:
+        return [msgspec.json.encode(self._result(*pair)) for pair in zip(self.calls, answers, strict=True)]
+
+    def _result(self, call: Called, text: str) -> Json:
+        """The result of a call."""
         raise NotImplementedError
 
     def go_on(self, answers: Sequence[str]) -> list[bytes]:
@@ -196,7 +206,7 @@ class Rounds:
     def _begin(self) -> list[bytes]:
         self._spent = summed(self._spent, self.usage_said)
         self.usage_said, self.whole_calls = None, True
-        self._held, self._done, self._early = [], b"", b""
+        self._held, self._done, self._early, self._body = [], b"", b"", b""
         self.failed, self._has_said, self._taken = False, False, 0
         self.number += 1
         self._reset()
@@ -208,7 +218,24 @@ class Rounds:
 
     def aside(self, answers: Sequence[str]) -> Aside | None:
         """Aside for the results of the client's calls; None if it made none."""
+        others = self._others
+        if not others:
+            return None
+        within, seen = [], 0
+        for own in self._parts():
+            if own is None:
+                seen += 1
+            else:
+                within.append((seen, own))
+        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), *self._kept(seen))
+
+    def _parts(self) -> Iterable[bytes | None]:
+        """Parts of the round in order: each call of ours as the provider takes it back, None for any other part."""
         raise NotImplementedError
+
+    def _kept(self, seen: int) -> tuple[int, int]:  # noqa: ARG002 - some formats say neither
+        """The aside's `lead` and `had`, where the round has so many parts that are not ours."""
+        return 0, 0
 
     def end(self) -> bytes:
         """Frames that end the stream."""
@@ -230,7 +257,13 @@ class RecallTools:
             return Code.ASK_CHOICES
         if request.forbids_tools or not self._is_free(request.source):
             return Code.ASK_TOOL_CHOICE
+        if object_of(self._shape(request.source)).get("type") in ("json_schema", "json_object"):
+            return Code.ASK_JSON
         return self._unsafe(request)
+
+    def _shape(self, source: RawObject) -> object:
+        """Member that says what an answer has to look like."""
+        raise NotImplementedError
 
     def _is_free(self, source: RawObject) -> bool:
         """Whether the model may call what it likes."""

@@ -77,7 +77,10 @@ def chat(steno: Steno, messages: list[Any], *, stream: bool, **members: Any) -> 
                 for event in events:
                     if event.type == "chunk":
                         extra.update(event.chunk.model_extra or {})
-                answer = events.get_final_completion()
+                try:
+                    answer: Any = events.get_final_completion()
+                except openai.LengthFinishReasonError as cut:
+                    answer = cut.completion
         else:
             answer = client.chat.completions.create(**given)
             extra = answer.model_extra or {}

@@ -520,6 +520,7 @@ def test_command_fails_where_the_provider_refuses(tmp_path: Path) -> None:
     assert {violation["kind"] for violation in result["violations"]} == {"refused", "no_answer"}
 
 
+@pytest.mark.sampled(0.3)
 def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: RunningServer, simulator: Simulator) -> None:
     agents(tmp_path, 8, 1)
     asked = ("--chain", "8", "--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "6000")

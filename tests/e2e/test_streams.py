@@ -776,6 +776,7 @@ def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_be
     assert not failures
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", [Fault(status=500), Fault(text="no"), Fault(cut="reset")])
 def test_failed_compaction_is_told_and_the_answer_still_comes(
     simulator: Simulator, steno: StartSteno, fault: Fault

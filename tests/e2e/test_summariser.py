@@ -547,6 +547,7 @@ LONG_WINDED = json.dumps({"choices": [{"message": {"content": "The guest asks. "
 THOUGHT = b'data: {"choices":[{"delta":{"reasoning_content":"Hm."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [

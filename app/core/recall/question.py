@@ -4,7 +4,8 @@ Most messages of a conversation ask for nothing that is left out, and quotations
 part of the provider's cache. What distinguishes them is how much of the message one passage accounts for: a question
 about something names it with few words, most of which stand around the answer; a remark in passing has many, of which
 any passage holds a few. Words of the latest messages do not count: a message that goes on from these has before it what
-it is about. A message that asks, by its question mark, needs less of a match than one that states.
+it is about. A message that asks, by its question marks, needs less of a match than one that states; one that does
+both needs the more of one, the less of it asks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import nlargest
+from re import MULTILINE
 from re import compile as pattern
 
 from msgspec import Struct
@@ -22,7 +24,7 @@ from app.core.history.own_words import before_results
 from app.core.recall.index import Index, Weights
 from app.core.recall.passages import QUESTION_MARKS
 
-ASKING_FLOOR = 0.25
+ASKING_FLOOR = 0.20
 """Share of a question's words, each by its rarity, that the best passage and its neighbours have to hold."""
 STATING_FLOOR = 0.65
 """Floor for a message without a question mark."""
@@ -43,7 +45,7 @@ READ_CHARACTERS = 4_000
 """Most characters that are read of a message; of a longer one its beginning and its end."""
 MOST_FOUND = 200
 
-_ASKS = pattern(f"[{QUESTION_MARKS}]")
+_SENTENCE = pattern(rf"\S.*?(?:[{QUESTION_MARKS}]+|[\u3002\uff01]|[.!]+(?=\s)|$)", MULTILINE)
 
 _NAME = pattern(r"[^\W\d_]+")
 _SPEAKERS = {
@@ -89,7 +91,7 @@ def found_for(
     text = _read("\n".join(before_results(without_blocks(history[question]))))
     if not text.strip():
         return NOTHING
-    is_asking = _ASKS.search(text) is not None
+    asking = _asking(text)
     named = frozenset(speakers[name] for name in _NAME.findall(text) if name in speakers)
     names = index.counted(" ".join(speakers)) if named else {}
     asked: Weights = {word: 1.0 for word in index.counted(text) if word not in names}
@@ -98,8 +100,8 @@ def found_for(
     before = history[question - 1] if question else None
     if missing > 0 and before is not None and before.kind is Kind.ASSISTANT:
         said = _read(before.text)
-        if _ASKS.search(said[-ASKED_LAST:]):
-            is_asking, goes_on_from = True, question - 1
+        if _asking(said[-ASKED_LAST:]):
+            asking, goes_on_from = 1.0, question - 1
             asked = {**dict.fromkeys(index.counted(said), missing * BEFORE_WEIGHT), **asked}
     asked = _rarest(asked, index, among)
     scores = index.scores(asked, among)
@@ -111,7 +113,7 @@ def found_for(
     left_out = index.passage(among - 1).message + 1
     recent = history[max(left_out, goes_on_from - RECENT_MESSAGES) : goes_on_from]
     match = _match(asked, best[0], index, among, history, recent)
-    if match < (ASKING_FLOOR if is_asking else STATING_FLOOR):
+    if match < STATING_FLOOR - (STATING_FLOOR - ASKING_FLOOR) * asking:
         return NOTHING
     return Found(best, [scores[number] for number in best], match, len(asked))
 
@@ -125,6 +127,13 @@ def speakers_in(instructions: Iterable[Message]) -> Speakers:
 
 def _weight(history: History, index: Index, number: int, named: AbstractSet[Kind]) -> float:
     return SPEAKER_WEIGHT if history[index.passage(number).message].kind in named else 1
+
+
+def _asking(text: str) -> float:
+    """Share of a text's characters that stand in sentences which ask, from 0 to 1."""
+    sentences = _SENTENCE.findall(text)
+    asked = sum(len(sentence) for sentence in sentences if sentence.endswith(tuple(QUESTION_MARKS)))
+    return asked / max(1, sum(map(len, sentences)))
 
 
 def _rarest(asked: Weights, index: Index, among: int) -> Weights:

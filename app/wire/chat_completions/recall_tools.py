@@ -7,7 +7,7 @@ the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,8 +72,6 @@ class CompletionRounds(Rounds):
     _shown: dict[int, int] = field(default_factory=dict)
     """Indexes of the client's calls, as they are shown, by their places."""
     _finish: str | None = None
-    _body: bytes = b""
-    """The round as it came, where it came in one piece."""
     _texts: list[str] = field(default_factory=list)
     """Texts of the rounds before, of answers in one piece."""
 
@@ -97,7 +95,7 @@ class CompletionRounds(Rounds):
     def _reset(self) -> None:
         self._text_before = self._text_before or bool(self._content)
         self._content, self._beside, self._slots, self._places, self._shown = [], {}, [], {}, {}
-        self._finish, self._body = None, b""
+        self._finish = None
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         if said.get("error"):
@@ -233,22 +231,12 @@ class CompletionRounds(Rounds):
         message = {"role": "assistant", "content": content, **beside, "tool_calls": [c.sent() for c in self._slots]}
         return [msgspec.json.encode(message)]
 
-    def results(self, answers: Sequence[str]) -> list[bytes]:
-        pairs = zip(self.calls, answers, strict=True)
-        return [msgspec.json.encode({"role": "tool", "tool_call_id": call.id, "content": text}) for call, text in pairs]
+    def _result(self, call: Called, text: str) -> Json:
+        return {"role": "tool", "tool_call_id": call.id, "content": text}
 
-    def aside(self, answers: Sequence[str]) -> Aside | None:
-        others = self._others
-        if not others:
-            return None
-        within = []
-        before = 0
+    def _parts(self) -> Iterable[bytes | None]:
         for place, slot in enumerate(self._slots):
-            if self._is_ours(place):
-                within.append((before, msgspec.json.encode(slot.sent())))
-            else:
-                before += 1
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)))
+            yield msgspec.json.encode(slot.sent()) if self._is_ours(place) else None
 
     def end(self) -> bytes:
         return b"".join(map(self._ended, self._held)) + self._done
@@ -305,6 +293,9 @@ def _function(piece: Json) -> Json:
 
 class ChatRecallTools(RecallTools):
     rounds = CompletionRounds
+
+    def _shape(self, source: RawObject) -> object:
+        return source.value("response_format")
 
     def _unsafe(self, request: WireRequest) -> Code | None:
         return Code.ASK_TOOL_CHOICE if is_given(request.source, "functions") else None

@@ -7,14 +7,16 @@ is nothing but calls of ours, it goes back to the provider with them, and the cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from app.core.tokens.declarations import Tool
+from app.wire.members import RawObject
 from app.wire.messages.answers import typed_event
 from app.wire.messages.content import SEALED, is_raw_result, raw_blocks, with_content
+from app.wire.objects import object_of
 from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 
 GROWS = {
@@ -42,8 +44,6 @@ class MessageRounds(Rounds):
     """Data of frames of thinking, by the index of its block, until it is known what it led to."""
     _next: int = 0
     _reason: str | None = None
-    _body: bytes = b""
-    """The round, where it came in one piece."""
     _content: list[Json] = field(default_factory=list)
     """Blocks that the client sees of an answer in one piece."""
 
@@ -58,7 +58,7 @@ class MessageRounds(Rounds):
 
     def _reset(self) -> None:
         self._blocks, self._inputs, self._texts, self._shown, self._waiting = {}, {}, {}, {}, {}
-        self._reason, self._body = None, b""
+        self._reason = None
 
     def _passed(self, text: bytes, said: Json) -> bytes | None:
         match said.get("type"):
@@ -190,30 +190,20 @@ class MessageRounds(Rounds):
     def results(self, answers: Sequence[str]) -> list[bytes]:
         return [msgspec.json.encode({"role": "user", "content": list(map(msgspec.Raw, self._results(answers)))})]
 
-    def _results(self, answers: Sequence[str]) -> list[bytes]:
-        pairs = zip(self.calls, answers, strict=True)
-        return [
-            msgspec.json.encode({"type": "tool_result", "tool_use_id": call.id, "content": text})
-            for call, text in pairs
-        ]
+    def _result(self, call: Called, text: str) -> Json:
+        return {"type": "tool_result", "tool_use_id": call.id, "content": text}
 
     def _begin(self) -> list[bytes]:
         if self._body:
             self._content += [block for at, block in sorted(self._blocks.items()) if at in self._shown]
         return super(MessageRounds, self)._begin()
 
-    def aside(self, answers: Sequence[str]) -> Aside | None:
-        others = self._others
-        if not others:
-            return None
-        within, seen = [], 0
+    def _parts(self) -> Iterable[bytes | None]:
         for at in sorted(self._blocks):
-            if self._is_ours(at):
-                within.append((seen, msgspec.json.encode(self._block(at))))
-            else:
-                seen += 1
-        had = self._next - len(self._shown)
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), seen, had)
+            yield msgspec.json.encode(self._block(at)) if self._is_ours(at) else None
+
+    def _kept(self, seen: int) -> tuple[int, int]:
+        return seen, self._next - len(self._shown)
 
     def end(self) -> bytes:
         return self._let_go() + b"".join(map(self._ended, self._held)) + self._done
@@ -247,6 +237,9 @@ def _is_empty(block: Json) -> bool:
 
 class MessagesRecallTools(RecallTools):
     rounds = MessageRounds
+
+    def _shape(self, source: RawObject) -> object:
+        return object_of(source.value("output_config")).get("format") or source.value("output_format")
 
     def tool(self, tool: Tool) -> Json:
         return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}

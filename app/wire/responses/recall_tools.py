@@ -8,13 +8,15 @@ provider keeps would hold our calls where the client goes on from it by its id: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
+from app.wire.members import RawObject
+from app.wire.objects import object_of
 from app.wire.recall_tools import Aside, Called, Json, RecallTools, Rounds, object_in, summed
 from app.wire.responses.answers import BEGINNINGS, ENDS
 from app.wire.responses.items import NAMED_BY_ID, REASONING
@@ -44,8 +46,6 @@ class ResponseRounds(Rounds):
     _next: int | None = None
     """Number of the next frame."""
     _status: str | None = None
-    _body: bytes = b""
-    """The round, where it came in one piece."""
 
     @property
     def _is_over(self) -> bool:
@@ -69,7 +69,7 @@ class ResponseRounds(Rounds):
 
     def _reset(self) -> None:
         self._items, self._own, self._waiting, self._shown = {}, set(), {}, {}
-        self._status, self._body = None, b""
+        self._status = None
 
     def _begin(self) -> list[bytes]:
         self._own.update(self._waiting)  # It led to nothing but our calls.
@@ -183,27 +183,15 @@ class ResponseRounds(Rounds):
     def said(self) -> list[bytes]:
         return [msgspec.json.encode(_sent(item)) for _, item in sorted(self._items.items()) if not _is_nothing(item)]
 
-    def results(self, answers: Sequence[str]) -> list[bytes]:
-        pairs = zip(self.calls, answers, strict=True)
-        return [
-            msgspec.json.encode({"type": "function_call_output", "call_id": call.id, "output": text})
-            for call, text in pairs
-        ]
+    def _result(self, call: Called, text: str) -> Json:
+        return {"type": "function_call_output", "call_id": call.id, "output": text}
 
-    def aside(self, answers: Sequence[str]) -> Aside | None:
-        others = self._others
-        if not others:
-            return None
-        within, seen, lead = [], 0, None
+    def _parts(self) -> Iterable[bytes | None]:
         for at, item in sorted(self._items.items()):
-            if at in self._own:
-                within.append((seen, msgspec.json.encode(_sent(item))))
-                continue
-            if lead is None and _is_call(item):
-                lead = seen
-            seen += 1
-        had = len(self._content)
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self.results(answers)), lead or 0, had)
+            yield msgspec.json.encode(_sent(item)) if at in self._own else None
+
+    def _kept(self, seen: int) -> tuple[int, int]:  # noqa: ARG002 - what leads ends at the first call
+        return next((place for place, item in enumerate(self._seen) if _is_call(item)), 0), len(self._content)
 
     def end(self) -> bytes:
         """The frames that wait, and the end of the response."""
@@ -252,6 +240,9 @@ def _is_nothing(item: Json) -> bool:
 
 class ResponsesRecallTools(RecallTools):
     rounds = ResponseRounds
+
+    def _shape(self, source: RawObject) -> object:
+        return object_of(source.value("text")).get("format")
 
     def _unsafe(self, request: WireRequest) -> Code | None:
         """A provider that keeps answers keeps each round by itself: by the first one's id, which a stream tells before
