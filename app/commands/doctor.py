@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import httpx2
 
@@ -46,7 +47,8 @@ async def examine(settings: Settings, model: str | None = None) -> list[Finding]
         *await check_services(settings, no_database=no_database),
         *found,
         *check_prices(settings),
-        check_port(settings),
+        check_port(settings.server.host, settings.server.port),
+        *check_admin(settings.server.admin),
     ]
     if model is not None:
         found.append(await asyncio.to_thread(round_trip, settings, model))
@@ -93,19 +95,35 @@ def check_prices(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", "list prices", f"of {day.isoformat()}, {days_since(day)} days old")
 
 
-def check_port(settings: Settings) -> Finding:
-    """Report whether Steno could listen now."""
-    host, port = settings.server.host, settings.server.port
+def check_admin(named: str | None) -> Iterator[Finding]:
+    """Report whether Steno could listen at `server.admin` now."""
+    if named is None:
+        return
+    if not named.startswith(ports.UNIX):
+        yield check_port(*ports.host_and_port(named), setting="server.admin")
+        return
+    folder = Path(named.removeprefix(ports.UNIX)).parent
+    if os.access(folder, os.W_OK | os.X_OK):
+        yield Finding("ok", f"address {named}", "its folder can be written to")
+    else:
+        remedy = "Make its folder, or correct server.admin."
+        yield Finding("problem", f"address {named}", "no socket file can be made there", remedy)
+
+
+def check_port(host: str, port: int, setting: str = "server.host") -> Finding:
+    """Report whether Steno could listen there now."""
     subject = f"address {host}:{port}"
     try:
         ports.close(ports.take(host, port))
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
-            return Finding("problem", subject, f"cannot be listened on ({error.strerror})", "Correct server.host.")
+            return Finding("problem", subject, f"cannot be listened on ({error.strerror})", f"Correct {setting}.")
         by = ports.holder(host, port) or "another program"
         if "Steno" in by:
             return Finding("ok", subject, f"in use by {by}")
-        return Finding("problem", subject, f"in use by {by}", "Stop that, or set another server.port.")
+        return Finding(
+            "problem", subject, f"in use by {by}", f"Stop that, or set another {setting.replace('host', 'port')}."
+        )
     return Finding("ok", subject, "free")
 
 

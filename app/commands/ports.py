@@ -55,11 +55,12 @@ def admin_url(named: str, taken: Iterable[socket.socket] = ()) -> str:
     """URL of the address in `server.admin`, with the port that its sockets have. Any name leads to a socket file."""
     if named.startswith(UNIX):
         return "http://localhost"
-    host, port = _host_and_port(named)
+    host, port = host_and_port(named)
     return url_of(near(host), next((each.getsockname()[1] for each in taken), port))
 
 
-def _host_and_port(named: str) -> tuple[str, int]:
+def host_and_port(named: str) -> tuple[str, int]:
+    """Host and port of `server.admin`."""
     host, _, port = named.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -77,7 +78,7 @@ def take_all(server: ServerSettings) -> Taken:
 
 def take_named(named: str) -> list[socket.socket]:
     """Bind sockets at `host:port` or `unix:/path`, as `take` does."""
-    return [_at_path(Path(named[len(UNIX) :]))] if named.startswith(UNIX) else take(*_host_and_port(named))
+    return [_at_path(Path(named[len(UNIX) :]))] if named.startswith(UNIX) else take(*host_and_port(named))
 
 
 def _at_path(path: Path) -> socket.socket:

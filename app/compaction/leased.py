@@ -34,6 +34,7 @@ from app.core.view.chunks import SummaryChunk
 from app.runtime.erased import Erased
 from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
+from app.store.conversation_rows import read_pulse
 from app.store.lease import TooMany, is_revoked
 from app.telemetry.families import LEASE_WAITS
 
@@ -107,7 +108,9 @@ class LeasedCompaction:
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(self._beat(lease))
-                if not await self._is_overtaken(request, asked.known):
+                if request.purpose == "background" and not await self._is_stored(request):
+                    compaction = Compaction((), Outcome.DELETED)
+                elif not await self._is_overtaken(request, asked.known):
                     late = await self._store_late(lease, request, plan)
                     compaction = late or await self.performer.perform(
                         asked.flow, request, keep, lambda: course.announce(plan)
@@ -153,6 +156,11 @@ class LeasedCompaction:
             return Compaction(tuple(stored))
         self.performer.memory.keep(request.tenant, due, stored=False)
         return Compaction((), Outcome.LEASE_LOST)
+
+    async def _is_stored(self, request: ChatRequest) -> bool:
+        """False if the conversation was deleted before the lease was taken, of which a deletion could not know."""
+        pulse = await self.store.request(read_pulse, *request.place, self.store.leases.ttl_ms)
+        return pulse.updated_at is not None
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
         """True if a chunk was stored between our look and our lease: it may be the one that is to be made."""

@@ -11,11 +11,12 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from hmac import compare_digest
+from math import inf
 from time import time
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from app.inspector.links import LINK_SECONDS, inspector_key, issued_at
 from app.proxy.tenants import ANONYMOUS
@@ -28,6 +29,8 @@ OVER_TLS = "__Host-"
 LASTS_SECONDS = 12 * 3600
 OPERATORS = "operators"
 """Id by which the sessions and links of all operators are revoked; no session has it for its own."""
+SEALED_AS = b"session 2"
+"""Purpose of a cookie's seal. Where its members change, so does this: older cookies then count for nothing."""
 _MAC_BYTES = 32
 _LONGEST_COOKIE = 2_000
 
@@ -41,6 +44,8 @@ class Session(Struct, frozen=True):
     """End of the session in milliseconds since 1970."""
     id: str
     """Id that the session's forms are bound to, and by which it is revoked."""
+    key: str = ""
+    """Id of the key of Steno's that opened it, without which it ends."""
 
     @property
     def is_signed_in(self) -> bool:
@@ -68,10 +73,13 @@ class Sessions:
         self._key = inspector_key(secret)
         self._clock = clock
 
-    def opened(self, tenant: str, *, operator: bool = False, link: str | None = None) -> Session:
-        """New session. `link`: id of the link that opens it."""
-        expires = int(1_000 * (self._clock() + LASTS_SECONDS))
-        return Session(tenant, operator, expires, link or secrets.token_urlsafe(12))
+    def opened(
+        self, tenant: str, *, operator: bool = False, link: str | None = None, key: str = "", until: float = inf
+    ) -> Session:
+        """New session. `link`: id of the link that opens it; `key`: of the key; `until`: end of the key or token in
+        seconds since 1970."""
+        expires = int(1_000 * min(self._clock() + LASTS_SECONDS, until))
+        return Session(tenant, operator, expires, link or secrets.token_urlsafe(12), key)
 
     def issued_at(self, token: str) -> int | None:
         """Milliseconds since 1970 at which the token of an operator's link was made; None if this server did not."""
@@ -87,8 +95,8 @@ class Sessions:
 
     def seal(self, session: Session) -> str:
         """Value of the session's cookie."""
-        content = msgspec.json.encode((session.tenant, session.operator, session.expires, session.id))
-        return urlsafe_b64encode(self._mac(b"session", content) + content).rstrip(b"=").decode()
+        content = msgspec.json.encode(astuple(session))
+        return urlsafe_b64encode(self._mac(SEALED_AS, content) + content).rstrip(b"=").decode()
 
     def unseal(self, cookie: str) -> Session | None:
         """Session of a cookie; None for what this server did not seal, or no longer counts."""
@@ -97,9 +105,9 @@ class Sessions:
         except ValueError:
             return None
         mac, content = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
-        if not compare_digest(mac, self._mac(b"session", content)):
+        if not compare_digest(mac, self._mac(SEALED_AS, content)):
             return None
-        session = Session(*msgspec.json.decode(content, type=tuple[str, bool, int, str]))
+        session = Session(*msgspec.json.decode(content, type=tuple[str, bool, int, str, str]))
         return session if session.expires > 1_000 * self._clock() else None
 
     def form_token(self, session: Session) -> str:

@@ -58,7 +58,8 @@ async def sign_in(request: Request, inspector: TheInspector) -> Response:
     if not await inspector.services.store.rest(is_tenant, known.tenant):
         guesses.count(address, "key")
     answer = redirected("/ui")
-    remember(request, answer, inspector.sessions.seal(inspector.sessions.opened(known.tenant)))
+    session = inspector.sessions.opened(known.tenant, key=known.key, until=known.expires)
+    remember(request, answer, inspector.sessions.seal(session))
     return answer
 
 

@@ -195,8 +195,10 @@ class Visit(Struct, frozen=True):
         return await self.services.store.rest(query, self.tenant, *arguments, **options)
 
     async def is_over(self) -> bool:
-        """True once the session was ended. Raises `StoreUnavailable`."""
-        session = self.session
+        """True once the session was ended, or its key. Raises `StoreUnavailable`."""
+        session, keyring = self.session, self.services.tenants.keyring
+        if session.key and not (keyring is not None and await keyring.has(session.key)):
+            return True
         return session.is_signed_in and session.is_over(
             await self.services.store.at_once(find_revocations, session.revoked_by)
         )
@@ -248,7 +250,7 @@ async def session_of(request: Request, inspector: Inspector) -> tuple[Session, b
         # Not with a cookie of `anonymous`: that is whoever may do without a key here and now.
         return None if session is None or not session.is_signed_in else (session, False)
     if known.is_proven and not (session is not None and (session.operator or session.tenant == known.tenant)):
-        return inspector.sessions.opened(known.tenant), True
+        return inspector.sessions.opened(known.tenant, until=known.expires), True
     if session is not None and session.is_signed_in:
         return session, False
     if known.by != "nothing":

@@ -50,6 +50,13 @@ class Keyring:
         found = self._keys.get(digest)
         return found if found is not None and found.holds_at(time()) else None
 
+    async def has(self, id_: str) -> bool:
+        """False once the key with this id is revoked or expired, and while no keys could be read."""
+        if self._keys is None:
+            await self.load()
+        keys, now = self._keys or {}, time()
+        return any(key.id == id_ and key.holds_at(now) for key in keys.values())
+
     async def load(self) -> None:
         """Read the keys, if that can be done. Those that are known stay otherwise."""
         self._looked = monotonic()

@@ -49,6 +49,10 @@ class Known(Struct, frozen=True):
     """Further tenants at whose digests its histories may begin."""
     limits: KeyLimits | None = None
     """Limits of the key that Steno gave out; None where it is no such key."""
+    key: str = ""
+    """Id of that key."""
+    expires: float = inf
+    """End of a key or token, in seconds since 1970."""
 
     @property
     def tenants(self) -> tuple[str, ...]:
@@ -201,12 +205,13 @@ class Tenants:
         if others and not is_trusted(peer, self.trusted_proxies):
             await self._keep(person, self._own_of(others))
         # Also on an open connection it is looked again: the issuer may withdraw a key.
-        return self.of(person, "jwt", monotonic() + min(verified.expires - time(), LOOK_AGAIN_SECONDS))
+        lasts = min(verified.expires - time(), LOOK_AGAIN_SECONDS)
+        return replace(self.of(person, "jwt", monotonic() + lasts), expires=verified.expires)
 
-    def of(self, tenant: str, by: By, until: float = inf, limits: KeyLimits | None = None) -> Known:
+    def of(self, tenant: str, by: By, until: float = inf) -> Known:
         """Caller whom the door knows as this tenant, or as an alias of another one."""
         tenant = self.links.resolved(tenant, persons=self.rules is not None)
-        return Known(tenant, by, until, self.links.revision, self.links.roots(tenant), limits)
+        return Known(tenant, by, until, self.links.revision, self.links.roots(tenant))
 
     def signed_in(self, tenant: str) -> Known:
         """Caller who is this tenant, by a session of the inspector."""
@@ -251,7 +256,9 @@ class Tenants:
         found = None if self.keyring is None or len(keys) > 1 else await self.keyring.find(keys[0])
         if found is None:
             raise InvalidCredentials("This key is not known here, was revoked or has expired. Ask for another one.")
-        lasts = LOOK_SECONDS if found.expires_at is None else min(LOOK_SECONDS, found.expires_at - time())
+        expires = inf if found.expires_at is None else found.expires_at
+        lasts = min(LOOK_SECONDS, expires - time())
         # No key that a caller makes up can hold a NUL.
         tenant = self.identity.tenant(b"owner\0" + found.owner.encode())
-        return self.of(tenant, "owner", monotonic() + lasts, found.limits)
+        known = self.of(tenant, "owner", monotonic() + lasts)
+        return replace(known, limits=found.limits, key=found.id, expires=expires)

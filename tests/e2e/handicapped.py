@@ -1,19 +1,23 @@
-"""`steno serve` with a handicap: it dies at a certain step of a compaction, or the clock on its wall is wrong.
+"""`steno serve` with a handicap: it dies or waits at a certain step of a compaction, or the clock on its wall is wrong.
 
     DIE_AT="before the lease is released" python -m tests.e2e.handicapped serve ...
+    WAIT_AT="before the lease is taken" python -m tests.e2e.handicapped serve ...
     CLOCK_AHEAD=3600 python -m tests.e2e.handicapped serve ...
 
-To die is `kill -9`, by its own hand: from outside nobody could hit the same statement twice.
+Who waits writes the file `waits` into its folder, and goes on once there is a file `go`. To die is `kill -9`, by its
+own hand: from outside nobody could hit the same statement twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Any, Literal
 
 from app.commands import cli
@@ -35,6 +39,33 @@ STEPS: Mapping[str, Place] = {
     "before the request goes on": (Forwarding, "obtain", "before"),
 }
 """Of a compaction, in their order: a function, and whether the process dies before it or once it is done."""
+
+
+WAITS: Mapping[str, Place] = {
+    "before the lease is taken": (LeaseCalls, "acquire", "before"),
+    "in the transaction that takes the lease": STEPS["in the transaction that takes the lease"],
+    "before the summary is stored": STEPS["before the summary is stored"],
+}
+
+
+def waiting(function: Callable[..., Any], when: str) -> Callable[..., Any]:
+    """The function, and a wait before or after it."""
+
+    def wait() -> None:
+        Path("waits").touch()
+        while not Path("go").exists():
+            time.sleep(0.02)
+
+    @wraps(function)
+    async def called(*arguments: Any, **options: Any) -> Any:
+        if when == "before":
+            await asyncio.to_thread(wait)
+        result = await function(*arguments, **options)
+        if when == "after":
+            await asyncio.to_thread(wait)
+        return result
+
+    return called
 
 
 def die() -> None:
@@ -71,5 +102,8 @@ if __name__ == "__main__":
     if step := os.environ.get("DIE_AT"):
         owner, name, when = STEPS[step]
         setattr(owner, name, deadly(getattr(owner, name), when))
+    if step := os.environ.get("WAIT_AT"):
+        owner, name, when = WAITS[step]
+        setattr(owner, name, waiting(getattr(owner, name), when))
     set_clock(float(os.environ.get("CLOCK_AHEAD", "0")))
     cli.main()

@@ -7,15 +7,18 @@ import json
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
+from msgspec.structs import replace
 
-from app.commands.keys import add, revoke
+from app.commands.keys import add, ended, revoke
 from app.proxy.keyring import read_file, write_file
 from app.settings import Settings
 from app.store.client_keys import KeyLimits, new_key
@@ -135,6 +138,23 @@ def test_a_key_that_is_revoked_or_expires_is_refused_on_open_connections_too(
     write_file(place, [each for each in read_file(place) if each.expires_at is not None])
     for key in (revoked, expiring):
         until(lambda: status(ask, running, key) == 401)  # noqa: B023 - called at once
+
+
+def test_the_inspectors_sessions_end_with_the_key_that_opened_them(start: Start, place: Path) -> None:
+    keys = [give(place) for _ in range(3)]
+    running = start()
+    with ExitStack() as stack:
+        browsers = [stack.enter_context(httpx2.Client(base_url=running.url, timeout=30.0)) for _ in keys]
+
+        def seen() -> list[int]:
+            return [browser.get("/ui/conversations").status_code for browser in browsers]
+
+        for browser, key in zip(browsers, keys, strict=True):
+            browser.post("/ui/sign-in", data={"key": key})
+        assert seen() == [200, 200, 200]
+        revoked, expired, lasting = read_file(place)
+        write_file(place, [*ended([revoked], [revoked.id]), replace(expired, expires_at=1.0), lasting])
+        until(lambda: seen() == [303, 303, 200])
 
 
 def test_a_new_key_of_the_same_owner_finds_what_the_old_one_kept(

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from app import __version__
-from app.commands.doctor import check_port, examine, is_healthy, show
+from app.commands.doctor import check_admin, check_port, examine, is_healthy, show
 from app.providers import listings
 from app.runtime.server import RunningServer
 from app.settings import load
@@ -60,7 +60,7 @@ def doctor(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STENO_HOME", str(tmp_path / "home"))
     # Who listens at 8080 here is not what these tests are about.
-    monkeypatch.setattr("app.commands.doctor.check_port", lambda _: Finding("ok", "address", "free"))
+    monkeypatch.setattr("app.commands.doctor.check_port", lambda *_: Finding("ok", "address", "free"))
 
     async def examine_with(*, verbose: bool = False, model: str | None = None, **sections: Any) -> Report:
         if "storage" not in sections:
@@ -152,13 +152,22 @@ async def test_without_a_model_nothing_is_asked_that_costs(doctor: Examine, simu
 
 
 def test_a_port_that_is_taken_is_a_problem_unless_steno_has_it(provider: RunningServer, steno: StartSteno) -> None:
-    taken = check_port(load(server={"port": provider.port}))
+    taken = check_port("127.0.0.1", provider.port)
     assert taken.state == "problem"
     assert taken.text.startswith("in use by ")
-    running_one = check_port(load(server={"port": steno().server.port}))
+    running_one = check_port("127.0.0.1", steno().server.port)
     assert running_one.state == "ok"
     assert running_one.text.startswith("in use by another Steno")
-    assert check_port(load(server={"port": closed_port()})).text == "free"
+    assert check_port("127.0.0.1", closed_port()).text == "free"
+
+
+def test_the_operators_address_is_tried_too(provider: RunningServer, tmp_path: Path) -> None:
+    [taken] = check_admin(f"127.0.0.1:{provider.port}")
+    assert (taken.state, taken.remedy) == ("problem", "Stop that, or set another server.admin.")
+    assert [each.text for each in check_admin(f"127.0.0.1:{closed_port()}")] == ["free"]
+    assert [each.state for each in check_admin(f"unix:{tmp_path}/steno.sock")] == ["ok"]
+    assert [each.state for each in check_admin(f"unix:{tmp_path}/gone/steno.sock")] == ["problem"]
+    assert list(check_admin(None)) == []
 
 
 # The provider

@@ -20,12 +20,12 @@ from sqlalchemy import select, update
 from app.runtime.server import RunningServer
 from app.store import Store
 from app.store.clock import now_ms
-from app.store.tables import leases, summary_chunks
+from app.store.tables import conversations, leases, message_words, messages, summary_chunks, summary_words
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, SECRET, Serving
 from tests.e2e.crowds import MODELS
-from tests.e2e.handicapped import STEPS
+from tests.e2e.handicapped import STEPS, WAITS
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
@@ -87,6 +87,12 @@ class Rows:
     def chunks(self) -> list[str]:
         """Their texts."""
         return [text for (text,) in self._do(select(summary_chunks.c.text))]
+
+    @property
+    def texts(self) -> list[str]:
+        """Names of the tables that have a text, or a word of one."""
+        tables = (conversations, summary_chunks, summary_words, messages, message_words)
+        return [table.name for table in tables if self._do(select(table.c.tenant))]
 
     def let_leases_end(self) -> None:
         """As fifteen silent seconds would."""
@@ -253,3 +259,23 @@ def test_what_is_erased_at_one_process_is_forgotten_at_once_by_all(
     commands.until(lambda: not held(other))
     gate.inject("refuse")
     assert stored(post(other.url, chat(LONG, conversation_id="one")))[0] == "full"
+
+
+@pytest.mark.parametrize("what", ["tenant", "conversations/one"])
+@pytest.mark.parametrize("step", WAITS)
+def test_what_is_erased_while_another_process_compacts_it_in_the_background_stays_erased(
+    serve: Serve, postgres_url: str, step: str, what: str
+) -> None:
+    """Whatever step the other one is at: no summary, message or word of it is stored later."""
+    variables = {"DATABASE_URL": postgres_url, "STENO_STORAGE__MESSAGES": "true"}
+    busy = serve(module="tests.e2e.handicapped", WAIT_AT=step, **variables)
+    eraser = serve(**variables)
+    for number in range(7, 11):
+        assert post(busy.url, chat(turns(number), conversation_id="one")).header("x-context-status") == "full"
+    commands.until((busy.folder / "waits").exists)
+    commands.until(lambda: get(eraser.url, "/context/conversations/one").status == 200)
+    assert get(eraser.url, f"/context/{what}", method="DELETE").status == 200
+    (busy.folder / "go").touch()
+    busy.terminate()
+    assert busy.wait() == 0
+    assert Rows(postgres_url).texts == []

@@ -38,6 +38,14 @@ def test_a_session_ends_after_twelve_hours(sessions: Sessions, clock: Clock) -> 
     assert sessions.unseal(sealed) is None
 
 
+def test_a_session_ends_with_the_key_or_token_that_opened_it(sessions: Sessions, clock: Clock) -> None:
+    session = sessions.opened("a tenant", key="key_1", until=clock() + 60)
+    sealed = sessions.seal(session)
+    assert sessions.unseal(sealed) == session
+    clock.now += 61
+    assert sessions.unseal(sealed) is None
+
+
 def test_a_cookie_of_another_secret_does_not_count(sessions: Sessions) -> None:
     assert sessions.unseal(Sessions(b"another secret").seal(sessions.opened("a tenant"))) is None
 
