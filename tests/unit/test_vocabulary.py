@@ -38,6 +38,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
     "compaction/request.py": {"summary": PURPOSE, "tools": "a part of the estimate, the same in every format"},
     "compaction/writing.py": dict.fromkeys(("auto", "prefix"), "a style of summary calls"),
+    "compaction/leased.py": {"background": PURPOSE},
     "compaction/performer.py": {"background": PURPOSE},
     "core/deciding/attempt.py": {"cmp_": "what Steno calls a compaction"},
     "core/deciding/decide.py": {"prefix": "a style of summary calls"},
