@@ -27,6 +27,8 @@ KEYS = [
     f"xoxb-{'1234567890-' * 2}{LETTERS[:24]}",
     f"sk_live_{LETTERS[:24]}",
     f"SG.{LETTERS[:22]}.{LETTERS}abc",
+    f"steno-key-{LETTERS}abc",
+    f"SK{HEX[:32]}",
     f"AGE-SECRET-KEY-1{'QPZRY9X8GF' * 5}{'QPZRY9X8'}",
     f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{LETTERS}",
 ]
@@ -46,6 +48,9 @@ NAMED = [
     ("export DB_PASSWORD={}\n", "correcthorsebattery"),
     ("OPENAI_API_KEY={}\nPORT=80", "abcdefghijklmnop"),
     ('STRIPE_SECRET="{}"', "abcdefghijklmnop"),
+    ('SMTP_PASS="{}"\n', "four words of it"),
+    ("curl -u admin:{} https://db.internal", "hunter2!long"),
+    ("bot 123456789{}", f":AA{LETTERS[:33]}"),
     ("https://hooks.slack.com/services/{}", "T0000000/B0000000/abcdefghijklmnop"),
 ]
 BEGIN, END = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
@@ -63,6 +68,8 @@ STAYS = [
     "https://example.com:8080/a@b postgres://postgres:postgres@localhost/x",
     "The secret is safe. Tokens are counted; a credential is asked for. password is required",
     "data:image/png;base64,iVBORw0KGgoAAAAANSUhEUgAAAIZaAKIAABBBBCCCCDDDDEEE/AIzaabcdefghijklmnopqrstuvwxyz0123456",
+    "docker run -u 1000:1000 -u nobody:nogroup, ps -u root, TASK0123456789abcdef0123456789abcdef",
+    'SECRET="$(cat /run/secrets/key_1)" API_TOKEN="${API_TOKEN_1}"',
     "PRIMARY_KEY=id_of_the_row, MAX_TOKENS=16384000",
 ]
 
@@ -90,6 +97,23 @@ def test_a_private_key_is_removed_also_from_json_and_where_its_end_is_cut_off() 
         f"{BEGIN}{REMOVED}\n{END}",
         f"{BEGIN}{REMOVED}",
     ]
+
+
+@pytest.mark.parametrize("mark", ["\t", "\u2192", ": "])
+def test_a_private_key_is_removed_where_a_tool_numbers_its_lines(mark: str) -> None:
+    numbered = "\n".join(f"{number:6}{mark}{line}" for number, line in enumerate(PEM.splitlines(), 1))
+    for text in (numbered, json.dumps(numbered), json.dumps(json.dumps(numbered))):
+        assert HEX[:16] not in without_secrets(text)
+        assert "END RSA" in without_secrets(text)
+
+
+def test_secrets_are_removed_from_a_file_in_json_that_a_call_writes() -> None:
+    """The file is JSON, in the arguments of the call, in its message."""
+    file = json.dumps({"private_key": PEM, "client_secret": LETTERS[:24]})
+    call = json.dumps({"arguments": json.dumps({"content": file})})
+    assert HEX[:16] not in without_secrets(call)
+    assert LETTERS[:24] not in without_secrets(call)
+    json.loads(json.loads(json.loads(without_secrets(call))["arguments"])["content"])
 
 
 @pytest.mark.parametrize("text", STAYS)
