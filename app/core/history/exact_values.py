@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from app.core.history.secrets import without_secrets
 from app.core.quoting import MARKS
 
 LONGEST_VALUE = 120
@@ -113,11 +114,11 @@ class Spotted(Struct, frozen=True):
 
 
 def read_of(text: str, most: int) -> str:
-    """Text as far as it is read: at most so many characters, without marks of our own notes."""
+    """Text as far as it is read: at most so many characters, without secrets and marks of our own notes."""
     most = min(most, LONGEST_TEXT)
     if len(text) > most:
         text = f"{text[: most // 2]} {text[len(text) - most // 2 :]}" if most > 1 else ""
-    return _MARK.sub(" ", text)
+    return _MARK.sub(" ", without_secrets(text))
 
 
 def spotted(text: str) -> Sequence[Spotted]:
