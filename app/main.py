@@ -42,7 +42,6 @@ from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.allowances import Allowances
-from app.proxy.asides import Asides
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
@@ -210,7 +209,6 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         calibration=settings.calibration,
         base_model=settings.base_model,
         references=References(secret),
-        asides=Asides(caches),
         keeps_messages=settings.storage.messages,
         scrub=settings.storage.scrub,
         words=settings.storage.scrub if settings.storage.messages and not settings.storage.encryption else None,

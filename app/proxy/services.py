@@ -15,7 +15,6 @@ from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.allowances import Allowances
-from app.proxy.asides import Asides
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
@@ -64,7 +63,6 @@ class Services:
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted and sized as."""
     references: References
-    asides: Asides
     keeps_messages: bool
     scrub: Scrub
     """Function from a text to what is stored of it."""

@@ -483,9 +483,14 @@ class _Walk:
         self._position = covered.stop
 
     def _goes_on(self, place: int, covered: _Range) -> int:
-        """How many messages of the payload, from this place, are what follows that range."""
+        """How many messages of the payload, from this place, are what follows that range; -1 where what it carries does
+        not stand there."""
         after = place + len(covered.carried)
-        after += after < len(self.payload) and states_work(self.payload[after])
+        stands = [message.raw for message in self.payload[place:after]]
+        if stands != [self.history[index].raw for index in covered.carried]:
+            return -1
+        while after < len(self.payload) and self._is_note(self.payload[after]):
+            after += 1
         followed = 0
         for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
             if message.raw != expected.raw and not message.is_loosened(expected) and not message.reduces(expected):
@@ -495,6 +500,11 @@ class _Walk:
             next_calls = self.calls.standing_in(self.payload[after])
             return int(any(self._ranges(call, covered.stop) for call in next_calls))
         return followed
+
+    def _is_note(self, message: SentMessage) -> bool:
+        """Whether it is a note that covers nothing."""
+        told = passages_in(message) or listed_in(message) or states_work(message)
+        return message.role == "user" and bool(told) and message.raw not in self._places
 
     def _ranges(self, call: SummaryCall, start: int) -> list[_Range]:
         """The ranges a call may cover if it begins at `start`; none if it was made from other messages.
