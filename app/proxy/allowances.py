@@ -124,7 +124,7 @@ class Allowances:
 
     def _refusal(self, limit: Limit) -> LimitReached:
         seconds = self._tallies.seconds_left(limit.window)
-        ends = datetime.fromtimestamp(ceil(time() + seconds), UTC)
+        ends = datetime.fromtimestamp(round(time() + seconds), UTC)  # A whole second: the clocks differ by less.
         text = (
             f"The limit of {limit.most:,g} {limit.unit} ({limit.name}) is reached."
             f" It begins anew at {ends:%Y-%m-%dT%H:%M:%SZ}, in {ceil(seconds)} s."

@@ -56,6 +56,17 @@ def is_refused(allowed: Allowances, tenant: str = "a") -> bool:
     return False
 
 
+def test_a_refusal_says_the_very_second_at_which_the_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the clock here and the database's, by which windows end, are not quite the same."""
+    clock = Clock(NOON + 30.2)
+    allowed = allowances(clock, requests_per_minute=1)
+    allowed.admit(known())
+    for apart in (-0.3, 0.0, 0.3):
+        monkeypatch.setattr("app.proxy.allowances.time", lambda: clock() + apart)  # noqa: B023 - called at once
+        with pytest.raises(LimitReached, match="begins anew at 1970-01-01T12:01:00Z, in 30 s"):
+            allowed.admit(known())
+
+
 def test_so_many_requests_of_a_tenant_are_let_in_within_a_minute() -> None:
     clock = Clock(NOON + 30)
     allowed = allowances(clock, requests_per_minute=2)
