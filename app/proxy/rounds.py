@@ -100,8 +100,7 @@ class AskedAnswer:
 
     async def _meanwhile(self, following: asyncio.Future[UpstreamAnswer]) -> AsyncIterator[bytes]:
         """Frames that keep the client's stream alive until the next round is answered."""
-        usual = self.forwarding.services.events.keep_alive_seconds
-        seconds = keep_alive_seconds(usual, self.forwarding.caller)
+        seconds = keep_alive_seconds(self.forwarding.caller)
         while not (await asyncio.wait({following}, timeout=seconds))[0]:
             yield KEEP_ALIVE
 

@@ -30,7 +30,6 @@ from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 from app.wire.reader import MessageReader
-from app.wire.types import BodyBounds
 
 
 @dataclass(slots=True)
@@ -57,15 +56,12 @@ class Services:
     """Limits of tenants; None if there are none."""
     in_flight: BytesInFlight
     work: Work
-    bounds: BodyBounds
-    """Bounds of a chat request that is read."""
     limits: LimitSettings
     naming: Naming
     events: EventSettings
     calibration: CalibrationSettings
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted and sized as."""
-    overflow_retries: int
     references: References
     keeps_messages: bool
     scrub: Scrub

@@ -481,10 +481,14 @@ def test_a_client_that_leaves_between_two_rounds_ends_them(simulator: Simulator,
 
 
 def test_a_stream_is_kept_alive_while_the_next_round_is_waited_for(simulator: Simulator, steno: StartSteno) -> None:
-    running = steno(events={"keep_alive_seconds": 1}, compaction=NOTHING_RECALLED)
+    running = steno(compaction=NOTHING_RECALLED)
     script(simulator, Fault(tool_calls=[SEARCH]), Fault(text="There.", delay=1.5))
     tool = {"type": "function", "function": {"name": TOOL[0], "parameters": PARAMETERS}}
-    answered = post(running.url, {"model": "gpt-x", "messages": LONG, "tools": [tool], "stream": True})
+    answered = post(
+        running.url,
+        {"model": "gpt-x", "messages": LONG, "tools": [tool], "stream": True},
+        b"x-stainless-read-timeout: 3",
+    )
     assert b": keep-alive\n\n" in answered.body
     assert b"There." in answered.body
 
