@@ -42,7 +42,6 @@ from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.windows import Windows
 from app.proxy.allowances import Allowances
-from app.proxy.asides import Asides
 from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
@@ -72,6 +71,7 @@ from app.settings import (
 )
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
+from app.settings.presets import PRESETS
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store
 from app.store.sealing import Sealing
@@ -95,7 +95,6 @@ from app.wire.format import WireFormat
 from app.wire.formats import FORMATS, mark_of
 from app.wire.paths import format_at, key_headers
 from app.wire.reader import MessageReader
-from app.wire.types import BodyBounds
 
 log = structlog.get_logger("steno")
 
@@ -204,15 +203,12 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         allowances=_allowances(limits, store, ledger, keyring),
         in_flight=in_flight,
         work=work,
-        bounds=BodyBounds(limits.values, limits.messages),
         limits=limits,
         naming=Naming.by(settings.identity),
         events=settings.events,
         calibration=settings.calibration,
         base_model=settings.base_model,
-        overflow_retries=settings.compaction.overflow_retries,
         references=References(secret),
-        asides=Asides(caches),
         keeps_messages=settings.storage.messages,
         scrub=settings.storage.scrub,
         words=settings.storage.scrub if settings.storage.messages and not settings.storage.encryption else None,
@@ -325,14 +321,14 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
         header=clients.header.encode() if clients.header else None,
     )
 
+    guess = PRESETS[settings.compaction.preset].guessed_window
+
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
         upstream, alone = _open_upstream(at, instance, withheld), len(at.speaks) == len(formats) == 1
         # What an API wants in every request's headers, its list of models wants, too.
         asked_with = formats[0].summaries.headers if alone else ()
-        windows = Windows(
-            settings.models, settings.compaction.default_window, at, upstream, store, asked_with=asked_with
-        )
+        windows = Windows(settings.models, guess, at, upstream, store, asked_with=asked_with)
         return Provider(name, at, upstream, formats, windows, Calibrations(store, at.base_url))
 
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))

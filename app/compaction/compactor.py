@@ -11,6 +11,7 @@ from secrets import token_bytes
 from time import monotonic
 from typing import Any
 
+from app.compaction.asides import Asides
 from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.leased import LeasedCompaction
 from app.compaction.memory import ChunkMemory
@@ -91,6 +92,7 @@ class Compactor:
         self._unstored = UnstoredCompaction(performer)
         self._recaller = Recaller(work, caches)
         self._prints = SentPrints(store, caches)
+        self.asides = Asides(store, caches)
         self._acts: Mapping[type, _Act] = {
             effects.Read: lambda course, _: self._read(course.request),
             effects.KeepMask: self._keep_mask,
@@ -171,7 +173,7 @@ class Compactor:
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased, here or at another process."""
-        for memory in (self._recaller, self._memory, self._paces):
+        for memory in (self._recaller, self._memory, self._paces, self.asides):
             memory.forget(erased)
 
     def forget_stored(self) -> None:

@@ -61,7 +61,7 @@ class Writing:
             input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
             shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
             part_tokens=int(PART_SHARE * min(window.context, room)),
-            source_tokens=summary.source_tokens and int(summary.source_tokens / budget.line.ratio),
+            source_tokens=rules.source_tokens and int(rules.source_tokens / budget.line.ratio),
             focus=wire.wishes.focus,
             ratio=line.ratio,
             strategy=rules.policy.strategy,

@@ -188,11 +188,11 @@ class Code(StrEnum):
     UNREADABLE = "unreadable", "the body is not one Steno can read (`bypassed`)"
     TOO_MANY_VALUES = (
         "too_many_values",
-        "the body holds more values than limits.values allows (`bypassed`)",
+        "the body holds more than 200,000 values (`bypassed`)",
     )
     TOO_MANY_MESSAGES = (
         "too_many_messages",
-        "the body holds more new messages than limits.messages allows (`bypassed`)",
+        "the body holds more than 10,000 new messages (`bypassed`)",
     )
     TOO_MANY_MEMBERS = (
         "too_many_members",

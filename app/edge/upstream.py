@@ -208,10 +208,8 @@ class Upstream:
         return httpx.Request(method, self._base, headers=headers, content=content, extensions=extensions)
 
     def _with_key(self, headers: list[tuple[bytes, bytes]], target: bytes) -> list[tuple[bytes, bytes]]:
-        if self._key is None:
-            return self._withheld.without(headers)
-        kept = for_anybody((name.lower(), value) for name, value in headers)
-        return [*kept, *self._key(target)]
+        kept = self._withheld.without((name.lower(), value) for name, value in headers)
+        return kept if self._key is None else [*for_anybody(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
         """`/v1` becomes the path of the base URL; Azure's own paths are the same there."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 
-from app.edge.credentials import OWN_KEY, decoded, without_scheme
-from app.edge.jwts import claims_in
+from app.edge.credentials import OWN_KEY, decoded
+from app.edge.jwts import claims_of
+
+_BETWEEN_DOTS = re.compile(rb"\.([\w=-]+)(?=\.)")
+"""Parts of a value that may hold a token's claims, whatever stands before or behind the token."""
 
 
 class Withheld(Struct, frozen=True):
@@ -25,13 +29,15 @@ class Withheld(Struct, frozen=True):
     def without_in(self, query: bytes) -> bytes:
         """The query for a provider."""
         given = query.split(b"&")
-        kept = [each for each in given if not self._is_ours(decoded(each).partition(b"=")[2] or decoded(each))]
+        kept = [each for each in given if not self._is_ours(decoded(each))]
         return query if len(kept) == len(given) else b"&".join(kept)
 
     def _is_ours(self, value: bytes) -> bool:
+        """Whether a key or token of ours stands anywhere in a value."""
         if OWN_KEY in value:
             return True
-        if not self.issuers or (claims := claims_in(without_scheme(value.strip()))) is None:
-            return False
-        issuer = claims.get("iss")
+        return bool(self.issuers) and any(self._is_issued(payload) for payload in _BETWEEN_DOTS.findall(value))
+
+    def _is_issued(self, payload: bytes) -> bool:
+        issuer = (claims_of(payload) or {}).get("iss")
         return isinstance(issuer, str) and issuer in self.issuers

@@ -34,6 +34,7 @@ from app.store.message_rows import find_history, read_sources, read_stretch
 from app.store.pages import Paging
 from app.store.pins import find_pins
 from app.store.usage_records import read_latest_records
+from app.wire.types import BOUNDS
 
 TEETH = 200
 """Number of requests that the sawtooth shows, wide and on a narrow screen."""
@@ -276,7 +277,7 @@ async def _command(visit: Visit, conversation: StoredConversation, longest: int 
     services = visit.services
     if not services.keeps_messages:
         return ""
-    kept = await visit.find(find_history, conversation.id, services.bounds.messages, longest)
+    kept = await visit.find(find_history, conversation.id, BOUNDS.messages, longest)
     if kept is None or (spoken := formats_of(services).get(kept.format)) is None:
         return ""
     url = visit.request.base_url

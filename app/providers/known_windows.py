@@ -21,10 +21,10 @@ MOST_CACHED = 4_096
 class KnownWindows:
     """Settings, the provider's list and the registry, each read once for every model."""
 
-    def __init__(self, models: Sequence[ModelSettings], default_window: int) -> None:
-        """`default_window`, in tokens, is that of a model that nobody knows."""
+    def __init__(self, models: Sequence[ModelSettings], guess: int) -> None:
+        """`guess`: tokens of the window of a model that nobody knows."""
         self._models = models
-        self._default_window = default_window
+        self._guess = guess
         self._cache: BoundedMap[str, Window] = BoundedMap(MOST_CACHED)
         self.listing: ModelListing | None = None
         """The provider's last listing."""
@@ -58,7 +58,7 @@ class KnownWindows:
             return Window(entry.context_window, "config", entry.max_input_tokens, entry.max_output_tokens)
         sized_as = (entry and entry.base_model) or model
         listed, there = self.listing.of(model) if self.listing else None, known(sized_as)
-        guess = Window(self._default_window, "default", note=GUESSED)
+        guess = Window(self._guess, "default", note=GUESSED)
         window = completed(listed, there) if listed else there or guess
         if entry is None:
             return window

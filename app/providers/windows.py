@@ -36,16 +36,17 @@ class Windows:
     def __init__(
         self,
         models: Sequence[ModelSettings],
-        default_window: int,
+        guess: int,
         at: UpstreamSettings,
         upstream: Upstream,
         store: Store,
         clock: Callable[[], float] = monotonic,
         asked_with: Headers = (),
     ) -> None:
-        """`asked_with`: headers of every question, where the caller's have none of that name."""
+        """`guess`: tokens of the window of a model that nobody knows. `asked_with`: headers of every question, where
+        the caller's have none of that name."""
         self._tasks = OwnedTasks()
-        self._known = KnownWindows(models, default_window)
+        self._known = KnownWindows(models, guess)
         self.listings = Listings(self._known, at, upstream, self._tasks, clock, asked_with)
         self.learnt = LearntLimits(store, at.base_url, self._tasks, clock)
 
@@ -64,7 +65,7 @@ class Windows:
         """The model's window as far as it is known now to the tenant.
 
         `guess` is the window of a model that nobody knows, as the policy of the conversation has it that goes to this
-        model. Everybody else takes `compaction.default_window`; so does who writes summaries, because a policy is
+        model. Everybody else takes that of the operator's preset; so does who writes summaries, because a policy is
         chosen for a conversation and says nothing about the model that summarises it. `asked` is the window that a
         request's headers ask for; what is learnt with it says nothing of requests that do not, nor the other way.
         """

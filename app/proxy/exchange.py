@@ -350,7 +350,7 @@ class Exchange:
 
     @property
     def _keep_alive_seconds(self) -> float:
-        return keep_alive_seconds(self.services.events.keep_alive_seconds, self.caller)
+        return keep_alive_seconds(self.caller)
 
     async def _obtain(self, request: ChatRequest, milestones: Milestones) -> Obtained:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
@@ -366,9 +366,11 @@ class Exchange:
         self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones
     ) -> Coroutine[Any, Any, Obtained] | None:
         """Obtain the answer to what is sent in place of what was refused; None if the refusal is the answer."""
-        if observed.lacks_edits and not milestones.resent:
+        if milestones.resent:
+            return None
+        if observed.lacks_edits:
             return self._edited(observed, answering, milestones)
-        if observed.misshapen is not None and not milestones.resent:
+        if observed.misshapen is not None:
             return self._stepped_down(observed, answering, observed.misshapen, milestones)
         smaller = observed.recovery()
         return None if smaller is None else self._recovered(observed, answering, smaller, milestones)
@@ -429,23 +431,18 @@ class Exchange:
         self, observed: Observation, answering: UpstreamAnswer, smaller: ChatRequest, milestones: Milestones
     ) -> Obtained:
         """Return the answer to a smaller prompt, or the one there is."""
-        request, latest = observed.request, observed
-        recovering: ChatRequest | None = smaller
-        while recovering is not None and milestones.resent < self.services.overflow_retries:
-            milestones.reopen()
-            began = monotonic()
-            decision = await self._decide(recovering, Recover(), milestones.on_start)
-            if decision.view is None or decision.view.tokens >= latest.sent:
-                milestones.decide(observed.decision)
-                break
-            # Why there was no summary before is still why there is none.
-            why = decision.why or (() if decision.status == "summarized" else latest.decision.why)
-            decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
-            latest = self._decided(request, decision, began, milestones)
-            if (again := await self._sent_again(observed, latest, answering, milestones)) is not None:
-                return latest, again
-            recovering = latest.recovery()
-        return observed, answering
+        milestones.reopen()
+        began = monotonic()
+        decision = await self._decide(smaller, Recover(), milestones.on_start)
+        if decision.view is None or decision.view.tokens >= observed.sent:
+            milestones.decide(observed.decision)
+            return observed, answering
+        # Why there was no summary before is still why there is none.
+        why = decision.why or (() if decision.status == "summarized" else observed.decision.why)
+        decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
+        recovered = self._decided(observed.request, decision, began, milestones)
+        again = await self._sent_again(observed, recovered, answering, milestones)
+        return (observed, answering) if again is None else (recovered, again)
 
     async def _stepped_down(
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones

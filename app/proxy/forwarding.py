@@ -142,6 +142,8 @@ class Forwarding(Struct, frozen=True):
         if decision.view is None:
             body = request.wire.untouched
         else:
+            if decision.offered:
+                observed.asides = await self.services.compactor.asides.of(request)
             body = await request.beside(self.services.work.do, observed.payload)
         answering = milestones.own(await self.send_decided(body, request, decision, tells=False))
         observed.answered(answering.status)

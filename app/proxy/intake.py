@@ -34,12 +34,14 @@ from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
 from app.wire.reader import MessageReader
 from app.wire.requests import check_number
-from app.wire.types import WireRequest
+from app.wire.types import BOUNDS, BodyBounds, WireRequest
 
 INLINE_BYTES = 32_768
 """Bytes of unread text up to which it is digested and counted in the event loop: about a millisecond's work."""
 INLINE_BODY = 1 << 20
 """Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
+_ALL_MESSAGES = BodyBounds(messages=BOUNDS.values)
+"""Bounds of a body before it is known how many of its messages are new."""
 
 
 class Terms(Struct, frozen=True):
@@ -100,22 +102,22 @@ def _series(strategy: Strategy, focus: str) -> str:
 
 async def read(services: Services, caller: Caller, body: bytes) -> WireRequest:
     """Read a request. Raises `Unreadable` and `InvalidRequest`."""
-    format_, bounds = caller.format, services.bounds
+    format_ = caller.format
     beginnings = services.readers[format_.name].beginnings
-    reading = partial(format_.read, body, replace(bounds, messages=bounds.values), beginnings)
+    reading = partial(format_.read, body, _ALL_MESSAGES, beginnings)
     if len(body) > INLINE_BODY and beginnings.unread_bytes(body) > INLINE_BODY:
         wire = await services.work.do(caller.tenant, reading)
     else:
         wire = reading()
-    if len(wire.raw_messages) > bounds.messages and not await _is_known(services, caller, wire.raw_messages):
-        check_number(len(wire.raw_messages), bounds)
+    if len(wire.raw_messages) > BOUNDS.messages and not await _is_known(services, caller, wire.raw_messages):
+        check_number(len(wire.raw_messages), BOUNDS)
     return wire
 
 
 async def _is_known(services: Services, caller: Caller, raw_messages: Sequence[bytes]) -> bool:
-    """Return whether a request with more messages than `limits.messages` goes on from one that was served and had half
+    """Return whether a request with too many messages goes on from one that was served and had half
     of them. Raises `Unreadable`."""
-    reader, most = services.readers[caller.format.name], services.bounds.messages
+    reader, most = services.readers[caller.format.name], BOUNDS.messages
     placing = partial(_latest_places, services.identity, reader, caller.tenant, raw_messages, most)
     return await services.conversations.knows(caller.tenant, await services.work.do(caller.tenant, placing))
 

@@ -66,6 +66,8 @@ class Observation:
     """True if the provider refused edits of the history that it does not know."""
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
+    asides: Sequence[Aside] = ()
+    """Asides of the turn under way."""
     _beside: int = 0
     """Estimate of the asides that were sent, in our tokens."""
     _answered: list[AnsweredCall] = field(default_factory=list)
@@ -113,7 +115,7 @@ class Observation:
         """Asides that go back to their places, as far as there is room for them: the turn can go on without."""
         found: list[Aside] = []
         room, self._beside = self.request.budget.limit - self.request.forwarded(self.decision), 0
-        for aside in self.services.asides.of(self.request):
+        for aside in self.asides:
             tokens = self.request.count(aside.text)
             if self._beside + tokens > room:
                 break

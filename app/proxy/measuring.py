@@ -87,7 +87,7 @@ class Measuring:
         counted_as = self._base_model(model)
         formula = self._estimator.formula(counted_as, format_.token_rules)
         rules = self._policies.of(provider.settings, model)
-        window = provider.windows.of(model, tenant, rules.compaction.default_window)
+        window = provider.windows.of(model, tenant, rules.guessed_window)
         line = provider.calibrations.of(tenant, model, formula, tools=False).line
         count = self._estimator.counter(format_.token_rules(counted_as, provider.host))
         shares = rules.shares.for_model(cap_of(counted_as, CAP))
@@ -109,7 +109,7 @@ class Measuring:
         if wire.edits is not None:
             rules = replace(rules, policy=rules.policy.edited(wire.edits))
         asked = caller.window_asked
-        window = provider.windows.of(model, tenant, rules.compaction.default_window, asked)
+        window = provider.windows.of(model, tenant, rules.guessed_window, asked)
         if window.source == "default":
             self._say_guessed(provider, model, window)
         shares = rules.shares.for_model(cap_of(counted_as, CAP))

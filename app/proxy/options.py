@@ -13,6 +13,8 @@ PATIENCE_SHARE = 0.8
 """Share of the timeout a client announces that a compaction may use."""
 SILENCE_SHARE = 1 / 3
 """Share of that timeout for which a stream may be silent: one keep-alive may be late."""
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds between keep-alives for a client that announces no timeout: less than any proxy on the way waits."""
 LEAST_SILENCE = 1.0
 """Seconds between keep-alives, whatever a client announces."""
 
@@ -45,7 +47,7 @@ def wait_seconds(rules: AppliedPolicy, events: EventShape, caller: Caller) -> fl
     return wait if events != "off" else min(wait, PATIENCE_SHARE * caller.patience)
 
 
-def keep_alive_seconds(usual: float, caller: Caller) -> float:
+def keep_alive_seconds(caller: Caller) -> float:
     """Seconds of silence after which a keep-alive is due: less than usual if the client announces that it waits for
     less."""
-    return min(usual, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience))
+    return min(KEEP_ALIVE_SECONDS, max(LEAST_SILENCE, SILENCE_SHARE * caller.patience))

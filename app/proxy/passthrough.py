@@ -28,6 +28,9 @@ from app.proxy.services import Services
 from app.settings import LimitSettings
 from app.wire.paths import format_at, uncompacted
 
+UPLOAD_BYTES = 1_000_000_000
+"""Most bytes of a body that passes through: it takes no memory, but a connection for as long as it lasts."""
+
 
 class PassthroughEndpoint:
     """Endpoint that streams the body and never holds it, so an upload costs no memory."""
@@ -93,7 +96,7 @@ def _body(
     if not length and value_of(headers, b"transfer-encoding") is None:
         arrived.set()
         return b""
-    _check_size(length, limits.upload_bytes)
+    _check_size(length)
     return _arriving(receive, arrived, limits)
 
 
@@ -102,7 +105,7 @@ async def _arriving(receive: Receive, arrived: asyncio.Event, limits: LimitSetti
     pieces, size = body_pieces(receive), 0
     while (piece := await _next(pieces, limits.receive_seconds)) is not None:
         size += len(piece)
-        _check_size(size, limits.upload_bytes)
+        _check_size(size)
         yield piece
     arrived.set()
 
@@ -115,6 +118,6 @@ async def _next(pieces: AsyncIterator[bytes], seconds: float) -> bytes | None:
         raise RequestTimedOut(f"No byte of the request body arrived for {seconds:g} seconds.") from error
 
 
-def _check_size(size: int, at_most: int) -> None:
-    if size > at_most:
-        raise BodyTooLarge(f"The request body is larger than {at_most} bytes. Send less, or raise limits.upload_bytes.")
+def _check_size(size: int) -> None:
+    if size > UPLOAD_BYTES:
+        raise BodyTooLarge(f"The request body is larger than {UPLOAD_BYTES} bytes.")

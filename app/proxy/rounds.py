@@ -30,7 +30,7 @@ from app.proxy.milestones import Milestones
 from app.proxy.options import keep_alive_seconds
 from app.proxy.report import context_members
 from app.wire.answers import AnswerEditor
-from app.wire.recall_tools import Rounds
+from app.wire.recall_tools import Aside, Rounds
 from app.wire.sse import KEEP_ALIVE, FrameSplitter
 from app.wire.streamed import LARGEST_WHOLE
 from app.wire.usage import usage_of
@@ -98,16 +98,14 @@ class AskedAnswer:
 
     async def _meanwhile(self, following: asyncio.Future[UpstreamAnswer]) -> AsyncIterator[bytes]:
         """Frames that keep the client's stream alive until the next round is answered."""
-        usual = self.forwarding.services.events.keep_alive_seconds
-        seconds = keep_alive_seconds(usual, self.forwarding.caller)
+        seconds = keep_alive_seconds(self.forwarding.caller)
         while not (await asyncio.wait({following}, timeout=seconds))[0]:
             yield KEEP_ALIVE
 
     async def _end(self, *, streamed: bool) -> bytes:
         """End of the answer, and what is kept of it."""
         rounds = self._rounds
-        if rounds.is_mixed:
-            await self._keep_aside()
+        await self.forwarding.services.compactor.asides.keep(self.observed.request, await self._aside())
         if (self.given or rounds.number) and self.observed.request.ties:
             await self.forwarding.services.compactor.ties_nothing(self.observed.request)
         if rounds.number:
@@ -197,13 +195,12 @@ class AskedAnswer:
             texts.append(f"{found.text}\n{NO_MORE}" if is_last else found.text)
         return texts
 
-    async def _keep_aside(self) -> None:
-        """Keep what the client does not see until it sends the results of its own calls."""
-        if len(self._rounds.calls) > MOST_CALLS:
-            return
-        answers = await self._answers(is_last=False)
-        if (aside := self._rounds.aside(answers)) is not None:
-            self.forwarding.services.asides.keep(self.observed.request, aside)
+    async def _aside(self) -> Aside | None:
+        """What the client does not see, for when it sends the results of its own calls."""
+        rounds = self._rounds
+        if not rounds.is_mixed or len(rounds.calls) > MOST_CALLS:
+            return None
+        return rounds.aside(await self._answers(is_last=False))
 
 
 def in_rounds(

@@ -15,7 +15,6 @@ from app.edge.admission import BytesInFlight
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.allowances import Allowances
-from app.proxy.asides import Asides
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
@@ -31,7 +30,6 @@ from app.telemetry.spans import Tracer
 from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 from app.wire.reader import MessageReader
-from app.wire.types import BodyBounds
 
 
 @dataclass(slots=True)
@@ -58,17 +56,13 @@ class Services:
     """Limits of tenants; None if there are none."""
     in_flight: BytesInFlight
     work: Work
-    bounds: BodyBounds
-    """Bounds of a chat request that is read."""
     limits: LimitSettings
     naming: Naming
     events: EventSettings
     calibration: CalibrationSettings
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted and sized as."""
-    overflow_retries: int
     references: References
-    asides: Asides
     keeps_messages: bool
     scrub: Scrub
     """Function from a text to what is stored of it."""

@@ -17,7 +17,7 @@ from app.store.message_rows import find_history
 from app.wire.format import WireFormat
 from app.wire.members import RawObject, Unreadable
 from app.wire.requests import read_focus
-from app.wire.types import WireRequest
+from app.wire.types import BOUNDS, WireRequest
 
 NO_MESSAGES = (
     "Steno does not keep messages, so it can only compact those you send:"
@@ -25,7 +25,7 @@ NO_MESSAGES = (
 )
 NOT_KEPT = (
     "The archive does not have all messages of the conversation's latest request, their secrets were removed, or they"
-    " are more than limits.messages or limits.body_bytes allow. Send them."
+    " are more than 10,000 or than limits.body_bytes allows. Send them."
 )
 _THROUGH = ("through", "through_turn")
 
@@ -113,9 +113,7 @@ async def _archived(
 ) -> tuple[WireFormat, WireRequest, str]:
     """A request made of the archived messages of the latest one, in its format, and the id of its last message."""
     limits = services.limits
-    kept = await services.store.rest(
-        find_history, tenant, conversation.id, services.bounds.messages, limits.largest_body
-    )
+    kept = await services.store.rest(find_history, tenant, conversation.id, BOUNDS.messages, limits.largest_body)
     format_ = next((each for each in services.formats if kept and each.name == kept.format), None)
     if kept is None or format_ is None:
         raise InvalidRequest(NOT_KEPT, "messages")
@@ -126,7 +124,7 @@ async def _archived(
         body = format_.assembled(named, [sent.encode() for sent in kept.sent])
         if context := members.get("context"):
             body = RawObject(body).spliced(add=b'"context":' + context)
-        return format_.read(body, services.bounds)
+        return format_.read(body)
 
     with readable(format_):
         wire = await services.work.do(tenant, read)
@@ -138,7 +136,7 @@ def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRe
     """Raises `InvalidRequest`."""
     is_first = format_ is services.format
     try:
-        asked = format_.read(body, services.bounds)
+        asked = format_.read(body)
     except Unreadable as error:
         if is_first and error.reason is Code.UNREADABLE and _lacks_messages(body):
             raise InvalidRequest(NO_MESSAGES, "messages") from error

@@ -9,6 +9,13 @@ _OF_THE_PRESET = "The preset decides it; take it out."
 _FIXED = "It has its default for good; take it out."
 
 OLD_KEYS: Mapping[str, str] = {
+    "limits.values": _FIXED,
+    "limits.messages": _FIXED,
+    "limits.upload_bytes": _FIXED,
+    "events.keep_alive_seconds": "It is 10, and less for a client that announces its timeout; take it out.",
+    "summary.source_tokens": _OF_THE_PRESET,
+    "compaction.default_window": "Name the windows of models that nobody knows under models.",
+    "compaction.overflow_retries": "A request that is refused for its size is sent once more; take it out.",
     "upstream.connect_seconds": _FIXED,
     "upstreams.*.connect_seconds": _FIXED,
     "compaction.mask.characters": _FIXED,

@@ -33,7 +33,7 @@ from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 MOST_TOLD = 5
 """Most problems that are told of a trigger that a request brings."""
-OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds", "overflow_retries")
+OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds")
 """Settings of `compaction` that hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
 """Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
@@ -49,6 +49,16 @@ class AppliedPolicy(Struct, frozen=True):
     summary: SummarySettings
     policy: Policy
     shares: Shares
+
+    @property
+    def source_tokens(self) -> int | None:
+        """Most tokens that one summary stands for; None for any number."""
+        return PRESETS[self.preset].source_tokens
+
+    @property
+    def guessed_window(self) -> int:
+        """Window of a model whose window nobody tells."""
+        return PRESETS[self.preset].guessed_window
 
     def prompts_for(self, model: str, tenant: str) -> PromptSettings | None:
         """Prompts of the operator for this model or this tenant."""

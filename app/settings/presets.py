@@ -70,6 +70,11 @@ class Preset(Struct, frozen=True):
     """Members of core's `MaskPolicy` that no setting turns."""
     reserve: float | None = None
     """Share of the window that the prompt leaves free, even if the client asks for less; None: as the client asks."""
+    source_tokens: int | None = 16_384
+    """Most tokens that one summary stands for; a larger range becomes several, made side by side. None: any number. The
+    more it stands for, the less detail it holds."""
+    guessed_window: int = 128_000
+    """Window of a model whose window nobody tells: neither the settings, the provider, a refusal nor the registry."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]:
@@ -92,10 +97,10 @@ _SESSION_PRUNING = {
     "strategy": "none",
     "trigger": {"overflow": True},
     "mask": _NO_MASKS,
-    "default_window": 200_000,
     "prune": {"enabled": False},
 }
 _NOTHING_MECHANICAL = {"fit": False, "emergency": False}
+_OPENCLAW_WINDOW = 200_000
 _LIBRECHAT_RESERVE = 0.05
 _LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
 
@@ -116,8 +121,9 @@ PRESETS: Mapping[PresetName, Preset] = {
             "tail": {"turns": 4, "max_ratio": 0.32, **_NO_FILL},
             "mask": _NO_MASKS,
         },
-        summary={"source_tokens": None, "style": "transcript"},
+        summary={"style": "transcript"},
         policy={"folds_in": False},
+        source_tokens=None,
     ),
     "librechat": Preset(
         choose_for="agents that work on one goal at a time, before a provider with a prompt cache",
@@ -167,12 +173,14 @@ PRESETS: Mapping[PresetName, Preset] = {
         not_for="anything that must fit: the provider refuses a prompt that is still too large",
         compaction={**_SESSION_PRUNING, "session_pruning": {"mode": "adaptive"}},
         policy=_NOTHING_MECHANICAL,
+        guessed_window=_OPENCLAW_WINDOW,
     ),
     "openclaw-aggressive": Preset(
         choose_for="such agents, where old results need not be seen again",
         not_for="anything that must fit, likewise",
         compaction={**_SESSION_PRUNING, "session_pruning": {"mode": "aggressive"}},
         policy=_NOTHING_MECHANICAL,
+        guessed_window=_OPENCLAW_WINDOW,
     ),
     "sliding-window": Preset(
         choose_for="small talk, where old turns do not matter",

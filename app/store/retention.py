@@ -16,6 +16,7 @@ from app.store.audit import KEPT_DAYS
 from app.store.chunks import USED_EVERY_MS
 from app.store.clock import now_ms
 from app.store.tables import (
+    asides,
     calibrations,
     conversations,
     heads,
@@ -57,7 +58,7 @@ async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: 
     await connection.execute(
         select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
     )
-    for table in (heads, masks, pins, prints, messages):
+    for table in (heads, masks, pins, prints, asides, messages):
         await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
     await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
     return len(gone)
@@ -104,6 +105,11 @@ async def remove_acts(connection: AsyncConnection, most: int) -> int:
     if gone := found.scalars().all():
         await connection.execute(delete(operator_acts).where(operator_acts.c.number.in_(gone)))
     return len(gone)
+
+
+async def remove_asides(connection: AsyncConnection, most: int) -> int:
+    """Remove asides a day after their answer: hardly a turn runs for longer."""
+    return await _remove(connection, asides, asides.c.created_at, DAY_MS, most)
 
 
 OF_USAGE: tuple[Removal, ...] = (remove_usage, remove_usage_days)

@@ -18,7 +18,7 @@ from sqlalchemy import Table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.errors import StatementRefused
-from app.store.tables import clean, messages, summary_chunks
+from app.store.tables import asides, clean, messages, summary_chunks
 from app.store.words import OWNER_BYTES
 
 MARK = "sealed:1:"
@@ -26,7 +26,7 @@ MARK = "sealed:1:"
 HIDDEN = "_h"
 """Mark of a word that is a digest: no letter is written so in a term."""
 NONCE_BYTES = 12
-SEALED = {summary_chunks: ("text", "exact_values", "rules"), messages: ("sent",)}
+SEALED = {summary_chunks: ("text", "exact_values", "rules"), messages: ("sent",), asides: ("text",)}
 """Columns that are sealed, by table. Their rows have a tenant and an id."""
 
 

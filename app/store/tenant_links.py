@@ -22,6 +22,7 @@ from app.store.message_rows import MESSAGES
 from app.store.sealing import sealing_of
 from app.store.summary_index import SUMMARIES
 from app.store.tables import (
+    asides,
     calibrations,
     conversations,
     heads,
@@ -42,7 +43,7 @@ SETTLED_MS = 60_000
 _INDEXES = {summary_chunks: SUMMARIES, messages: MESSAGES}
 # What a request needs first comes first. Leases stay: whoever holds one still stores what it makes.
 _MOVED = (
-    *(summary_chunks, heads, masks, prints, pins, conversations, messages),
+    *(summary_chunks, heads, masks, prints, asides, pins, conversations, messages),
     *(usage_records, usage_days, usage_days_due, calibrations, learned_windows),
 )
 _links = tenant_links.c

@@ -88,6 +88,8 @@ class Tidying:
         """Remove what nobody used for as long as things are kept."""
         await self._repeat(retention.date_chunks, ROWS)
         await self._repeat(retention.remove_acts, ROWS)
+        if await self._repeat(retention.remove_asides, ROWS):
+            self._deleted.set()
         if self.kept_ms is None:
             return
         for remove in retention.REMOVALS:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from app.core.reasons import Code
 from app.core.tokens.declarations import Tool
@@ -41,16 +41,17 @@ class Called(Struct, frozen=True):
 
 
 class Aside(Struct, frozen=True):
-    """Part of an answer that the provider knows and the client does not, each as raw JSON of the format."""
+    """Part of an answer that the provider knows and the client does not, each as raw JSON of the format. As JSON
+    itself it is stored for as long as the turn may run."""
 
     call_id: str
     """Id of the client's call that it stands with."""
-    before: tuple[bytes, ...] = ()
+    before: tuple[Raw, ...] = ()
     """Messages of the rounds before the one with this call."""
-    within: tuple[tuple[int, bytes], ...] = ()
+    within: tuple[tuple[int, Raw], ...] = ()
     """Calls of ours beside the client's, each with the number of parts before it that the client has of the answer:
     of its calls in Chat Completions, of its blocks in Messages, of its items in Responses."""
-    results: tuple[bytes, ...] = ()
+    results: tuple[Raw, ...] = ()
     """Results of these calls."""
     lead: int = 0
     """Number of parts that the client has of its round: in Messages of all of it, in Responses before the call."""
@@ -60,7 +61,7 @@ class Aside(Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes of what it holds."""
-        return sum(map(len, self._raws))
+        return len(b"".join(self._raws))
 
     @property
     def text(self) -> str:
@@ -68,7 +69,7 @@ class Aside(Struct, frozen=True):
         return b"".join(self._raws).decode("utf-8", "replace")
 
     @property
-    def _raws(self) -> Sequence[bytes]:
+    def _raws(self) -> Sequence[Raw]:
         return (*self.before, *(raw for _, raw in self.within), *self.results)
 
 
@@ -226,8 +227,9 @@ class Rounds:
             if own is None:
                 seen += 1
             else:
-                within.append((seen, own))
-        return Aside(others[0], tuple(self._past), tuple(within), tuple(self._results(answers)), *self._kept(seen))
+                within.append((seen, Raw(own)))
+        past, results = tuple(map(Raw, self._past)), tuple(map(Raw, self._results(answers)))
+        return Aside(others[0], past, tuple(within), results, *self._kept(seen))
 
     def _parts(self) -> Iterable[bytes | None]:
         """Parts of the round in order: each call of ours as the provider takes it back, None for any other part."""
@@ -321,7 +323,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def object_in(raw: bytes) -> Json:
+def object_in(raw: bytes | Raw) -> Json:
     """An object; empty where it is none."""
     try:
         value = msgspec.json.decode(raw)

@@ -24,7 +24,7 @@ def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) ->
     start, marks = (known.stop, known.marks) if known is not None else (0, 0)
     # Before anything is decoded: each value takes many times its bytes.
     if holds_more_values(body, bounds.values, start, marks):
-        raise TooManyValues(f"It holds more than {bounds.values} values. Send fewer, or raise limits.values.")
+        raise TooManyValues(f"It holds more than {bounds.values} values.")
     return (RawObject(body) if known is None else known.read_rest(body)), known
 
 
@@ -39,7 +39,7 @@ def model_of(source: RawObject) -> str:
 def check_number(messages: int, bounds: BodyBounds, named: str = "messages") -> None:
     """Raises `TooManyMessages` for more than the bounds allow."""
     if messages > bounds.messages:
-        raise TooManyMessages(f"It has {messages} {named}. Send at most {bounds.messages}, or raise limits.messages.")
+        raise TooManyMessages(f"It has {messages} {named}; at most {bounds.messages} are read.")
 
 
 def is_given(source: RawObject, name: str) -> bool:

@@ -23,7 +23,7 @@ from lab.replay.evidence import (
     sections_of,
     split_pairs,
 )
-from lab.replay.recalled import Passage, is_said, listed_in, passages_in, states_work
+from lab.replay.recalled import Passage, is_note, is_said, listed_in, offers_functions, passages_in, states_work
 from lab.simulator import Record
 
 KEPT_SHARE = 0.95
@@ -185,6 +185,8 @@ class Judge:
         self._recalling: Sequence[SentMessage] = ()
         """Notes of recalled passages in the previous payload."""
         self._reduced: Mapping[int, bytes] = {}
+        self._offered = False
+        """True where the previous payload offered Steno's functions."""
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
         """`sent` is the client's body, `records` what the log gained while the request was answered, `report` what the
@@ -248,11 +250,13 @@ class Judge:
         kept = common_prefix(self._previous, payload) if self._previous else 0
         lasting = len(self._previous or b"") if walk.last_user == self._turn else self._lasting
         lasting = min(lasting, self._stands(walk, payload))
-        comparison = _Comparison(self._previous, lasting, kept, made or taken_up, reduced != self._reduced)
+        withdrawn = self._offered and not walk.offers
+        comparison = _Comparison(self._previous, lasting, kept, made or taken_up, withdrawn or reduced != self._reduced)
         if _is_accepted(record):
             self._seen |= {call.sequence for call in walk.standing}
             self._summarised = max(walk.summarised, default=-1)
             self._reduced, self._previous, self._recalling = reduced, payload, walk.recalling
+            self._offered = walk.offers
             self._lasting = payload.rindex(walk.note.raw) if walk.note else len(payload)
             self._turn = walk.last_user
         return comparison
@@ -284,7 +288,7 @@ class _Comparison:
     summarised: bool
     """Summaries were made or taken up."""
     reduced: bool
-    """Other messages are shortened or left out, or otherwise."""
+    """Other messages are shortened or left out, or otherwise; or the offer of Steno's functions is."""
 
     @property
     def broke(self) -> bool:
@@ -354,6 +358,10 @@ class _Walk:
     def last_user(self) -> int:
         """-1 where the user has said nothing."""
         return max((i for i, message in enumerate(self.history) if message.role == "user"), default=-1)
+
+    @property
+    def offers(self) -> bool:
+        return any(map(offers_functions, self.payload))
 
     @property
     def note(self) -> SentMessage | None:
@@ -483,9 +491,14 @@ class _Walk:
         self._position = covered.stop
 
     def _goes_on(self, place: int, covered: _Range) -> int:
-        """How many messages of the payload, from this place, are what follows that range."""
+        """How many messages of the payload, from this place, are what follows that range; -1 where what it carries does
+        not stand there."""
         after = place + len(covered.carried)
-        after += after < len(self.payload) and states_work(self.payload[after])
+        stands = [message.raw for message in self.payload[place:after]]
+        if stands != [self.history[index].raw for index in covered.carried]:
+            return -1
+        while after < len(self.payload) and is_note(self.payload[after]):
+            after += 1
         followed = 0
         for message, expected in zip(self.payload[after:], self.history[covered.stop :], strict=False):
             if message.raw != expected.raw and not message.is_loosened(expected) and not message.reduces(expected):

@@ -62,8 +62,12 @@ def is_note(message: SentMessage) -> bool:
     """Whether it is a note that Steno puts into a payload beside the summaries: it stands for no message."""
     if message.role != "user":
         return False
-    asks = _ASKING.fullmatch("\n".join(message.pieces)) is not None
-    return asks or bool(passages_in(message) or listed_in(message)) or states_work(message)
+    return offers_functions(message) or bool(passages_in(message) or listed_in(message)) or states_work(message)
+
+
+def offers_functions(message: SentMessage) -> bool:
+    """Whether it is the note that says how to ask for what is left out."""
+    return _ASKING.fullmatch("\n".join(message.pieces)) is not None
 
 
 def is_said(line: str, messages: Iterable[SentMessage]) -> bool:

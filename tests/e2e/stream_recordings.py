@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from app.proxy import options
 from app.wire.early import EVENT_SHAPES
 from lab.simulator import Simulator
 from tests.e2e import running
@@ -31,8 +32,6 @@ LONG = turns(15)
 SHORT = turns(1)
 TEXT = "It left the depot on Monday."
 SUMMARY_SECONDS = 1.5
-KEEP_ALIVE_SECONDS = 1
-"""The shortest there may be. At least one comes while a summary is made, however busy the machine is."""
 AT_ONCE = 12
 SHOWN_HEADERS = frozenset({"content-type", "cache-control", "x-accel-buffering", "retry-after", "x-should-retry"})
 """Beside those of Steno's own."""
@@ -107,11 +106,12 @@ def recorder() -> Iterator[Recorder]:
         "upstream": {"formats": ["chat_completions", "messages", "responses"]},
         "calibration": {"enabled": False},
         "compaction": {"background": {"enabled": False}},
-        "events": {"keep_alive_seconds": KEEP_ALIVE_SECONDS},
         "storage": {"timeout_seconds": 30.0},
     }
     with pytest.MonkeyPatch.context() as patch, simulator.serve() as provider:
         running.forget_environment(patch)
+        # At least one comes while a summary is made, however busy the machine is.
+        patch.setattr(options, "KEEP_ALIVE_SECONDS", 1.0)
         steno = running.start(provider.url, sections)
         yield Recorder(simulator, steno.url)
         steno.stop()

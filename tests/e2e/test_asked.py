@@ -18,6 +18,8 @@ import httpx2
 import openai
 import pytest
 
+from app.store import StoreUnavailable
+from app.store.places import asides_at, keep_aside
 from lab.simulator import Fault, ScriptedCall, Simulator
 from lab.simulator.log import Record
 from tests.e2e.commands import until
@@ -274,6 +276,99 @@ def test_what_was_asked_before_a_call_of_the_clients_goes_back_to_its_place(
     assert statuses(simulator) == {200}
 
 
+@dataclass
+class Looks:
+    """A process's looks into the store for what belongs to answers, and what it keeps there."""
+
+    read: list[int] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, steno: Steno, monkeypatch: pytest.MonkeyPatch, *, away: bool = False) -> Looks:
+        looks, store = cls(), steno.services.store
+        request, change = store.request, store.request_change
+
+        async def looked(query: Any, tenant: str, *arguments: Any, **options: Any) -> Any:
+            if query is asides_at:
+                looks.read.append(len(arguments[0]))
+                if away:
+                    raise StoreUnavailable("it is away")
+            return await request(query, tenant, *arguments, **options)
+
+        async def changed(query: Any, tenant: str, *arguments: Any, **options: Any) -> Any:
+            if query is keep_aside:
+                looks.kept.append(arguments[1])
+                if away:
+                    raise StoreUnavailable("it is away")
+            return await change(query, tenant, *arguments, **options)
+
+        monkeypatch.setattr(store, "request", looked)
+        monkeypatch.setattr(store, "request_change", changed)
+        return looks
+
+
+@by_format
+@streamed
+def test_any_process_goes_on_with_what_another_one_answered(
+    simulator: Simulator,
+    steno: StartSteno,
+    format_: Format,
+    stream: bool,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [each.name for each in FORMATS]
+    compaction = {"background": {"enabled": False}, **NOTHING_RECALLED}
+    first, second = (
+        steno(upstream={"formats": names}, compaction=compaction, storage={"url": postgres_url}) for _ in range(2)
+    )
+    looks = Looks.of(second, monkeypatch)
+    script(simulator, Fault(tool_calls=[SEARCH]), Fault(tool_calls=[LOOKUP, READ]))
+    history = [*LONG, *format_.called(format_.ask(first, LONG, stream=stream))]
+    script(simulator, Fault(tool_calls=[ScriptedCall(name="get_order", arguments='{"id": "ORD-0003"}', id="other")]))
+    said = format_.ask(second, history, stream=stream)
+    before, after = (record.payload.get("messages") or record.payload["input"] for record in simulator.chats[-2:])
+    assert after[: len(before)] == before, "what was sent once goes on"
+    assert json.dumps(after).count("[Found in earlier messages") == 2
+    script(simulator, Fault(text="Done."))
+    assert format_.ask(second, [*history, *format_.called(said)], stream=stream).text == "Done."
+    again = simulator.chats[-1].payload.get("messages") or simulator.chats[-1].payload["input"]
+    assert again[: len(after)] == after
+    assert looks.read == [1], "a process looks only for what it neither answered nor found"
+    assert statuses(simulator) == {200}
+
+
+def test_nobody_looks_for_what_belongs_to_answers_where_nothing_can(
+    simulator: Simulator, running: Steno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks.of(running, monkeypatch)
+    messages(running, turns(2), stream=False)
+    messages(running, LONG, stream=False)
+    script(simulator, Fault(tool_calls=[LOOKUP]))
+    called = FORMATS[1].called(messages(running, LONG, stream=False))
+    messages(running, [*LONG, *called], stream=False)
+    messages(running, [*LONG, *called], stream=False, tool_choice={"type": "any"})
+    assert looks == Looks()
+    assert statuses(simulator) == {200}
+
+
+@by_format
+def test_while_the_store_is_away_a_process_goes_by_what_it_remembers_and_forgets_what_is_erased(
+    simulator: Simulator, running: Steno, format_: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks.of(running, monkeypatch, away=True)
+    script(simulator, Fault(tool_calls=[SEARCH, LOOKUP]), *[Fault(text="Done.")] * 2)
+    said = format_.ask(running, LONG, stream=True)
+    for remembered in (True, False):
+        answer = format_.ask(running, [*LONG, *format_.called(said)], stream=False)
+        assert answer.text == "Done."
+        assert ("[Found in earlier" in json.dumps(simulator.chats[-1].payload)) is remembered
+        with openai.OpenAI(base_url=f"{running.url}/context", api_key="sk-test") as client:
+            client.delete(f"/conversations/{answer.extra['context']['conversation_id']}", cast_to=object)
+    assert (looks.read, len(looks.kept)) == ([1], 1)
+    assert statuses(simulator) == {200}
+
+
 @by_format
 @streamed
 @pytest.mark.parametrize("call", [[LOOKUP], [SEARCH, LOOKUP]], ids=["alone", "beside ours"])
@@ -371,10 +466,14 @@ def test_a_client_that_leaves_between_two_rounds_ends_them(simulator: Simulator,
 
 
 def test_a_stream_is_kept_alive_while_the_next_round_is_waited_for(simulator: Simulator, steno: StartSteno) -> None:
-    running = steno(events={"keep_alive_seconds": 1}, compaction=NOTHING_RECALLED)
+    running = steno(compaction=NOTHING_RECALLED)
     script(simulator, Fault(tool_calls=[SEARCH]), Fault(text="There.", delay=1.5))
     tool = {"type": "function", "function": {"name": TOOL[0], "parameters": PARAMETERS}}
-    answered = post(running.url, {"model": "gpt-x", "messages": LONG, "tools": [tool], "stream": True})
+    answered = post(
+        running.url,
+        {"model": "gpt-x", "messages": LONG, "tools": [tool], "stream": True},
+        b"x-stainless-read-timeout: 3",
+    )
     assert b": keep-alive\n\n" in answered.body
     assert b"There." in answered.body
 

@@ -39,7 +39,7 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
 ) -> None:
     """Whichever process makes it."""
     simulator.summary_default = type(simulator.summary_default)(delay=4.5)
-    replicas = [steno(storage={"url": sqlite_url}, events={"keep_alive_seconds": 1.0}) for _ in range(2)]
+    replicas = [steno(storage={"url": sqlite_url}) for _ in range(2)]
 
     def beats(replica: Steno) -> int:
         client = replica.sdk(timeout=3.0)  # Between two pieces: shorter than the summary takes.

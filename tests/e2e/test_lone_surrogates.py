@@ -82,7 +82,7 @@ def test_a_history_with_halves_is_compacted_and_its_summary_call_has_none(
     calls = len(simulator.summaries)
     assert calls
     assert {record.status for record in simulator.log} == {200}
-    assert "\ufffd" in json.dumps(simulator.summaries[0].payload, ensure_ascii=False)
+    assert any("\ufffd" in json.dumps(call.payload, ensure_ascii=False) for call in simulator.summaries)
     again = call(running, written.path, written.body(history(written)), *headers)
     assert again.header("x-context-status") == "summarized"
     assert len(simulator.summaries) == calls  # The same history, so the same digests.

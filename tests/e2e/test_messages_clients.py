@@ -276,7 +276,7 @@ def test_the_helper_reads_a_stream_that_began_early_in_every_shape(
 def test_a_client_with_a_short_patience_outlasts_a_summary(simulator: Simulator, steno: StartSteno) -> None:
     """Pings keep it: without them it would leave after three seconds of silence."""
     simulator.summary_default = Fault(delay=4.5)
-    with client_of(steno(events={"keep_alive_seconds": 1}), timeout=3.0) as client:
+    with client_of(steno(), timeout=3.0) as client:
         began = time.monotonic()
         heard = hear(client)
     assert time.monotonic() - began >= 4.5

@@ -257,7 +257,7 @@ def test_a_compaction_in_the_middle_of_a_turn_takes_its_calls(client: openai.Ope
 
 def test_a_stream_is_kept_alive_while_the_summary_is_made(steno: StartSteno, simulator: Simulator) -> None:
     simulator.summary_default = Fault(delay=4.5)
-    client = steno(upstream={"native_compaction": False}, events={"keep_alive_seconds": 1}).sdk(timeout=3.0)
+    client = steno(upstream={"native_compaction": False}).sdk(timeout=3.0)
     input_ = [*turns(0, 3), {"type": "compaction_trigger"}]
     with client.responses.with_streaming_response.create(model=GPT, input=input_, stream=True) as raw:
         lines = list(raw.iter_lines())
@@ -270,8 +270,7 @@ def test_a_failure_is_told_as_a_status_or_as_the_streams_own_error(
     steno: StartSteno, simulator: Simulator, delay: float
 ) -> None:
     simulator.summary_default = Fault(delay=delay, status=500)
-    settings = {"upstream": {"native_compaction": False}, "events": {"keep_alive_seconds": 1}}
-    client = steno(**settings).sdk()
+    client = steno(upstream={"native_compaction": False}).sdk(timeout=3.0)
     asked: dict[str, Any] = {"model": GPT, "input": [*turns(0, 3), {"type": "compaction_trigger"}], "stream": True}
     with pytest.raises(openai.APIError, match="could not be compacted") as caught:
         list(client.responses.create(**asked))

@@ -109,16 +109,12 @@ def test_a_stream_that_is_shortened_begins_as_any_other(simulator: Simulator, st
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
-@pytest.mark.parametrize(
-    "settings",
-    [{"compaction": {"overflow_retries": 0}}, {"compaction": {"enabled": False}}],
-    ids=["no retries", "compaction off"],
-)
-def test_without_recovery_the_refusal_passes_to_the_byte(
-    stream: bool, settings: dict[str, Any], scripted: ScriptedProvider, before_scripted: StartSteno
+def test_without_compaction_the_refusal_passes_to_the_byte(
+    stream: bool, scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
     scripted.default = (answer(ERROR, status=b"400 Bad Request"),)
-    answered = post(before_scripted(models=TRUSTING, **settings).url, chat(TOO_LONG, stream=stream))
+    steno = before_scripted(models=TRUSTING, compaction={"enabled": False})
+    answered = post(steno.url, chat(TOO_LONG, stream=stream))
     assert (answered.status, answered.body) == (400, ERROR)
     assert len(scripted.requests) == 1
 

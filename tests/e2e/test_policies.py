@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from app.settings.presets import PRESET_NAMES
+from app.settings import policies
+from app.settings.presets import PRESET_NAMES, PRESETS
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post
@@ -174,6 +176,13 @@ def test_a_summariser_that_goes_on_with_the_conversation_is_asked_again_with_quo
     assert [message["role"] for message in second.payload["messages"]] == ["system", "user"]
 
 
+@pytest.fixture
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = replace(PRESETS["default"], source_tokens=4_000)
+    monkeypatch.setattr(policies, "PRESETS", {**PRESETS, "default": default})
+
+
+@pytest.mark.usefixtures("_small_parts")
 def test_a_history_far_too_long_is_summarised_in_parts_side_by_side(simulator: Simulator, steno: StartSteno) -> None:
     """Eight at a time: the ninth call waits for one of the first."""
     simulator.summary_default = type(simulator.summary_default)(delay=0.3)
@@ -186,6 +195,7 @@ def test_a_history_far_too_long_is_summarised_in_parts_side_by_side(simulator: S
     assert began[8] - began[0] >= 0.3
 
 
+@pytest.mark.usefixtures("_small_parts")
 def test_a_long_history_whose_parts_fail_together_pauses_the_summariser_for_nobody_else(
     simulator: Simulator, steno: StartSteno
 ) -> None:

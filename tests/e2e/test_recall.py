@@ -235,14 +235,17 @@ def test_thinking_that_is_tied_to_its_prompt_is_taken_back(simulator: Simulator,
 
 
 class _Curious(Thinker):
-    """It tells of something in each turn, and asks for what it told some turns ago."""
+    """It tells of something in each turn, and in each third asks for what it told some turns ago instead."""
 
     def __init__(self, number: int, *, streams: bool) -> None:
         super().__init__(number, Random(number), streams=streams)
+        self.asked = 0
 
     def ask(self) -> None:
         super().ask()
         place = len(self.history)
-        earlier = f" Where is the zephyr{place - 20:03d} chest?" if place > 20 else ""
-        said = f"The zephyr{place:03d} chest is under bridge {place}.{earlier} " + "so it was agreed " * 40 + "CALL1"
-        self.history[-1]["content"] = said
+        self.asked += 1
+        said = f"The zephyr{self.asked:03d} chest is under bridge {place}. " + "so it was agreed " * 40
+        if self.asked > 9 and self.asked % 3 == 0:
+            said = f"Where is the zephyr{self.asked - 8:03d} chest? "
+        self.history[-1]["content"] = said + "CALL1"

@@ -127,7 +127,7 @@ def test_what_is_parsed_is_parsed_through_a_compaction(simulator: Simulator, ste
 def test_a_short_read_timeout_survives_a_slow_summary(simulator: Simulator, steno: StartSteno) -> None:
     """In the shapes that an SDK reads."""
     simulator.summary_default = Fault(delay=4.5)
-    client = steno(events={"keep_alive_seconds": 1.0}).sdk(timeout=3.0)
+    client = steno().sdk(timeout=3.0)
 
     def read(shape: str, store: bool) -> list[Any]:
         items = [{"role": "user", "content": f"In the shape {shape}."}, *LONG]

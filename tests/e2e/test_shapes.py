@@ -23,13 +23,12 @@ from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno
 from tests.e2e.scripted import ScriptedProvider, answer
 
-LIMITS = {"values": 3_000, "messages": 100}
 PATIENCE = 30.0
 VICTIM = b"authorization: Bearer sk-victim"
 
 TOO_MUCH = {
-    "too_many_values": (chat(tools=[{}] * 3_001), "more than 3000 values", "limits.values"),
-    "too_many_messages": (chat([*HELLO * 101]), "101 messages", "limits.messages"),
+    "too_many_values": (chat(tools=[{}] * 200_001), "more than 200000 values", "200000"),
+    "too_many_messages": (chat([*HELLO * 10_001]), "10001 messages", "at most 10000"),
     "too_many_members": (
         chat().replace(b"{", b"{" + b"".join(b'"k%d":1,' % number for number in range(1_999)), 1),
         "2001 members",
@@ -44,7 +43,7 @@ def test_a_body_over_a_limit_reaches_the_provider_as_it_is(
     scripted: ScriptedProvider, before_scripted: StartSteno, reason: str
 ) -> None:
     scripted.then(answer(b'{"choices":[]}'))
-    answered = post(before_scripted(limits=LIMITS).url, TOO_MUCH[reason][0])
+    answered = post(before_scripted().url, TOO_MUCH[reason][0])
     assert scripted.requests[0].body == TOO_MUCH[reason][0]
     assert (answered.status, answered.body) == (200, b'{"choices":[]}')
     assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", reason)
@@ -64,15 +63,15 @@ def test_a_key_of_megabytes_goes_on_as_it_came(
 
 @pytest.mark.parametrize("reason", TOO_MUCH)
 @pytest.mark.parametrize("route", ["/context/plan", "/context/compact", "/context/conversations/one/compact"])
-def test_our_own_routes_tell_the_number_and_the_setting(steno: StartSteno, route: str, reason: str) -> None:
-    url = steno(limits=LIMITS).url
+def test_our_own_routes_tell_the_number_and_the_bound(steno: StartSteno, route: str, reason: str) -> None:
+    url = steno().url
     post(url, chat(conversation_id="one"))
-    body, number, setting = TOO_MUCH[reason]
+    body, number, bound = TOO_MUCH[reason]
     refused = post(url, body, target=route)
     message = refused.json["error"]["message"]
     assert (refused.status, refused.json["error"]["code"]) == (400, "invalid_request")
     assert number in message
-    assert setting in message
+    assert bound in message
 
 
 def test_where_the_model_chooses_the_upstream_a_body_that_is_not_read_goes_there(
@@ -80,7 +79,7 @@ def test_where_the_model_chooses_the_upstream_a_body_that_is_not_read_goes_there
 ) -> None:
     scripted.then(answer(b'{"choices":[]}'))
     other = {"other": {"base_url": "http://127.0.0.1:9/v1", "models": ["gpt-*"]}}
-    url = before_scripted(limits=LIMITS, upstreams=other).url
+    url = before_scripted(upstreams=other).url
     assert post(url, TOO_MUCH["too_many_values"][0]).status == 502
     assert post(url, TOO_MUCH["too_many_values"][0].replace(b'"gpt-4o"', b'"mine"')).status == 200
 

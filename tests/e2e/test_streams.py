@@ -16,6 +16,7 @@ import openai
 import pytest
 
 from app.errors import UpstreamUnreachable
+from app.proxy import options
 from app.wire.early import EVENT_SHAPES
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
@@ -473,10 +474,11 @@ def test_several_choices_hold_the_status(simulator: Simulator, steno: StartSteno
 
 @pytest.mark.parametrize("shape", ["chunk", "named", "comment"])
 def test_keep_alives_come_while_a_summary_is_made(
-    scripted: ScriptedProvider, before_scripted: StartSteno, shape: str
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
-    """At frame boundaries, no faster than asked; also while the provider is silent after it."""
-    steno = before_scripted(events={"keep_alive_seconds": 1.0})
+    """At frame boundaries, no faster than is due; also while the provider is silent after it."""
+    monkeypatch.setattr(options, "KEEP_ALIVE_SECONDS", 1.0)
+    steno = before_scripted()
     scripted.then(2.3, answer(SUMMARY)).then(1.3, stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat(LONG, stream=True), b"x-context-events: " + shape.encode()))
@@ -491,10 +493,11 @@ def test_keep_alives_come_while_a_summary_is_made(
 
 
 def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
-    scripted: ScriptedProvider, before_scripted: StartSteno
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client is kept waiting, but no longer than the provider may be silent."""
-    steno = before_scripted(events={"keep_alive_seconds": 1.0}, upstream={"first_byte_seconds": 3.5})
+    monkeypatch.setattr(options, "KEEP_ALIVE_SECONDS", 1.0)
+    steno = before_scripted(upstream={"first_byte_seconds": 3.5})
     scripted.then(answer(SUMMARY)).then("hang")
     with connected(steno.url) as connection:
         connection.sendall(request_bytes(chat(LONG, stream=True)))
@@ -510,7 +513,7 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
 def test_keep_alives_come_within_the_patience_that_a_client_announces(
     simulator: Simulator, steno: StartSteno, header: bytes
 ) -> None:
-    """Where it is shorter than the setting, but no more often than each second."""
+    """Where it is shorter than usual, but no more often than each second."""
     simulator.next_summary(delay=4.5)
     with connected(steno().url) as connection:
         connection.sendall(request_bytes(chat(LONG, stream=True), header + b": 1.5", b"connection: close"))
@@ -746,9 +749,10 @@ def test_what_no_sdk_would_repeat_in_time_is_not_repeated(
 
 
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
-    scripted: ScriptedProvider, before_scripted: StartSteno
+    scripted: ScriptedProvider, before_scripted: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steno = before_scripted(events={"keep_alive_seconds": 1.0})
+    monkeypatch.setattr(options, "KEEP_ALIVE_SECONDS", 1.0)
+    steno = before_scripted()
     scripted.then(answer(SUMMARY))
     scripted.default = (answer(b"{}", b"retry-after-ms: 1500", status=b"429 Too Many Requests"),)
     with connected(steno.url) as connection:

@@ -378,7 +378,7 @@ def test_one_model_has_another_window_at_each_upstream(both: StartBoth, simulato
 
 def test_a_limit_learnt_at_one_upstream_does_not_hold_at_another(both: StartBoth, other: Simulator) -> None:
     error = {"message": "prompt is too long: 9000 tokens > 6000 maximum", "type": "invalid_request_error", "code": None}
-    running = both(compaction={"overflow_retries": 0}, models=[{"match": "*", "context_window": 12_000}])
+    running = both(compaction={"enabled": False}, models=[{"match": "*", "context_window": 12_000}])
     other.next_chat(status=400, error=error)
     assert ask(running, target="/u/other/v1/chat/completions", messages=long_history()).status == 400
     windows = [ask(running, target=f"{at}/v1/chat/completions").header("x-context-window") for at in ("/u/other", "")]

@@ -96,7 +96,7 @@ def test_a_dry_run_asks_the_provider_for_nothing(steno: StartSteno, simulator: S
 def test_a_refusal_teaches_the_window_and_a_larger_prompt_unteaches_it(steno: StartSteno, simulator: Simulator) -> None:
     simulator.announce_window = False
     simulator.window = 128_000
-    running = steno(**DISCOVERING, compaction={"overflow_retries": 0})
+    running = steno(**DISCOVERING, compaction={"enabled": False})
     simulator.next_chat(status=400, error=REFUSAL)
     assert post(running.url, {"model": MODEL, "messages": long_history()}).status == 400
     assert becomes(running, 6_000)
@@ -111,7 +111,7 @@ def test_a_refusal_teaches_nothing_below_the_output_asked_for_or_what_was_answer
 ) -> None:
     simulator.announce_window = False
     simulator.window = 128_000
-    running = steno(**DISCOVERING, compaction={"overflow_retries": 0})
+    running = steno(**DISCOVERING, compaction={"enabled": False})
     simulator.next_chat(status=400, error=REFUSAL)
     body = {"model": MODEL, "messages": long_history(), "max_tokens": 6_500}
     assert post(running.url, body).status == 400

@@ -14,11 +14,12 @@ from app.store import Store, StoreUnavailable, words_in
 from app.store.chunks import chunks_named
 from app.store.message_rows import read_messages
 from app.store.pages import Paging
+from app.store.places import asides_at, keep_aside
 from app.store.rekeying import hide_some, seal_some
 from app.store.sealing import MARK, SEALED, Sealing
 from app.store.search import search_texts
-from app.store.tables import message_words, messages, summary_chunks, summary_words
-from tests.integration.examples import TENANT, chunk, put, show
+from app.store.tables import asides, message_words, messages, summary_chunks, summary_words
+from tests.integration.examples import TENANT, chunk, digest, put, show
 
 ONE, TWO = b"1" * 32, b"2" * 32
 WORD = "canaryqx7"
@@ -46,6 +47,7 @@ async def fill(store: Store, name: str = "c1", places: tuple[int, int] = (0, 4))
     [stored] = await put(
         store, chunk(*places, id=f"chk_{name}", text=f"A {WORD} sang.", values=(WORD,), conversation_id=name)
     )
+    await store.request_change(keep_aside, TENANT, digest(places[1]), f'"The {WORD} again."', name)
     return stored.id
 
 
@@ -53,7 +55,7 @@ async def held(store: Store) -> str:
     """All that the tables hold, past the encryption."""
     told = []
     async with store.database.reading() as connection:
-        for table in (summary_chunks, summary_words, messages, message_words):
+        for table in (summary_chunks, summary_words, messages, message_words, asides):
             told += [str(tuple(row)) for row in await connection.execute(select(table))]
     return "\n".join(told)
 
@@ -76,6 +78,7 @@ async def test_texts_are_encrypted_where_they_are_stored_and_read_as_they_were(o
     text, values, sent = await read(store, id_)
     assert (text, values) == (f"A {WORD} sang.", (WORD,))
     assert WORD in sent
+    assert await store.request(asides_at, TENANT, [digest(4)]) == {digest(4): f'"The {WORD} again."'}
     exported = [row async for _, row in store.export(TENANT)]
     assert WORD in str(exported)
     assert MARK not in str(exported)
@@ -118,7 +121,7 @@ async def test_what_was_stored_in_the_clear_is_encrypted_and_keys_are_changed_wh
     first, second = await opened(ONE), await opened(TWO, ONE)
     assert await read(first, id_) == before
     changed = await first.rekey()
-    assert changed == {"summary_chunks": 1, "messages": 2, "summary_words": 1, "message_words": 2}
+    assert changed == {"summary_chunks": 1, "messages": 2, "asides": 1, "summary_words": 1, "message_words": 2}
     assert WORD not in await held(first)
     assert await found(first, WORD) == 2
     assert await read(second, id_) == before

@@ -15,7 +15,7 @@ from app.store.learned_windows import learn_window
 from app.store.message_rows import read_messages
 from app.store.pages import Paging
 from app.store.pins import find_pins, set_pins
-from app.store.places import keep_mask, masks_in
+from app.store.places import asides_at, keep_aside, keep_mask, masks_in
 from app.store.search import search_texts
 from app.store.tables import conversations, tenant_links, usage_days
 from app.store.tenant_links import SETTLED_MS, find_proven, has_rows, keep_proven, move_some, read_due
@@ -34,6 +34,7 @@ async def fill(store: Store, tenant: str, name: str = "c1", text: str = "The par
     await put(store, chunk(at, at + 2, id=f"{tenant}-{name}", conversation_id=name, text=text), tenant=tenant)
     await store.rest_change(set_pins, tenant, name, [1])
     await store.request_change(keep_mask, tenant, "s", digest(at + 2), digest(at), name)
+    await store.request_change(keep_aside, tenant, digest(at + 2), "[]", name)
     key = CalibrationKey("http://up", "gpt-4o", "openai", False, tenant)
     await store.task_change(learn_calibrations, {key: [Sample(100, 110)]})
     await store.task_change(learn_window, "http://up", "gpt-4o", tenant, 8_000, 3_600.0)
@@ -86,6 +87,7 @@ async def test_rows_of_both_are_found_in_every_table(store: Store) -> None:
     assert {each.id for each in found} == {f"{OLD}-c1", f"{NEW}-c2"}
     assert await store.request(masks_in, OLD, "s", chain(3)) == [(digest(2), digest(0))]
     assert await store.request(masks_in, OLD, "s", chain(20)[10:]) == [(digest(12), digest(10))]
+    assert await store.request(asides_at, OLD, chain(20)) == {digest(2): "[]", digest(12): "[]"}
     assert [pin.position for pin in await store.rest(find_pins, OLD, "c2")] == [1]
     assert len((await store.rest(read_messages, OLD, "c2", EVERY)).page.data) == 2
     for word, id_ in (("parcel", f"{OLD}-c1"), ("invoice", f"{NEW}-c2")):

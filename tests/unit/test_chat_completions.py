@@ -65,7 +65,7 @@ def test_too_many_values_are_seen_before_anything_is_decoded(member: bytes, monk
     decoded: list[object] = []
     monkeypatch.setattr(members, "RawObject", decoded.append)
     monkeypatch.setattr(requests, "RawObject", decoded.append)
-    with pytest.raises(TooManyValues, match=r"more than 1000 values.*limits\.values"):
+    with pytest.raises(TooManyValues, match="more than 1000 values"):
         CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % member, LIMITS)
     assert not decoded
 
@@ -78,7 +78,7 @@ def test_text_may_hold_any_number_of_commas_and_brackets() -> None:
 def test_a_request_has_at_most_so_many_messages() -> None:
     body = b'{"model":"m","messages":[%b]}'
     assert len(CHAT_COMPLETIONS.read(body % b",".join([b"{}"] * 100), LIMITS).raw_messages) == 100
-    with pytest.raises(TooManyMessages, match=r"101 messages.*100.*limits\.messages"):
+    with pytest.raises(TooManyMessages, match="101 messages; at most 100"):
         CHAT_COMPLETIONS.read(body % b",".join([b"{}"] * 101), LIMITS)
 
 

@@ -695,7 +695,7 @@ WORK_STATE = {
         ([], {"lost"}),
         ([CORRECTION], {"lost", "twice"}),
         ([TASK, CORRECTION, CORRECTION], {"twice"}),
-        ([TASK, WORK[1]], {"lost", "twice"}),
+        ([TASK, WORK[1]], {"twice"}),
     ],
     ids=["in it", "beside it", "with its task gone", "beside it with its task gone", "in both", "with another's words"],
 )
@@ -703,6 +703,34 @@ def test_correction_in_a_split_turn_is_in_the_summary_or_beside_it(beside: Messa
     conversation, made = Conversation(), call(WORK[:5], NOTES)
     payload = [SYSTEM, summary(NOTES), *beside, WORK_STATE, *WORK[5:]]
     assert kinds(conversation.request([SYSTEM, *WORK], payload, made, report=RECALLED)) == found
+
+
+VALUES = {
+    "role": "user",
+    "content": "[Exact values of what is left out.]\n<values ab12cd34>\nfile parser.py\n</values ab12cd34>",
+}
+OFFER = {"role": "user", "content": "[What is left out above can be seen again: call recall_search or recall_read.]"}
+
+
+@pytest.mark.parametrize("notes", [[], [VALUES], [VALUES, WORK_STATE]], ids=["bare", "values", "values and work"])
+def test_task_that_a_later_call_read_is_in_its_summary_whatever_notes_stand_behind_it(notes: Messages) -> None:
+    conversation = Conversation()
+    history = [SYSTEM, *WORK, {"role": "assistant", "content": "Mended."}, *TURNS]
+    first = call(WORK[:5], NOTES)
+    assert not conversation.request([SYSTEM, *WORK], [SYSTEM, summary(NOTES), TASK, *WORK[5:]], first).violations
+    second = prefix_call([SYSTEM, summary(NOTES), TASK, *WORK[5:], history[-len(TURNS) - 1]], MORE_NOTES)
+    payload = [SYSTEM, summary(MORE_NOTES), *notes, *TURNS]
+    assert not conversation.request(history, payload, second, report=RECALLED if notes else Report()).violations
+
+
+def test_offer_of_functions_may_be_withdrawn_and_breaks_the_prompt_only_then() -> None:
+    conversation, made = Conversation(), call(WORK[:5], NOTES)
+    told = [SYSTEM, summary(NOTES), TASK]
+    says = Report(frozenset({"pruned"}), lambda: [{"kind": "asking"}])
+    assert not conversation.request([SYSTEM, *WORK], [*told, OFFER, *WORK[5:]], made, report=says).violations
+    longer = [SYSTEM, *WORK, {"role": "assistant", "content": "Mended."}]
+    assert not conversation.request(longer, [*told, *longer[6:]]).violations
+    assert kinds(conversation.request(longer, [*told, OFFER, *longer[6:]], report=says)) == {"prefix"}
 
 
 def test_fold_may_take_up_a_correction_that_stood_beside_a_summary() -> None:

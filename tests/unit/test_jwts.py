@@ -205,5 +205,22 @@ def test_a_key_is_no_token(sent: bytes) -> None:
     assert claims_in(sent) is None
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(token(name="x" * 30_000), id="a long one"),
+        pytest.param(token(headers={"crit": ["more"], "more": 1}), id="one with a header that nobody knows"),
+        pytest.param(token()[:-1], id="one that was cut off"),
+        pytest.param(b" ." + token().split(b".")[1] + b".x", id="one whose header cannot be read"),
+    ],
+)
+def test_a_token_is_known_by_its_claims_whatever_else_is_wrong_with_it(tmp_path: Path, sent: bytes) -> None:
+    """Else it would be a key like others, and go to a provider."""
+    assert (claims_in(sent) or {}).get("iss") == ISSUER
+    if len(sent) < 10_000:
+        with pytest.raises(InvalidCredentials):
+            verify(issuer(tmp_path), sent)
+
+
 def test_claims_are_read_before_they_are_verified() -> None:
     assert claims_in(token(OTHER)) == jwt.decode(token(OTHER), options={"verify_signature": False})

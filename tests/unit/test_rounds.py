@@ -374,7 +374,8 @@ def test_there_is_nothing_to_put_back_without_a_call_of_the_clients(name: str) -
     composing = tools_of(name).rounds(POLICY.names)
     composing.whole(whole(name, words(["ours"], 0), 0))
     assert composing.aside(["one"]) is None
-    lost = Aside("w", within=((0, b"{}"),), results=(b"{}",))
+    empty = msgspec.Raw(b"{}")
+    lost = Aside("w", within=((0, empty),), results=(empty,))
     assert tools_of(name).restored([b'{"role":"assistant","content":"w"}'], lost) is None
 
 

@@ -54,7 +54,7 @@ class Played:
             prompt=applied.summary.prompt,
             input_tokens=talk.window // 2,
             part_tokens=talk.window // 3,
-            source_tokens=applied.summary.source_tokens,
+            source_tokens=applied.source_tokens,
             strategy=applied.policy.strategy,
             values_share=applied.summary.values,
         )

@@ -20,6 +20,7 @@ from app.providers.listings import REFRESH_CHANGING_SECONDS, REFRESH_SECONDS, RE
 from app.providers.windows import Windows
 from app.runtime.sightings import MOST_OF_ONE
 from app.settings import Settings, load
+from app.settings.presets import PRESETS
 from app.store import Store
 from tests.e2e import running
 from tests.unit.clock import Clock
@@ -54,8 +55,8 @@ async def build(upstream: MockedUpstream, clock: Clock, monkeypatch: pytest.Monk
 
     def build_one(**sections: Any) -> Windows:
         settings: Settings = load(**sections)
-        default_window = settings.compaction.default_window
-        built.append(Windows(settings.models, default_window, settings.upstream, upstream, store, clock))
+        guess = PRESETS[settings.compaction.preset].guessed_window
+        built.append(Windows(settings.models, guess, settings.upstream, upstream, store, clock))
         return built[-1]
 
     yield build_one
@@ -130,12 +131,12 @@ async def test_an_unknown_model_gets_a_guess_that_is_flagged(build: Build) -> No
 
 
 async def test_a_conversations_policy_guesses_for_itself_and_overrules_nobody_who_knows(build: Build) -> None:
-    windows = build(compaction={"default_window": 64_000})
-    assert windows.of("my-model", TENANT, 200_000) == replace(DEFAULT, context=200_000)
-    assert windows.of("my-model", TENANT).context == 64_000  # as for whoever writes that conversation's summaries
-    assert windows.of("gpt-4o", TENANT, 200_000).source == "bundled"
+    windows = build(compaction={"preset": "openclaw-adaptive"})
+    assert windows.of("my-model", TENANT, 64_000) == replace(DEFAULT, context=64_000)
+    assert windows.of("my-model", TENANT).context == 200_000  # as for whoever writes that conversation's summaries
+    assert windows.of("gpt-4o", TENANT, 64_000).source == "bundled"
     windows.learn(TENANT, "my-model", overflow(32_000))
-    assert windows.of("my-model", TENANT, 200_000).context == 32_000
+    assert windows.of("my-model", TENANT, 64_000).context == 32_000
 
 
 async def test_what_clients_ask_for_does_not_fill_the_memory(build: Build) -> None:

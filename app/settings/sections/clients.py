@@ -162,10 +162,5 @@ class EventSettings(Section):
     `named` is for readers of raw server-sent events: the usual loop over `chunk.choices[0]` crashes on it. A client
     chooses with `x-context-events`.
     """
-    keep_alive_seconds: float = Field(10.0, ge=1, le=60)
-    """Seconds between keep-alives while a summary is made; less for a client that announces a short timeout.
-
-    Stay below the idle timeout of every proxy on the way.
-    """
     body: bool = True
     """Add `context_status` and `context` to answers; the headers are always there."""

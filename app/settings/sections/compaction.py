@@ -171,8 +171,8 @@ class CompactionSettings(Section):
 
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
     `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `enabled`,
-    `background`, `client_instructions`, `pinned_text`, `wait_seconds` and `overflow_retries`, and of `summary` only
-    `model`, `upstream`, `fallbacks`, `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`.
+    `background`, `client_instructions`, `pinned_text` and `wait_seconds`, and of `summary` only `model`, `upstream`,
+    `fallbacks`, `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`.
     With `off` here no request can choose another one.
     """
     strategy: Strategy = _POLICY.strategy
@@ -218,11 +218,6 @@ class CompactionSettings(Section):
     For rules that must not get lost, whatever the preset. At most 20,000 characters. `summary.prompts` may set another
     text for a model or a tenant.
     """
-    default_window: int = Field(128_000, ge=1, le=MOST_TOKENS)
-    """Context window of a model whose window neither `models`, the provider, a refusal nor Steno's own table tells.
-
-    If it is too large, the provider refuses before Steno acts: name yours under `models`.
-    """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
     ask: Annotated[Literal["off", "auto", "on"], OFF] = "auto"
@@ -244,8 +239,6 @@ class CompactionSettings(Section):
     A plain answer cannot be kept alive meanwhile: stay below the idle timeout of proxies on the way. A client that
     announces its timeout (`x-stainless-read-timeout`) waits at most 80 % of it, unless its stream is kept alive.
     """
-    overflow_retries: int = Field(1, ge=0, le=2)
-    """Times that a request is made smaller and sent again after the provider refused it for its size."""
 
     @model_validator(mode="after")
     def _target_is_below_trigger(self) -> Self:

@@ -118,25 +118,12 @@ class LimitSettings(Section):
     A conversation takes about three times its bytes; more saves CPU if many long ones are active
     ([sizing](operations.md#sizing)). Workers share it equally.
     """
-    upload_bytes: int = Field(1_000_000_000, ge=1_000)
-    """Largest body of any other request, which passes through and takes no memory; a larger one gets 413."""
     connections: int = Field(1_000, ge=1)
     """Most open connections of clients.
 
     For one more, the connection idle for longest is closed; if none is idle, the new one gets 503. Each request needs a
     second one, to the provider: the start raises its limit of open files, or logs a warning. Workers share the number
     equally.
-    """
-    values: int = Field(200_000, ge=1_000)
-    """Most JSON values in a chat request body that is read; one with more is forwarded as it is (`too_many_values`).
-
-    Steno's own routes answer 400.
-    """
-    messages: int = Field(10_000, ge=100)
-    """Most messages of a chat request that is read, beyond those that an earlier one had.
-
-    One with more is forwarded as it is (`too_many_messages`), and one of which less than half is known. Steno's own
-    routes answer 400.
     """
     receive_seconds: Seconds = 60.0
     """Seconds for a client to send headers, a chat request's body, or the next piece of another body, or to take a

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from app.core.limits.budget import MIN_SUMMARY, MOST_TOKENS, Shares
+from app.core.limits.budget import MIN_SUMMARY, Shares
 from app.core.summary.prompts import SUMMARY_PROMPT
 from app.settings.patterns import MOST_PATTERNS, pattern
 from app.settings.types import Seconds, Section, fits
@@ -97,12 +97,6 @@ class SummarySettings(Section):
     """
     max_tokens: int = Field(Shares().max_summary_tokens, ge=MIN_SUMMARY)
     """Tokens of the largest summary; less in small windows (0.06 of the limit, at least 256)."""
-    source_tokens: int | None = Field(16_384, ge=1_024, le=MOST_TOKENS)
-    """Most tokens that one summary stands for; a larger range becomes several, made side by side. Null: any number.
-
-    The more it stands for, the less detail it holds. Strategies with one summary of everything and `summary.style:
-    prefix` ignore it.
-    """
     timeout_seconds: Seconds = 120.0
     """Seconds for one summary call.
 

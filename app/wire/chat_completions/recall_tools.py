@@ -316,6 +316,12 @@ class ChatRecallTools(RecallTools):
         if aside.within:
             among = list(RawObject(raw).elements("tool_calls"))
             for number, (before, own) in enumerate(aside.within):
-                among.insert(before + number, own)
+                among.insert(before + number, bytes(own))
             raw = spliced(raw, {"tool_calls": b"[%b]" % b",".join(among)})
-        return [*raw_messages[:place], *aside.before, raw, *aside.results, *raw_messages[place + 1 :]]
+        return [
+            *raw_messages[:place],
+            *map(bytes, aside.before),
+            raw,
+            *map(bytes, aside.results),
+            *raw_messages[place + 1 :],
+        ]

@@ -258,13 +258,13 @@ class MessagesRecallTools(RecallTools):
         call = next(at for at, raw in enumerate(among) if object_in(raw).get("type") == CALL)
         for number, (before, own) in enumerate(aside.within):
             # A client that keeps only a part of the answer gets them before its calls.
-            among.insert((before if is_whole else call) + number, own)
+            among.insert((before if is_whole else call) + number, bytes(own))
         answered = raw_blocks(raw_messages[place + 1])
         behind = sum(map(is_raw_result, answered))
-        results = [*answered[:behind], *aside.results, *answered[behind:]]
+        results = [*answered[:behind], *map(bytes, aside.results), *answered[behind:]]
         return [
             *raw_messages[:place],
-            *aside.before,
+            *map(bytes, aside.before),
             with_content(raw_messages[place], b"[%b]" % b",".join(among)),
             with_content(raw_messages[place + 1], b"[%b]" % b",".join(results)),
             *raw_messages[place + 2 :],

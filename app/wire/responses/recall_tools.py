@@ -264,11 +264,17 @@ class ResponsesRecallTools(RecallTools):
             stop += 1
         items = raw_messages[start:stop]
         for number, (before, own) in enumerate(aside.within):
-            items.insert(before + number, own)
+            items.insert(before + number, bytes(own))
         begun = start - aside.had
         if begun < 0 or not all(_is_said(object_in(raw)) for raw in raw_messages[begun:start]):
             begun = start  # A client that keeps only a part of the answer.
-        return [*raw_messages[:begun], *aside.before, *items, *aside.results, *raw_messages[stop:]]
+        return [
+            *raw_messages[:begun],
+            *map(bytes, aside.before),
+            *items,
+            *map(bytes, aside.results),
+            *raw_messages[stop:],
+        ]
 
 
 def _is_said(item: Json) -> bool:

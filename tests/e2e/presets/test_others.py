@@ -21,6 +21,7 @@ from app.core.summary.prompts import FOLD_NOTE
 from app.settings.presets import PRESETS
 from app.store import StoreUnavailable
 from app.wire.members import RawObject, split_array
+from lab.replay.evidence import sections_of
 from lab.simulator import Fault, Record, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.presets.checklist import Mutant, checklist
@@ -84,6 +85,12 @@ def is_fold(record: Record) -> bool:
     return FOLD_NOTE in str(sent(record)[0]["content"])
 
 
+def transcript_of(record: Record) -> str:
+    """What a summary call quotes of the messages, without the notes that it brings up to date."""
+    said = [section for section in sections_of(record.body) if "notes" not in section.heading]
+    return "\n".join(f"{section.heading}\n{section.body}" for section in said)
+
+
 def growing(turn_tokens: int, most: int = 200) -> Callable[[int], Messages]:
     """The history at the n-th request: n whole turns and a question; every message holds a mark of its own."""
     talk: Messages = []
@@ -143,7 +150,7 @@ def test_over_thirty_compactions_every_message_is_covered_once(simulator: Simula
         rules, *payload = sent(simulator.chats[-1])
         assert rules == RULES
         assert_covered(payload, history(number))
-    read = [json.dumps(sent(record)) for record in simulator.summaries if not is_fold(record)]
+    read = [transcript_of(record) for record in simulator.summaries if not is_fold(record)]
     made = [chunk for chunk in summaries_of(url) if chunk["level"] == 0]
     through = max(chunk["last_index"] for chunk in made) + 1
     assert len(made) == len(read)

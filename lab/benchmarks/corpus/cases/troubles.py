@@ -317,7 +317,6 @@ ROUTES = {
             }
         ],
     },
-    "compaction": {"overflow_retries": 0},
 }
 
 
