@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from app.edge import own_headers
+from app.errors import InvalidRequest
 from app.proxy.caller import Caller
-from app.settings import UpstreamSettings
-from app.settings.policies import AppliedPolicy, Policies, read_preset, read_trigger
+from app.settings import TriggerSettings, UpstreamSettings, problems_in
+from app.settings.policies import AppliedPolicy, Policies
+from app.settings.presets import PRESET_NAMES, PresetName
 from app.wire.early import EVENT_SHAPES, EventShape
 from app.wire.types import WireRequest
 
+MOST_TOLD = 5
+"""Most problems that are told of a trigger that a request brings."""
 PATIENCE_SHARE = 0.8
 """Share of the timeout a client announces that a compaction may use."""
 SILENCE_SHARE = 1 / 3
@@ -25,6 +31,27 @@ def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller
     in_body, in_header = options.get("preset"), caller.header(own_headers.PRESET)
     preset = read_preset(in_body) if in_body else read_preset(in_header, own_headers.PRESET.decode())
     return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
+
+
+def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
+    """Preset that a request names; None if it names none. Raises `InvalidRequest`, which says where (`param`)."""
+    if name is None:
+        return None
+    for known in PRESET_NAMES:
+        if name == known:
+            return known
+    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
+
+
+def read_trigger(given: object) -> TriggerSettings | None:
+    """Trigger that a request brings, in the settings' own form; None if it brings none. Raises `InvalidRequest`."""
+    if given is None:
+        return None
+    try:
+        return TriggerSettings.model_validate(given)
+    except ValidationError as error:
+        found = problems_in(error, TriggerSettings, MOST_TOLD)
+        raise InvalidRequest(f"context.trigger: {found:.1000}.", "context.trigger") from error
 
 
 def wants_compaction(wire: WireRequest, caller: Caller) -> bool:

@@ -39,6 +39,8 @@ log = structlog.get_logger("steno.chat")
 
 MOST_CALLS = 32
 """Calls in one round that are answered."""
+LEAST_ANSWER = 100
+"""Tokens of an answer that says that there is no more room, with its frame."""
 _UNTRUE = frozenset({b"content-length", b"content-encoding", b"content-md5", b"etag", b"digest"})
 """Headers of the first round that are not true of all of them together."""
 
@@ -146,8 +148,9 @@ class AskedAnswer:
         rounds, request, decision = self._rounds, self.observed.request, self.observed.decision
         beside = partial(request.beside, self.forwarding.services.work.do)
         self.observed.goes_on(usage_of(rounds.usage_said), first=not rounds.number)
-        if rounds.asks and rounds.number < ROUNDS and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS:
-            answers = await self._answers(is_last=rounds.number + 1 == ROUNDS)
+        may_go_on = rounds.asks and rounds.number < ROUNDS and rounds.whole_calls and len(rounds.calls) <= MOST_CALLS
+        if may_go_on and (free := await beside(self._free)) >= 0:
+            answers = await self._answers(free, is_last=rounds.number + 1 == ROUNDS)
             body = await beside(partial(self.observed.payload, rounds.go_on(answers)))
             try:
                 return await self._sent(body, decision, streamed=streamed)
@@ -172,17 +175,24 @@ class AskedAnswer:
         answering = plain_answer(sent)
         return StreamedAnswer(answering, request.format, request.wire) if streamed else answering
 
-    async def _answers(self, *, is_last: bool) -> Sequence[str]:
+    def _free(self) -> int:
+        """Tokens that are left for answers behind the prompt and what the rounds said, beside the least for each."""
+        request, rounds = self.observed.request, self._rounds
+        said = b"".join(rounds.so_far()).decode("utf-8", "replace")
+        return request.budget.limit - self.observed.sent - request.count(said) - LEAST_ANSWER * len(rounds.calls)
+
+    async def _answers(self, free: int, *, is_last: bool) -> Sequence[str]:
+        """Answers to the calls of the round, in so many tokens beside the least for each."""
         request, compactor = self.observed.request, self.forwarding.services.compactor
         most = room_in(request.budget.limit)
         texts = []
         for call in self._rounds.calls:
-            free = request.budget.limit - self.observed.sent - self.tokens
             room = max(0, min(most - self.tokens, free))
             asked = Asked(call.name, call.arguments)
             found = await compactor.answer(request, self.view, self.policy, asked, room, self.given)
             self.given.append(found.text)
             self.tokens += found.tokens
+            free -= found.tokens
             self.observed.asked.append((self._rounds.number, asked, found))
             self.forwarding.record.metrics.asked(found.tokens)
             log.info(
@@ -200,7 +210,8 @@ class AskedAnswer:
         rounds = self._rounds
         if not rounds.is_mixed or len(rounds.calls) > MOST_CALLS:
             return None
-        return rounds.aside(await self._answers(is_last=False))
+        free = await self.observed.request.beside(self.forwarding.services.work.do, self._free)
+        return rounds.aside(await self._answers(free, is_last=False))
 
 
 def in_rounds(

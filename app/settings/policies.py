@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
-from pydantic import ValidationError
 
 from app.core.history.blocks import mark_of
 from app.core.limits.budget import Rule, Shares
@@ -18,7 +17,6 @@ from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
 from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
-from app.errors import InvalidRequest
 from app.settings import (
     CompactionSettings,
     NamedUpstreamSettings,
@@ -27,12 +25,9 @@ from app.settings import (
     SummarySettings,
     TriggerSettings,
     UpstreamSettings,
-    problems_in,
 )
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
-MOST_TOLD = 5
-"""Most problems that are told of a trigger that a request brings."""
 OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds")
 """Settings of `compaction` that hold whatever the preset is."""
 REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
@@ -113,27 +108,6 @@ class Policies:
         if trigger is not None:
             compaction = compaction.model_copy(update={"trigger": trigger})
         return AppliedPolicy(name, compaction, summary, policy_of(compaction), shares_of(compaction, summary))
-
-
-def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
-    """Preset that a request names; None if it names none. Raises `InvalidRequest`, which says where (`param`)."""
-    if name is None:
-        return None
-    for known in PRESET_NAMES:
-        if name == known:
-            return known
-    raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
-
-
-def read_trigger(given: object) -> TriggerSettings | None:
-    """Trigger that a request brings, in the settings' own form; None if it brings none. Raises `InvalidRequest`."""
-    if given is None:
-        return None
-    try:
-        return TriggerSettings.model_validate(given)
-    except ValidationError as error:
-        found = problems_in(error, TriggerSettings, MOST_TOLD)
-        raise InvalidRequest(f"context.trigger: {found:.1000}.", "context.trigger") from error
 
 
 def policy_of(compaction: CompactionSettings) -> Policy:

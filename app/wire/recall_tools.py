@@ -193,6 +193,10 @@ class Rounds:
         """The result of a call."""
         raise NotImplementedError
 
+    def so_far(self) -> list[bytes]:
+        """Raw messages of all rounds until now, which follow the payload."""
+        return [*self._past, *self.said()]
+
     def go_on(self, answers: Sequence[str]) -> list[bytes]:
         """Begin the next round, with these results of our calls; returns the raw messages that follow the payload."""
         self._past += [*self.said(), *self.results(answers)]

@@ -402,6 +402,21 @@ def test_what_was_asked_before_goes_back_only_where_there_is_room_for_it(simulat
     assert set(went) == {True, False}
 
 
+@pytest.mark.parametrize("format_", [FORMATS[0], FORMATS[2]], ids=lambda each: each.name)
+def test_no_round_is_larger_than_the_window_whatever_the_model_says_in_it(
+    simulator: Simulator, running: Steno, format_: Format
+) -> None:
+    """In Messages `max_tokens` bounds it."""
+    rounds = set()
+    for words in range(1_500, 9_000, 1_500):
+        simulator.clear_log()
+        script(simulator, Fault(tool_calls=[SEARCH, READ], text="word " * words), Fault(text="Done."))
+        assert format_.ask(running, LONG, stream=False).text.endswith("Done.")
+        assert statuses(simulator) == {200}
+        rounds.add(declared(simulator.chats[-1]) > NAMES)
+    assert rounds == {True, False}, "what has no room is answered without it"
+
+
 @by_format
 @streamed
 def test_a_round_that_is_cut_short_is_the_last(

@@ -29,9 +29,9 @@ from app.errors import InvalidRequest, LoopDetected
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.proxy.gate import Gate
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
+from app.proxy.options import read_preset, read_trigger
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
-from app.settings.policies import read_preset, read_trigger
 from app.telemetry.metrics import Metrics
 from app.wire.chat_completions.answers import ChunkHead, CompletionEditor
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
