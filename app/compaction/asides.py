@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from app.compaction.request import ChatRequest
 from app.core.history.messages import Kind
+from app.core.history.secrets import Scrub
 from app.runtime.caches import Cache, Caches
 from app.runtime.erased import Erased
 from app.store import Store, StoreUnavailable
@@ -30,8 +31,10 @@ class Asides:
     """Asides by the digest of the history that was answered, until the client sends the results of its own calls. Where
     one is forgotten, the turn goes on without it."""
 
-    def __init__(self, store: Store, caches: Caches) -> None:
+    def __init__(self, store: Store, caches: Caches, scrub: Scrub) -> None:
+        """`scrub`: what is stored of a text."""
         self._store = store
+        self._scrub = scrub
         self._held: Cache[tuple[str, bytes], _Held] = caches.cache(
             "asides", lambda _, held: held.aside.size if held.aside else 0
         )
@@ -45,6 +48,8 @@ class Asides:
             return
         try:
             text = msgspec.json.encode(aside).decode()
+            if self._scrub(text) != text:  # Without its secrets it would not be what the provider said.
+                return
             await self._store.request_change(keep_aside, request.tenant, place, text, request.conversation_id)
         except StoreUnavailable:
             return  # This process knows it.

@@ -92,7 +92,7 @@ class Compactor:
         self._unstored = UnstoredCompaction(performer)
         self._recaller = Recaller(work, caches)
         self._prints = SentPrints(store, caches)
-        self.asides = Asides(store, caches)
+        self.asides = Asides(store, caches, writing.scrub)
         self._acts: Mapping[type, _Act] = {
             effects.Read: lambda course, _: self._read(course.request),
             effects.KeepMask: self._keep_mask,

@@ -370,6 +370,22 @@ def test_while_the_store_is_away_a_process_goes_by_what_it_remembers_and_forgets
 
 
 @by_format
+def test_what_belongs_to_an_answer_and_holds_a_secret_is_not_stored(
+    simulator: Simulator, running: Steno, format_: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks.of(running, monkeypatch)
+    secret = f"sk-proj-{'a1B2c3D4' * 6}"
+    query = json.dumps({"query": f"the order that {secret} belongs to"})
+    script(simulator, Fault(tool_calls=[ScriptedCall(name="recall_search", arguments=query), LOOKUP]))
+    said = format_.ask(running, LONG, stream=True)
+    script(simulator, Fault(text="Done."))
+    assert format_.ask(running, [*LONG, *format_.called(said)], stream=True).text == "Done."
+    assert secret in json.dumps(simulator.chats[-1].payload), "this process remembers it"
+    assert looks.kept == []
+    assert statuses(simulator) == {200}
+
+
+@by_format
 @streamed
 @pytest.mark.parametrize("call", [[LOOKUP], [SEARCH, LOOKUP]], ids=["alone", "beside ours"])
 @pytest.mark.parametrize("thinks", [False, True], ids=["plain", "thinks"])
