@@ -49,7 +49,9 @@ _VALUE = re.compile(
     re.VERBOSE,
 )
 _LEAST_ID = 4
-"""Characters: `5th`, `2x` and `A1` are no ids."""
+"""Characters: `2x` and `A1` are no ids."""
+_COUNTED = re.compile(r"\d{1,3}(?:st|nd|rd|th|-[a-z]+)")
+"""An ordinal, or a number and what it counts: `24th` and `24-hour` are no ids."""
 _DECISION = re.compile(
     r"\b(?:I want|I.d (?:like|prefer)|I would (?:like|prefer)|I.ll|I will|I agree|please|let.s|go ahead|proceed"
     r"|decided?|prefer|instead)\b",
@@ -76,7 +78,11 @@ class Value:
 def values_in(text: str) -> list[Value]:
     """Paths, addresses, ids, amounts and dates, each once."""
     found = (Value(_KINDS[match.lastgroup or ""], match[0]) for match in _VALUE.finditer(text))
-    return list(dict.fromkeys(value for value in found if value.kind != "ids" or len(value.text) >= _LEAST_ID))
+    return list(dict.fromkeys(value for value in found if value.kind != "ids" or _is_id(value.text)))
+
+
+def _is_id(text: str) -> bool:
+    return len(text) >= _LEAST_ID and _COUNTED.fullmatch(text) is None
 
 
 def without_values(summary: str) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from app.proxy import intake
+from app.wire.types import BodyBounds
 from lab.simulator import Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import post
@@ -17,6 +19,11 @@ LONG = turns(200)
 OTHER = b"authorization: Bearer sk-other"
 
 
+@pytest.fixture(autouse=True)
+def _fewer_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "BOUNDS", BodyBounds(messages=MOST))
+
+
 @pytest.fixture
 def running(steno: StartSteno, tmp_path: Path) -> Steno:
     return start(steno, tmp_path)
@@ -24,7 +31,7 @@ def running(steno: StartSteno, tmp_path: Path) -> Steno:
 
 def start(steno: StartSteno, folder: Path) -> Steno:
     database = f"sqlite+aiosqlite:///{folder / 'steno.db'}"
-    return steno(limits={"messages": MOST}, storage={"url": database}, compaction={"background": {"enabled": False}})
+    return steno(storage={"url": database}, compaction={"background": {"enabled": False}})
 
 
 def ask(running: Steno, messages: int, *headers: bytes) -> str | None:

@@ -158,3 +158,15 @@ def test_an_agents_steps_within_one_turn_take_none_of_the_turns() -> None:
 def test_a_first_request_is_planned_for_as_it_is() -> None:
     ahead = planned([message("user", tokens=5)], 4)
     assert (ahead.target, ahead.tail, ahead.tail_fill, ahead.tail_turns) == (5_000, 3_000, 1_500, 3)
+
+
+@pytest.mark.parametrize(("size", "requests", "hold"), [(50, 1, 9_500), (200, 1, 9_300), (500, 3, 9_025)])
+def test_a_compaction_ahead_is_put_off_less_long_where_a_request_might_have_to_wait_for_it(
+    size: int, requests: int, hold: int
+) -> None:
+    """Turns of 100, 400 and 1,000 tokens; over 9,700 a request waits."""
+    assert planned(chat(size), requests, hold=9_500).hold == hold
+
+
+def test_what_may_never_be_put_off_is_not_ahead_either() -> None:
+    assert planned(chat(50), 1, hold=0).hold == 0

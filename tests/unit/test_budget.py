@@ -103,12 +103,12 @@ def test_summary_and_tail_take_a_share_of_the_limit_within_bounds(window: int, s
 @pytest.mark.parametrize(
     ("window", "shares", "trigger", "target", "hold"),
     [
-        (128_000, Shares(), 84_000, 60_000, 108_000),
+        (128_000, Shares(), 84_000, 60_000, 114_000),
         (200_000, Shares(), 134_400, 80_000, 160_000),
         (1_000_000, Shares(), 160_000, 80_000, 160_000),
         (1_000_000, Shares().for_model(260_000), 260_000, 130_000, 260_000),
-        (1_000_000, Shares((Rule(token_ratio=0.70),)), 694_400, 496_000, 892_800),
-        (1_000_000, Shares((Rule(token_ratio=0.70),)).for_model(260_000), 694_400, 496_000, 892_800),
+        (1_000_000, Shares((Rule(token_ratio=0.70),)), 694_400, 496_000, 942_400),
+        (1_000_000, Shares((Rule(token_ratio=0.70),)).for_model(260_000), 694_400, 496_000, 942_400),
         (1_000_000, Shares((Rule(token_ratio=0.5), Rule(tokens=90_000))).for_model(260_000), 90_000, 45_000, 90_000),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from app.core.limits.budget import Budget
 from app.core.reasons import Code, because, joined
 from app.core.stages.policy import Strategy
 from app.core.summary.brief import SummaryBrief
@@ -25,8 +26,10 @@ from app.core.summary.flow import (
     drive_async,
 )
 from app.core.summary.gate import Ending, SummaryAnswer
-from app.core.summary.plan import MOST_PARTS, plan_asked
+from app.core.summary.plan import MOST_PARTS, Plan, plan_asked
+from app.core.summary.plan import plan_compaction as plan_whole
 from app.core.summary.prompts import SummaryRequest
+from app.core.summary.spans import Span
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
 from app.core.view.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
@@ -327,6 +330,46 @@ def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_mas
     assert shown(request) == (Verbatim(0, 4), note, Verbatim(4, 14))
     assert request.shown is not None
     assert request.shown.tokens == TALK.tokens - TALK.transcript.tokens(14) + 7
+
+
+ADDING = replace(SETTINGS, style="prefix", shown_tokens=300, input_tokens=300, part_tokens=200)
+"""Shorter than the conversation up to its tail, which has 560 tokens more than the instructions."""
+
+
+def masked_plan(stored: Sequence[SummaryChunk] = (), limits: Budget = BUDGET) -> Plan:
+    path = widest_path(TALK, stored)
+    plan = plan_whole(TALK, path, limits, ADDING, "additive", lambda position: 100 * (position > 2))
+    assert plan is None or not plan.masked
+    plan = plan_whole(TALK, path, limits, ADDING, "additive", lambda position: 30 * position)
+    assert plan is not None
+    return plan
+
+
+def test_it_is_shown_with_its_masks_where_only_so_one_call_reads_it() -> None:
+    masked, note = Altered(13, ("short",), 2, "masked"), Recalled((0,), "quoted", tokens=7)
+    sent = View((Verbatim(0, 3), Altered(3, ("short",), 2, "masked"), note, Verbatim(4, 13), masked, note), 500)
+    plan = masked_plan()
+    assert (plan.masked, plan.spans) == (True, (Span(0, 14),))
+    effects, compaction = play(compact(TALK, "conv", plan, BUDGET, ADDING, count, sent), notes())
+    (request,) = requests(effects)
+    assert shown(request) == (Verbatim(0, 3), sent.parts[1], note, Verbatim(4, 13), masked)
+    assert request.shown is not None
+    assert request.shown.tokens == 300 + 7
+    assert compaction.is_whole
+
+
+def test_without_the_view_that_was_sent_it_is_quoted_in_one_call_shortened() -> None:
+    effects, _ = play(compact(TALK, "conv", masked_plan(), BUDGET, ADDING, count), notes())
+    (request,) = requests(effects)
+    assert request.shown is None
+    assert request.transcript
+
+
+def test_one_call_that_is_shown_masks_folds_as_well() -> None:
+    stored = tuple(chunk(TALK, n, n + 2, tokens=100) for n in (0, 2, 4))
+    plan = masked_plan(stored)
+    effects, _ = play(compact(TALK, "conv", plan, BUDGET, ADDING, count), notes(40))
+    assert [type(effect) for effect in effects] == [Announce, Summarise, StoreChunk]
 
 
 def test_what_a_client_left_unpaired_is_not_shown() -> None:

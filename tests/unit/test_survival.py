@@ -58,6 +58,7 @@ def used_in(recording: Recording, *payload: dict[str, Any], **verdict: Any) -> l
         ("At https://a.example/b?c=1 or a@b.example", {("files", "https://a.example/b?c=1"), ("files", "a@b.example")}),
         ("PCL-204 for credit_card_77, HAT021", {("ids", "PCL-204"), ("ids", "credit_card_77"), ("ids", "HAT021")}),
         ("QWERTZ, but not USA", {("ids", "QWERTZ")}),
+        ("PCL-24, the 24th within a 24-hour day", {("ids", "PCL-24")}),
         ("the 5th of A1", set()),
         ("$1,234.50 or 99.5 or 300, not 12", {("amounts", "1,234.50"), ("amounts", "99.5"), ("amounts", "300")}),
         ("on 2026-11-22T10:00", {("dates", "2026-11-22")}),

@@ -326,7 +326,8 @@ def _brief(attempt: Attempt) -> Deciding[SummaryBrief]:
 
 def _due_plan(attempt: Attempt) -> Deciding[Plan | None]:
     case, brief = attempt.case, (yield from _brief(attempt))
-    return plan_compaction(case.conversation, case.widest_path, case.budget, brief, attempt.request.series)
+    series, masked = attempt.request.series, case.masked_before
+    return plan_compaction(case.conversation, case.widest_path, case.budget, brief, series, masked)
 
 
 def _flow(attempt: Attempt, plan: Plan) -> Deciding[Flow]:

@@ -44,6 +44,9 @@ LEAST_ROOM = 1.10
 """Times the target: below that there is hardly anything to free."""
 REMEMBERED_SHARE = 0.5
 """Share of `least_looked_at` from which on paces are remembered: shorter histories cost nothing."""
+LEAST_HOLD = 0.95
+"""Share of what a request may have without a compaction, from which on one that is made ahead is not put off for its
+cost."""
 LEAST_KEPT = 0.5
 """Least share of target and tail that is kept in any case: what is expected to come may not come."""
 
@@ -98,12 +101,9 @@ def nearer_trigger(budget: Budget, steps: Sequence[int], requests: int) -> Trigg
 
     What does not count tokens stays as it is.
     """
-    usual = sum(steps) / len(steps) if steps else 0.0
-    expected = requests * usual
-    largest = (requests - 1) * usual + max(steps, default=0)
+    expected = requests * _usual(steps)
     early = expected if expected <= MOST_EARLY * budget.room else 0.0
-    soft = soft_threshold(budget)
-    in_time = most_without(budget) - largest
+    soft, in_time = soft_threshold(budget), _in_time(budget, steps, requests)
     conditions = (
         replace(condition, tokens=min(condition.tokens, max(soft, int(min(condition.tokens - early, in_time)))))
         for condition in budget.trigger.conditions
@@ -111,13 +111,21 @@ def nearer_trigger(budget: Budget, steps: Sequence[int], requests: int) -> Trigg
     return replace(budget.trigger, conditions=tuple(conditions))
 
 
+def _in_time(budget: Budget, steps: Sequence[int], requests: int) -> int:
+    """The largest view from which on no request is too large to be sent without its summary before that is there."""
+    return most_without(budget) - int((requests - 1) * _usual(steps)) - max(steps, default=0)
+
+
+def _usual(steps: Sequence[int]) -> float:
+    return sum(steps) / len(steps) if steps else 0.0
+
+
 def budget_ahead(budget: Budget, transcript: Transcript, requests: int) -> Budget:
-    """Budget of a compaction that begins now and whose summary can be used in so many requests."""
+    """Budget of a compaction that begins now and whose summary can be used in so many requests. For its cost it is put
+    off less long where a request might have to wait for it."""
     ends, steps = _latest_ends(transcript), latest_steps(transcript)
-    usual, turns = 0.0, 0.0
-    if steps:
-        usual = sum(steps) / len(steps)
-        turns = sum(ends[-1] <= start for start in transcript.turn_starts) / len(steps)
+    usual = _usual(steps)
+    turns = sum(ends[-1] <= start for start in transcript.turn_starts) / len(steps) if steps else 0.0
 
     def less(tokens: int) -> int:
         return max(int(LEAST_KEPT * tokens), tokens - int(requests * usual))
@@ -129,4 +137,5 @@ def budget_ahead(budget: Budget, transcript: Transcript, requests: int) -> Budge
         tail=less(budget.tail),
         tail_fill=less(budget.tail_fill),
         tail_turns=max(ceil(LEAST_KEPT * budget.tail_turns), budget.tail_turns - round(requests * turns)),
+        hold=min(budget.hold, max(int(LEAST_HOLD * budget.hold), _in_time(budget, steps, requests))),
     )

@@ -23,8 +23,9 @@ MIN_SUMMARY = 256
 LEAST_TALK = 2 * MIN_SUMMARY
 """Tokens: a summary, and as much beside it. What a request reserves gives way where it leaves less; in small windows
 where it leaves less than a twentieth."""
-HOLD_RATIO = 0.90
-"""Share of the limit up to which a request may go on without a compaction that is due."""
+HOLD_RATIO = 0.95
+"""Share of the limit up to which a request may go on without a compaction that is due: what is left is for what an
+estimate may be wrong by."""
 HEURISTIC_CAUTION = 0.85
 """Trigger and target are scaled by this where tokens are only estimated by bytes."""
 

@@ -103,6 +103,14 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         boundary = max(self.masking.usable(path.covered), default=0)
         return self._lightened(build_view(self.conversation, path, self.masking.masks, boundary))
 
+    def masked_before(self, position: int) -> int:
+        """Tokens that masks in use take away from the messages between the widest path and a position."""
+        if self.masking is None:
+            return 0
+        covered, saved = self.widest_path.covered, self.masking.masks.saved
+        boundary = max(self.masking.usable(covered), default=0)
+        return saved(covered, boundary) - saved(position, boundary)
+
     @property
     def bare_view(self) -> View:
         """The view with every mask in use, and without a chunk."""

@@ -48,12 +48,22 @@ class _Source(Struct, frozen=True):
     """Lines that the conversation does not show and the quoted text does."""
 
 
-def _before(stop: int, parts: Iterable[Part]) -> Sequence[Part]:
-    """Parts of a view up to the message at `stop`, the messages as the client wrote them: masks end the cache's match,
-    but a summary of what they leave would hold less."""
-    whole = [_whole(part, stop) for part in parts]
-    ends = (place for place, part in enumerate(whole, 1) if isinstance(part, Verbatim) and part.stop == stop)
-    return whole[: next(ends, len(whole))]
+def _before(stop: int, parts: Iterable[Part], *, masked: bool) -> Sequence[Part]:
+    """Parts of a view up to the message at `stop`; unless they are to be `masked`, the messages as the client wrote
+    them: masks end the cache's match, but a summary of what they leave holds less."""
+    shown = [part if masked and isinstance(part, Altered) else _whole(part, stop) for part in parts]
+    ends = (place for place, part in enumerate(shown, 1) if _end_of(part) == stop)
+    return shown[: next(ends, len(shown))]
+
+
+def _end_of(part: Part) -> int:
+    match part:
+        case Verbatim(_, stop):
+            return stop
+        case Altered(index):
+            return index + 1
+        case _:
+            return -1
 
 
 def _whole(part: Part, stop: int) -> Part:
@@ -146,11 +156,12 @@ class ChunkMaker(Struct, frozen=True):
 
     def _shown(self, path: Path, span: Span) -> View | None:
         """The conversation itself up to the span's end, where the summariser is to read that and can."""
-        if not is_shown(self.conversation, path, span, self.settings):
+        masked = self.plan.masked and self.sent is not None
+        if not masked and not is_shown(self.conversation, path, span, self.settings):
             return None
-        tokens = shown_size(self.conversation, path, span)
+        tokens = min(shown_size(self.conversation, path, span), self.settings.shown_tokens)
         view = self.sent if self.sent is not None and path == self.plan.base else build_view(self.conversation, path)
-        parts = tuple(_before(span.stop, view.parts))
+        parts = tuple(_before(span.stop, view.parts, masked=masked))
         notes = sum(part.tokens for part in parts if isinstance(part, Recalled))
         # A provider refuses a call that the client left without its result. What repairing saves is of no account.
         return repair(self.conversation, View(parts, tokens + notes), lambda _: 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -42,6 +42,8 @@ class Plan(Struct, frozen=True):
     """Range that it will cover: the key of its lease."""
     asked: bool = False
     """Requested by a client; it is made whatever it frees."""
+    masked: bool = False
+    """True if its summariser reads the conversation with the masks it has: without them it does not fit one call."""
     goes_on: bool = False
     """True if the history takes more summaries than one compaction makes: the next one goes on behind it."""
 
@@ -52,12 +54,20 @@ class Plan(Struct, frozen=True):
 
 
 def plan_compaction(
-    conversation: Conversation, base: Path, budget: Budget, summary: SummaryBrief, series: str
+    conversation: Conversation,
+    base: Path,
+    budget: Budget,
+    summary: SummaryBrief,
+    series: str,
+    masked_before: Callable[[int], int] = lambda _: 0,
 ) -> Plan | None:
-    """The compaction that is due after `base`, or None if no summary can make the conversation enough smaller."""
+    """The compaction that is due after `base`, or None if no summary can make the conversation enough smaller.
+
+    `masked_before` tells how many tokens masks take away between the base and a position.
+    """
     if summary.cumulative:
         return _plan_cumulative(conversation, base, budget, summary, series)
-    start, goes_on = base.covered, False
+    start, goes_on, masked = base.covered, False, False
     cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         foldable = base.chunks[:-1]
@@ -68,12 +78,14 @@ def plan_compaction(
         spans: tuple[Span, ...] = ()
     else:
         all_spans = _spans(conversation, base, Span(start, cut), summary)
+        if len(all_spans) > 1 and is_shown(conversation, base, Span(start, cut), summary, masked_before(cut)):
+            all_spans, masked = (Span(start, cut),), True
         spans = all_spans[:MOST_PARTS]
         cut, goes_on = spans[-1].stop, spans != all_spans
         if not _worth_it(conversation, base, spans, budget, summary, is_last=not goes_on):
             return None
     through = ChunkRange(series, conversation.chain[start], conversation.chain[cut])
-    return Plan(base, spans, through, goes_on=goes_on)
+    return Plan(base, spans, through, masked=masked, goes_on=goes_on)
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: SummaryBrief) -> bool:
@@ -83,9 +95,8 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: Su
     span, chunks = plan.spans[0], plan.base.chunks
     read = quoted_tokens(conversation.transcript, span.start, span.stop) + summary_tokens(chunks)
     most = min(summary.input_tokens, summary.source_tokens or summary.input_tokens)
-    return read + released_tokens(conversation.transcript, chunks) <= most and will_fold(
-        conversation, plan.base, span.stop, 1, budget
-    )
+    fits = plan.masked or read + released_tokens(conversation.transcript, chunks) <= most
+    return fits and will_fold(conversation, plan.base, span.stop, 1, budget)
 
 
 def last_cut(conversation: Conversation) -> int:
@@ -151,14 +162,15 @@ def _spans(conversation: Conversation, base: Path, span: Span, summary: SummaryB
     return split_span(conversation.transcript, span, summary)
 
 
-def is_shown(conversation: Conversation, base: Path, span: Span, summary: SummaryBrief) -> bool:
-    """Whether the summariser is to read the conversation itself up to the span's end, and can.
+def is_shown(conversation: Conversation, base: Path, span: Span, summary: SummaryBrief, masked: int = 0) -> bool:
+    """Whether the summariser is to read the conversation itself up to the span's end, and can. `masked`: tokens that
+    masks take away from it.
 
     Not where instructions stand in the middle of it: it would follow them. In a transcript they are quoted.
     """
     if summary.style != "prefix" or conversation.transcript.first_instruction < span.stop:
         return False
-    return shown_size(conversation, base, span) <= summary.shown_tokens
+    return shown_size(conversation, base, span) - masked <= summary.shown_tokens
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:

@@ -52,8 +52,9 @@ def calls_of_plan(
     rules = 2 * len(brief.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
     for span in plan.spans:
-        if is_shown(conversation, plan.base, span, brief):
-            read += shown_size(conversation, plan.base, span) * (shown.again if shown else price.prompt)
+        if plan.masked or is_shown(conversation, plan.base, span, brief):
+            size = min(shown_size(conversation, plan.base, span), brief.shown_tokens)
+            read += size * (shown.again if shown else price.prompt)
         else:
             read += quoted_tokens(conversation.transcript, span.start, span.stop) * price.prompt
         read += rules * price.prompt

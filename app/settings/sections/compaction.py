@@ -111,7 +111,7 @@ class CostGateSettings(Section):
     enabled: bool = True
     """Put off a compaction or a mask that would cost more than it saves, if there is room.
 
-    There is room up to 0.90 of the limit, and to the cap. [Costs](costs.md) says when this has no effect.
+    There is room up to 0.95 of the limit, and to the cap. [Costs](costs.md) says when this has no effect.
     """
     requests: int = Field(_GATE.requests, ge=1, le=10_000)
     """Least number of requests, this one included, that a conversation is expected to go on for.
