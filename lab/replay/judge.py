@@ -553,12 +553,12 @@ class _Walk:
 
     def _kept(self, reached: _Range) -> Iterator[tuple[int, ...]]:
         """Messages of a range that have to stay verbatim: one way, or two where the last that the user said in a turn
-        is a correction, which may be read as his own or as a result."""
+        is within it: a correction, say, which may be read as his own or as a result."""
         start, stop = reached.quoted_from, reached.stop
         kept = self._to_carry(start, stop)
         yield *reached.carried, *kept
         said = next((i for i in range(stop - 1, start - 1, -1) if self._is_said(i)), None)
-        if said is not None and self.history[said].corrects and stop < len(self.history) and not self._is_said(stop):
+        if said is not None and self._continues(said) and stop < len(self.history) and not self._is_said(stop):
             yield *reached.carried, *kept, said
 
     def _shown(self, section: ShownSection, before: _Range) -> Iterator[_Range]:
@@ -596,7 +596,11 @@ class _Walk:
         return tuple(kept)
 
     def _begins_turn(self, index: int) -> bool:
-        return self._is_said(index) and not self.history[index].corrects
+        return self._is_said(index) and not self._continues(index)
+
+    def _continues(self, index: int) -> bool:
+        """Whether the user says it within a turn: to correct the model, or right behind a tool's result."""
+        return self.history[index].corrects or (index > 0 and bool(self.history[index - 1].answers))
 
     def _is_said(self, index: int) -> bool:
         message = self.history[index]

@@ -50,7 +50,7 @@ _VALUE = re.compile(
 )
 _LEAST_ID = 4
 """Characters: `2x` and `A1` are no ids."""
-_COUNTED = re.compile(r"\d{1,3}(?:st|nd|rd|th|-[a-z]+)")
+_COUNTED = re.compile(r"\d{1,3}(?:st|[nr]d|th|-[a-z]+)")
 """An ordinal, or a number and what it counts: `24th` and `24-hour` are no ids."""
 _DECISION = re.compile(
     r"\b(?:I want|I.d (?:like|prefer)|I would (?:like|prefer)|I.ll|I will|I agree|please|let.s|go ahead|proceed"

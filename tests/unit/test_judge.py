@@ -733,6 +733,15 @@ def test_offer_of_functions_may_be_withdrawn_and_breaks_the_prompt_only_then() -
     assert kinds(conversation.request(longer, [*told, OFFER, *longer[6:]], report=says)) == {"prefix"}
 
 
+def test_task_and_what_the_user_said_right_behind_a_result_both_stay_where_their_turn_is_split() -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": TURNS[1]["tool_calls"]}
+    history = [SYSTEM, TASK, called, TURNS[2], {"role": "user", "content": "And test it."}, COMMAND, *TURNS[1:]]
+    payload = [SYSTEM, summary(NOTES), TASK, history[4], *TURNS[1:]]
+    assert not Conversation().request(history, payload, call(history[1:6], NOTES)).violations
+    bare = [SYSTEM, summary(NOTES), history[4], *TURNS[1:]]
+    assert kinds(Conversation().request(history, bare, call(history[1:6], NOTES))) == {"lost", "twice"}
+
+
 def test_fold_may_take_up_a_correction_that_stood_beside_a_summary() -> None:
     conversation = Conversation()
     history = [SYSTEM, *WORK, TURNS[0], TURNS[3]]
