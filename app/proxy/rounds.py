@@ -206,7 +206,7 @@ class AskedAnswer:
         return texts
 
     async def _aside(self) -> Aside | None:
-        """What the client does not see, for when it sends the results of its own calls."""
+        """Put together what the client does not see, for when it sends the results of its own calls."""
         rounds = self._rounds
         if not rounds.is_mixed or len(rounds.calls) > MOST_CALLS:
             return None

@@ -89,7 +89,7 @@ async def keep_aside(connection: AsyncConnection, tenant: str, place: bytes, tex
 
 
 async def asides_at(connection: AsyncConnection, tenant: str, places: Sequence[bytes]) -> dict[bytes, str]:
-    """What belongs to the answers at these places, by place."""
+    """Find what belongs to the answers at these places, by place."""
     ids = [place.hex() for place in places]
     own = select(asides.c.tenant, asides.c.id, asides.c.text)
     rows = await rows_of(connection, ids, lambda batch: own.where(owned(asides, tenant, id=batch)))

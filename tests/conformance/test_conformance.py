@@ -124,9 +124,9 @@ def test_no_message_is_read_with_a_key_that_is_too_long(spoken: WireFormat, samp
 
 
 def test_a_body_is_read_within_its_bounds_only(spoken: WireFormat, samples: Samples) -> None:
-    with pytest.raises(TooManyValues, match=r"limits\.values"):
+    with pytest.raises(TooManyValues, match="more than 10 values"):
         spoken.read(samples.request, BodyBounds(values=10))
-    with pytest.raises(TooManyMessages, match=r"limits\.messages"):
+    with pytest.raises(TooManyMessages, match=r"at most \d+ are read"):
         spoken.read(samples.request, BodyBounds(messages=len(samples.kinds) - 1))
 
 
