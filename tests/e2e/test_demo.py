@@ -15,7 +15,7 @@ from lab.commands import demo
 from lab.simulator import Fault, Simulator
 from tests.e2e import commands
 
-TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|summarized)(?:  (.+))?")
+TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|trimmed|summarized)(?:  (.+))?")
 
 
 def turns_of(output: str) -> list[tuple[str, ...]]:

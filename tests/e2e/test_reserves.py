@@ -66,7 +66,8 @@ def test_the_reserve_gives_way_and_compaction_goes_on(
     assert set(kept[-10:]) == {"summarized"}
     prompts = [record.prompt_tokens or 0 for record in simulator.chats]
     assert max(prompts) <= WINDOW * 0.95
-    starts = [json.dumps(record.payload[FORMATS[format_][1]][:2]) for record in simulator.chats]
+    # The first request has one message less than what is compared.
+    starts = [json.dumps(record.payload[FORMATS[format_][1]][:2]) for record in simulator.chats[1:]]
     assert len(set(starts)) <= 1 + len(simulator.summaries), "one new beginning for each compaction"
 
 

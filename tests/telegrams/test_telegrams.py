@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
     ids=["conformance", "poisoning", "compaction"],
 )
 def test_a_format_more_needs_nothing_but_its_folder_and_a_place_in_the_list(suite: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.telegrams.listed", "-q"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.telegrams.listed", "-q", "--all"]
     ran = subprocess.run(  # noqa: S603 - our own tests
         [*command, "-k", "telegrams", f"tests/{suite}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
