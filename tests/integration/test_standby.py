@@ -26,7 +26,12 @@ async def gate(standby_url: str) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def store(postgres_url: str, gate: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
     """On a database with a standby, which may be slow to follow."""
-    monkeypatch.setattr("app.store.standby.FOLLOW_SECONDS", 5.0)
+    for bound, seconds in {
+        "standby.FOLLOW_SECONDS": 5.0,
+        "standby.ANSWER_SECONDS": 8.0,
+        "calls.REST_SECONDS": 20.0,
+    }.items():
+        monkeypatch.setattr(f"app.store.{bound}", seconds)
     store = Store(postgres_url, timeout=5.0, read_url=gate.url)
     await store.start()
     yield store
