@@ -159,8 +159,8 @@ class LeasedCompaction:
 
     async def _is_stored(self, request: ChatRequest) -> bool:
         """False if the conversation was deleted before the lease was taken, of which a deletion could not know."""
-        await self.store.flush()  # A conversation that just began is not stored yet.
-        pulse = await self.store.request(read_pulse, *request.place, self.store.leases.ttl_ms)
+        # As for REST, after what waits to be stored: a conversation that just began may be in it.
+        pulse = await self.store.rest(read_pulse, *request.place, self.store.leases.ttl_ms)
         return pulse.updated_at is not None
 
     async def _is_overtaken(self, request: ChatRequest, known: Sequence[SummaryChunk]) -> bool:
