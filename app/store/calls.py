@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.secrets import Scrub
 from app.runtime.caches import Caches
-from app.store import revisions
+from app.store import schema
 from app.store.database import MIGRATION_SECONDS, Database
 from app.store.errors import Queued, StoreUnavailable
 from app.store.files import close_to_others
@@ -80,10 +80,12 @@ class Calls:
 
         Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
         """
-        if await revisions.is_newest(self.database):
+        if await schema.is_newest(self.database):
             if (path := self.database.address.path) is not None:
                 close_to_others(path)
-            return revisions.newest(), revisions.newest()
+            return schema.newest(), schema.newest()
+        if await schema.make(self.database):
+            return None, schema.newest()
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
         migrated = await migrations.upgrade(self.database)

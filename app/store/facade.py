@@ -24,6 +24,7 @@ from app.store.lease_calls import LeaseCalls
 from app.store.link_calls import LinkCalls
 from app.store.rekeying import WORDS, hide_some, seal_some
 from app.store.remains import empty_log, merge_indexes
+from app.store.schema import translated
 from app.store.sealing import SEALED, Sealing
 from app.store.tallies import Tallies
 from app.store.tenant_links import forget_aliases
@@ -182,7 +183,7 @@ class Store(Calls):
             return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__
-            why = migrations.translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
+            why = translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
             return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
         return Check(place, True, revision, head, None)
 

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from sqlalchemy import (
+    DDL,
     JSON,
     BigInteger,
     Boolean,
@@ -26,6 +27,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
     false,
     text,
 )
@@ -158,10 +160,25 @@ summary_chunks = Table(
 )
 
 
+_ON_SQLITE = (
+    """CREATE VIRTUAL TABLE {search} USING fts5(
+        words, content='{name}', content_rowid='number', detail=none, tokenize="ascii tokenchars '_'"
+    )""",
+    """CREATE TRIGGER {name}_added AFTER INSERT ON {name} BEGIN
+        INSERT INTO {search}(rowid, words) VALUES (new.number, new.words);
+    END""",
+    """CREATE TRIGGER {name}_removed AFTER DELETE ON {name} BEGIN
+        INSERT INTO {search}({search}, rowid, words) VALUES ('delete', old.number, old.words);
+    END""",
+)
+# Beside the row, reading the words would seem to cost nothing, and every search would read those of all rows.
+_ON_POSTGRESQL = ("ALTER TABLE {name} ALTER COLUMN words SET STORAGE MAIN",)
+
+
 def _words_of(table: Table, name: str) -> Table:
     """Table of the words by which each row is found: see `words`. On SQLite a full text index follows it by triggers,
     which know its rows by their number."""
-    return Table(
+    words = Table(
         name,
         metadata,
         Column("number", Count, autoincrement=True),
@@ -174,6 +191,12 @@ def _words_of(table: Table, name: str) -> Table:
         ForeignKeyConstraint(["tenant", "id"], [table.c.tenant, table.c.id], name=f"fk_{name}", ondelete="CASCADE"),
         Index(None, "words", postgresql_using="gin").ddl_if(dialect="postgresql"),
     )
+    search = name.replace("words", "search")
+    for dialect, statements in (("sqlite", _ON_SQLITE), ("postgresql", _ON_POSTGRESQL)):
+        for statement in statements:
+            made = DDL(statement.format(name=name, search=search))  # type: ignore[no-untyped-call] # SQLAlchemy's
+            event.listen(words, "after_create", made.execute_if(dialect=dialect))
+    return words
 
 
 summary_words = _words_of(summary_chunks, "summary_words")

@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,13 @@ from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.sql.sqltypes import Integer
 from structlog.testing import capture_logs
 
-from app.store import MigrationFailed, SchemaTooNew, migrations, revisions
+from app.store import MigrationFailed, SchemaTooNew, migrations, schema
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
 from app.store.database import Database, read_url
 from app.store.tables import metadata
+from tests.databases import database_on
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
-from tests.shortcuts import run_alembic
 
 ROOT = Path(__file__).parents[2]
 REVISIONS = [script.revision for script in reversed(list(migrations._scripts().walk_revisions()))]
@@ -46,10 +47,10 @@ OLD_AND_NEW = [*(pytest.param(each, marks=pytest.mark.sampled(0.2)) for each in 
 """Old migrations do not change any more: a sample of them is played."""
 
 
-@pytest.fixture(autouse=True)
-def by_alembic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What alembic does is what these tests are about."""
-    monkeypatch.setattr(migrations, "_run", run_alembic)
+@pytest.fixture
+def postgres_url(empty_postgres_url: str) -> str:
+    """Here without tables."""
+    return empty_postgres_url
 
 
 def sample(column: Any, number: int) -> Any:
@@ -136,7 +137,7 @@ async def test_migration_waits_for_that_of_another_process(open_store: OpenStore
     """However long it takes: no limit of a request applies."""
     store = open_store(postgres_url)
     async with store.database.writing() as connection:
-        await connection.execute(select(func.pg_advisory_xact_lock(*migrations._LOCK)))
+        await connection.execute(select(func.pg_advisory_xact_lock(*schema._LOCK)))
         migrating = asyncio.ensure_future(store.migrate())
         await asyncio.sleep(1)
         assert not migrating.done()
@@ -159,6 +160,55 @@ async def test_migrated_tables_are_those_of_the_code(database_url: str) -> None:
     async with database.reading() as connection:
         assert await connection.run_sync(differences) == []
     await database.close()
+
+
+async def test_an_empty_database_is_made_as_all_migrations_would_leave_it(postgres_server: str, tmp_path: Path) -> None:
+    """As the database itself describes it, but for the order of columns that were added later."""
+    with database_on(postgres_server) as made, database_on(postgres_server) as migrated:
+        await assert_alike(made, migrated, ON_POSTGRESQL)
+    await assert_alike(f"sqlite:///{tmp_path}/made.db", f"sqlite:///{tmp_path}/migrated.db", ON_SQLITE)
+
+
+ON_POSTGRESQL = (
+    """SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage, a.attidentity,
+              pg_get_expr(d.adbin, d.adrelid)
+       FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid LEFT JOIN pg_attrdef d ON d.adrelid = c.oid
+            AND d.adnum = a.attnum
+       WHERE c.relnamespace = current_schema()::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
+             AND c.relkind IN ('r', 'p', 'v', 'S')""",
+    """SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+       WHERE connamespace = current_schema()::regnamespace AND contype <> 'n'""",
+    "SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema()",
+    "SELECT version_num FROM alembic_version",
+)
+ON_SQLITE = (
+    """SELECT m.name, c.name, c.type, c."notnull", c.dflt_value, c.pk
+       FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'""",
+    """SELECT m.name, k.id, k.seq, k."table", k."from", k."to", k.on_delete
+       FROM sqlite_master m JOIN pragma_foreign_key_list(m.name) k WHERE m.type = 'table'""",
+    """SELECT m.name, i."unique", i.origin, i.partial, group_concat(c.name)
+       FROM sqlite_master m JOIN pragma_index_list(m.name) i JOIN pragma_index_info(i.name) c
+       WHERE m.type = 'table' GROUP BY m.name, i.name""",
+    """SELECT name, sql FROM sqlite_master
+       WHERE type IN ('index', 'trigger', 'view') OR sql LIKE 'CREATE VIRTUAL%'""",
+    "SELECT version_num FROM alembic_version",
+)
+
+
+async def assert_alike(made_url: str, migrated_url: str, queries: Sequence[str]) -> None:
+    made, migrated = Database(made_url), Database(migrated_url)
+    assert await schema.make(made)
+    await migrations.upgrade(migrated)
+    for query in queries:
+        found = []
+        for database in (made, migrated):
+            assert not await schema.make(database)
+            async with database.reading() as connection:
+                rows = await connection.execute(text(query.replace(":", r"\:")))
+                found.append(sorted(" ".join(str(tuple(row)).replace(r"\n", " ").split()) for row in rows))
+        assert found[0] == found[1]
+    await made.close()
+    await migrated.close()
 
 
 async def test_migrating_tells_from_where_to_where(open_store: OpenStore, database_url: str) -> None:
@@ -231,6 +281,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_processes_that_start_at_once_migrate_once(shared_url: str) -> None:
     """One of four does it, the others wait and find it done."""
     processes = [
@@ -284,6 +335,7 @@ def alembic(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 async def test_alembics_own_command_line_works_beside_ours(open_store: OpenStore, shared_url: str) -> None:
     """On the database that the settings name."""
     upgraded = await asyncio.to_thread(alembic, "upgrade", "head", DATABASE_URL=shared_url)
@@ -294,6 +346,7 @@ async def test_alembics_own_command_line_works_beside_ours(open_store: OpenStore
     assert (current.returncode, current.stdout) == (0, f"{REVISIONS[-1]} (head)\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "url", "said"),
     [
@@ -369,7 +422,7 @@ async def test_doctor_says_why_it_cannot_look(open_store: OpenStore, postgres_ur
 
 
 def test_the_newest_revision_is_told_without_alembic() -> None:
-    assert revisions.newest() == migrations.head_revision() == REVISIONS[-1]
+    assert schema.newest() == migrations.head_revision() == REVISIONS[-1]
 
 
 async def test_a_database_that_is_migrated_needs_no_alembic(
@@ -382,14 +435,14 @@ async def test_a_database_that_is_migrated_needs_no_alembic(
         raise AssertionError(database.address.place)
 
     monkeypatch.setattr(migrations, "upgrade", upgrading)
-    assert await store.migrate() == (revisions.newest(), revisions.newest())
+    assert await store.migrate() == (schema.newest(), schema.newest())
 
 
 async def test_a_database_of_an_earlier_release_is_not_taken_for_the_newest(shared_url: str) -> None:
     database = Database(shared_url)
-    assert not await revisions.is_newest(database)
+    assert not await schema.is_newest(database)
     await migrations.upgrade(database, REVISIONS[-2])
-    assert not await revisions.is_newest(database)
+    assert not await schema.is_newest(database)
     await migrations.upgrade(database)
-    assert await revisions.is_newest(database)
+    assert await schema.is_newest(database)
     await database.close()
