@@ -1,5 +1,5 @@
-"""What `make test` leaves to `make test-all`: tests marked `release`, and all but a sample of those marked `sampled`
-and of the cases of end-to-end tests.
+"""What `make test` leaves to `make test-all`: tests marked `release`, and all but a sample of those marked `slow` or
+`sampled`, of the end-to-end tests and of their cases.
 
 Each run draws its sample anew, by the seed that pytest-randomly prints (`make test SEED=7` draws that one again). A
 test that is named with its file (`file.py::test`) always runs.
@@ -13,9 +13,12 @@ from random import Random
 
 import pytest
 
-SHARE = 0.4
-"""Share of the cases of an end-to-end test that is played, one at least, where no marker names another. The tables of
-presets are played whole."""
+SLOW = 0.2
+"""Share of the tests marked `slow` that is played: they are a twentieth of all, and half of the time."""
+TESTS = 0.5
+"""Share of the end-to-end tests that is played, where no marker names another."""
+CASES = 0.25
+"""Share of the cases of such a test, one at least. The tables of presets are played whole."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,15 +32,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tables: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         marker = item.get_closest_marker("sampled")
+        share = SLOW if item.get_closest_marker("slow") else marker.args[0] if marker else None
         if item.get_closest_marker("release"):
             continue
-        if marker is None and item.nodeid.startswith("tests/e2e/test_"):
+        if share is None and item.nodeid.startswith("tests/e2e/test_"):
             tables[item.nodeid.partition("[")[0]].append(item)
-        elif marker is None or drawn(config, item.nodeid) < marker.args[0]:
+        elif share is None or drawn(config, item.nodeid) < share:
             played.add(item)
-    for cases in tables.values():
-        cases.sort(key=lambda item: drawn(config, item.nodeid))
-        played.update(cases[: ceil(SHARE * len(cases))])
+    for name, cases in tables.items():
+        if drawn(config, name) < TESTS:
+            cases.sort(key=lambda item: drawn(config, item.nodeid))
+            played.update(cases[: ceil(CASES * len(cases))])
     config.hook.pytest_deselected(items=[item for item in items if item not in played])
     items[:] = [item for item in items if item in played]
 

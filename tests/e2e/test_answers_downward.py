@@ -377,6 +377,7 @@ def test_sdk_reads_own_errors(steno: StartSteno) -> None:
     assert (caught.value.status_code, caught.value.code) == (413, "request_too_large")
 
 
+@pytest.mark.slow
 def test_trouble_of_stenos_own_does_not_fail_a_request(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
     """Whatever goes wrong before the provider is asked, the client's own bytes may still be good."""
 

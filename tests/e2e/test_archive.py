@@ -214,7 +214,7 @@ def archiving(steno: StartSteno) -> Callable[..., Steno]:
     return start
 
 
-@pytest.mark.sampled(0.5)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoken", "database"),
     [("chat_completions", "postgres_url"), ("messages", "sqlite_url"), ("responses", "postgres_url")],

@@ -584,6 +584,7 @@ def test_thinking_that_led_to_our_calls_goes_to_the_provider_alone(
         assert sent[-3:] == ["reasoning", "function_call", "function_call_output"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("busy", "insists"), [(False, False), (True, False), (False, True)], ids=["turns", "long turns", "to no end"]
 )

@@ -24,7 +24,10 @@ CONFIGURATION = (Path(__file__).parents[2] / "config" / "haproxy.cfg").read_text
 IN_COMPOSE = "bind :8080"
 FOUND_BY_DOCKER = "server-template steno 1-20 steno:8080"
 
-pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed"),
+]
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def is_ready(address: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_any_replica_goes_on_with_what_another_summarised_and_one_that_stops_gets_nothing(
     cluster: Cluster, simulator: Simulator
 ) -> None:

@@ -37,6 +37,8 @@ from tests.e2e.scripted import (
     stream_head,
 )
 
+pytestmark = pytest.mark.slow
+
 KEYS = {name: f"sk-canary-of-{name.decode()}" for name in sorted(CREDENTIALS)}
 """What the caller sends in each header that tells who calls or who pays."""
 IN_QUERY = "canary-in-a-query"

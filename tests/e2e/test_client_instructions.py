@@ -138,6 +138,7 @@ def test_instructions_and_the_task_stand_in_every_payload_of_a_turn_of_a_hundred
         assert sum(kept in each for each in said(sent.body)) == 1, "once"
 
 
+@pytest.mark.slow
 def test_of_the_environments_the_newest_that_is_left_out_is_said_again(simulator: Simulator, running: Steno) -> None:
     history = list(BEGINNINGS[RESPONSES.name])
     for turn in range(1, 31):

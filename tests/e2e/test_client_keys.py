@@ -311,6 +311,7 @@ def test_a_conversation_may_cost_so_much_with_a_key_and_another_one_goes_on(star
     assert send(running.url, request_bytes(chat(SAID), *usual, usual=False), 30).status == 403
 
 
+@pytest.mark.slow
 def test_keys_are_given_out_listed_and_revoked_from_the_command_line(
     start: Start, shared_url: str, tmp_path: Path
 ) -> None:
@@ -355,6 +356,7 @@ def test_keys_that_several_operators_change_at_once_are_all_kept(place: Path) ->
     assert not [key for key in read_file(place) if key.revoked_at is None]
 
 
+@pytest.mark.slow
 def test_without_keys_to_read_nobody_is_let_in_and_a_start_that_would_let_in_everybody_is_refused(
     start: Start, place: Path, tmp_path: Path
 ) -> None:

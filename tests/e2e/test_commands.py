@@ -19,6 +19,8 @@ from tests.e2e.histories import chat, long_history
 from tests.e2e.raw import post
 from tests.e2e.running import StartSteno
 
+pytestmark = pytest.mark.slow
+
 
 def run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     ended = commands.run(list(arguments), folder, ROOT, **variables)
@@ -170,7 +172,6 @@ def test_an_export_does_not_need_the_official_clients(tmp_path: Path, stored: st
     assert json.loads(ended.stdout)["conversation"]["id"] == "order-one"
 
 
-@pytest.mark.sampled(0.3)
 def test_a_bench_measures_both_ways(tmp_path: Path) -> None:
     measured = run(tmp_path, "bench", "--seconds", "1").stdout
     [rates] = [line for line in measured.splitlines() if line.startswith("requests a second")]

@@ -34,6 +34,7 @@ def test_a_stream_that_waits_for_somebody_elses_summary_is_told_so(steno: StartS
     assert len(simulator.summaries) == 1
 
 
+@pytest.mark.slow
 def test_a_stream_that_waits_for_somebody_elses_summary_is_kept_alive(
     steno: StartSteno, simulator: Simulator, sqlite_url: str
 ) -> None:

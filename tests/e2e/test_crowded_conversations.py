@@ -49,6 +49,7 @@ def found_summaries(proxy: Steno, word: str) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_unsaid(
     steno: StartSteno, simulator: Simulator
 ) -> None:
@@ -58,6 +59,7 @@ def test_agents_that_share_a_name_wait_for_each_other_and_nothing_is_left_out_un
     assert {(*each["actions"], each["reason"]) for each in told} == {("summarized", None)}
 
 
+@pytest.mark.slow
 def test_agents_that_share_a_name_go_on_side_by_side(steno: StartSteno, simulator: Simulator) -> None:
     """Turn by turn, all of about one size: who grew is told by the history."""
     proxy, told = steno(compaction={"background": {"enabled": False}}), []

@@ -15,6 +15,8 @@ from lab.commands import demo
 from lab.simulator import Fault, Simulator
 from tests.e2e import commands
 
+pytestmark = pytest.mark.slow
+
 TURN = re.compile(r" *(\d+) +([\d,]+|refused|-) +([\d,]+) +(full|trimmed|summarized)(?:  (.+))?")
 
 
@@ -102,7 +104,6 @@ def test_demo_fails_where_the_provider_refuses(tmp_path: Path, provider: Running
     assert "invalid_api_key" in output
 
 
-@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
 def test_demo_is_in_colours_unless_the_environment_says_otherwise(
     tmp_path: Path, provider: RunningServer, roomy: Simulator, no_color: str, coloured: bool

@@ -24,6 +24,8 @@ from tests.e2e.running import WINDOW, Sections, Steno
 from tests.e2e.scripted import LAST_CHUNK, Received, ScriptedProvider, Step, answer, chunked, stream_head
 from tests.e2e.test_disconnects import FRAME, leave
 
+pytestmark = pytest.mark.slow
+
 Phase = Literal[
     "waiting for the summary", "summary streaming", "waiting for the first byte", "mid-stream", "after the end"
 ]

@@ -223,6 +223,7 @@ def test_client_that_takes_nothing_is_given_up(
         assert eventually(lambda: not steno.server._server.server_state.connections)
 
 
+@pytest.mark.slow
 def test_slow_client_slows_the_provider_down_and_gets_everything(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:

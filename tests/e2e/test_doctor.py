@@ -343,17 +343,17 @@ async def test_a_database_of_an_earlier_release_that_is_not_used_is_a_warning(do
     assert f"-> To go on with it, set DATABASE_URL=sqlite:///{tmp_path}/steno.db" in finding
 
 
-async def test_a_database_without_tables_is_a_warning(doctor: Examine, shared_url: str) -> None:
-    if shared_url.startswith("sqlite"):
-        touch(shared_url)
-    report = await doctor(storage={"url": shared_url}, secret=SECRET)
+async def test_a_database_without_tables_is_a_warning(doctor: Examine, empty_url: str) -> None:
+    if empty_url.startswith("sqlite"):
+        touch(empty_url)
+    report = await doctor(storage={"url": empty_url}, secret=SECRET)
     assert report.healthy
     assert "has no tables yet -> `steno migrate`" in report.finding("database")
 
 
-async def test_an_older_schema_is_a_warning(doctor: Examine, shared_url: str) -> None:
-    await upgraded(shared_url, "0001")
-    report = await doctor(storage={"url": shared_url}, secret=SECRET)
+async def test_an_older_schema_is_a_warning(doctor: Examine, empty_url: str) -> None:
+    await upgraded(empty_url, "0001")
+    report = await doctor(storage={"url": empty_url}, secret=SECRET)
     assert report.healthy
     assert f"schema 0001, newest is {NEWEST} -> `steno migrate`" in report.finding("database")
 
@@ -419,6 +419,7 @@ def test_missing_tables_are_a_warning_and_a_problem_where_they_are_required(
     assert required.returncode == 1
 
 
+@pytest.mark.slow
 def test_the_command_fails_when_something_is_wrong_and_says_it_on_standard_output(tmp_path: Path) -> None:
     ended = commands.run(["doctor", "--upstream", "http://127.0.0.1:1/v1"], tmp_path)
     assert ended.returncode == 1

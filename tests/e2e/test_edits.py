@@ -263,6 +263,7 @@ def respond(client: openai.OpenAI, model: str, count: int, *, stream: bool) -> A
     return events[-1].response
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_what_is_too_long_is_left_out_where_the_provider_does_not_know_how(
     steno: StartSteno, simulator: Simulator, stream: bool
@@ -278,6 +279,7 @@ def test_what_is_too_long_is_left_out_where_the_provider_does_not_know_how(
     assert payload["input"][-1]["content"][0]["text"] == "And now?"
 
 
+@pytest.mark.slow
 def test_a_provider_that_leaves_out_by_itself_is_left_to_it(running: Steno, simulator: Simulator) -> None:
     for _ in range(2):
         assert respond(running.sdk(), "gpt-5", 2, stream=False).truncation == "auto"

@@ -157,6 +157,7 @@ def test_decoded_bytes_count_as_bytes_in_flight(before_scripted: StartSteno) -> 
     assert steno.services.in_flight.held_bytes == 0
 
 
+@pytest.mark.slow
 def test_a_large_body_that_hardly_shrinks_is_decoded_whole(before_scripted: StartSteno) -> None:
     body = chat([{"role": "user", "content": os.urandom(6_000_000).hex()}])
     answered = post(before_scripted().url, zstd.compress(body), encoding("zstd"))

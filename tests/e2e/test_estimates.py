@@ -188,6 +188,7 @@ def test_media_of_unknown_cost_teach_nothing(simulator: Simulator, steno: StartS
 # Streams whose usage nobody asked for
 
 
+@pytest.mark.slow
 def test_the_usage_of_a_stream_is_asked_for_where_messages_are_replaced_and_taken_out_again(
     simulator: Simulator, steno: StartSteno
 ) -> None:
@@ -304,6 +305,7 @@ def watch(steno: Steno, monkeypatch: pytest.MonkeyPatch, hold: Callable[[], obje
     return watched
 
 
+@pytest.mark.slow
 def test_a_request_that_cannot_reach_the_trigger_is_counted_while_the_provider_works(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:

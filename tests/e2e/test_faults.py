@@ -37,6 +37,8 @@ from tests.faults.scene import (
     scene,
 )
 
+pytestmark = pytest.mark.slow
+
 Phase = Literal[
     "at start",
     "before the request",
@@ -186,7 +188,6 @@ def test_there_are_more_than_a_hundred_cells() -> None:
         assert {getattr(cell, field) for cell in CHOSEN} == {getattr(cell, field) for cell in CELLS}
 
 
-@pytest.mark.sampled(1 if FAULTS else 0.15)
 @pytest.mark.parametrize("cell", CHOSEN, ids=str)
 def test_fault_costs_at_most_what_depends_on_it(faulty: Scene, cell: Cell) -> None:
     """A fault of the database or the summariser costs no request; one of the provider is a clean error."""

@@ -122,6 +122,7 @@ def test_another_upstream_is_asked_for_summaries_in_the_format_that_it_speaks_an
     assert b"sk-callers" not in first(other).head
 
 
+@pytest.mark.slow
 def test_a_summariser_in_another_format_reads_a_transcript_where_the_conversation_would_be_shown(
     steno: StartSteno, scripted: ScriptedProvider, other: ScriptedProvider
 ) -> None:

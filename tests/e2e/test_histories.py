@@ -12,6 +12,8 @@ from tests.e2e import running
 from tests.histories.player import Told, play, stage
 from tests.histories.talks import FORMATS
 
+pytestmark = pytest.mark.slow
+
 HISTORIES = int(os.environ.get("HISTORIES") or len(FORMATS) * len(PRESET_NAMES))
 SEED = int(os.environ.get("SEED") or 1)
 ONLY = os.environ.get("ONLY")
@@ -20,7 +22,6 @@ SHARE = 15
 SHOWN = 40
 
 
-@pytest.mark.sampled(0.5)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("start", [int(ONLY)] if ONLY else range(0, HISTORIES, SHARE))
 def test_no_hostile_history_is_refused_loses_a_message_or_gets_a_rule_that_nobody_set(

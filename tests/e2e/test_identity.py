@@ -205,6 +205,7 @@ def test_references_of_before_survive_that_persons_are_known(
     go_on(after, token(number=2))
 
 
+@pytest.mark.slow
 def test_references_of_a_second_client_survive_that_it_becomes_a_persons(
     steno: StartSteno, simulator: Simulator, shared_url: str, jwks: dict[str, Any]
 ) -> None:
@@ -255,6 +256,7 @@ def test_a_person_erases_what_his_key_had(steno: StartSteno, shared_url: str, jw
 # A changed key
 
 
+@pytest.mark.slow
 def test_a_changed_key_finds_what_the_old_one_had(steno: StartSteno, simulator: Simulator, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/steno.db"
     started = steno(storage={"url": url})
@@ -278,6 +280,7 @@ def test_a_changed_key_finds_what_the_old_one_had(steno: StartSteno, simulator: 
     assert (again.returncode, again.stderr.splitlines()[-1]) == (1, "steno: Both are one tenant already.")
 
 
+@pytest.mark.slow
 def test_a_key_on_the_command_line_is_refused(tmp_path: Path) -> None:
     refused = commands.run(["tenants", "merge", "sk-old", "key"], tmp_path, DATABASE_URL=f"sqlite:///{tmp_path}/s.db")
     assert refused.returncode == 1

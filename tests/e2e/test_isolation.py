@@ -238,7 +238,7 @@ def search_provider(simulator: Simulator, people: list[Person]) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(0.3)
+@pytest.mark.slow
 @pytest.mark.timeout(max(120, OPERATIONS))
 def test_nothing_of_one_tenant_reaches_another(steno: StartSteno, simulator: Simulator, shared_url: str) -> None:
     people = [Person(number) for number in range(TENANTS)]

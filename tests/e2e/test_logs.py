@@ -53,6 +53,7 @@ def log() -> Iterator[Log]:
 # On a terminal
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_begins_with_a_banner_and_goes_on_with_lines_to_read(tmp_path: Path) -> None:
     """And says nothing as JSON, nor twice what the banner says."""
     ours, theirs = pty.openpty()

@@ -102,6 +102,7 @@ def test_hops_that_are_made_up_only_hurt_who_made_them_up(
 # At the start
 
 
+@pytest.mark.slow
 def test_serve_does_not_start_before_itself(tmp_path: Any) -> None:
     ended = commands.run(
         ["serve", "--port", "8099", "--upstream", "http://localhost:8099/v1"],

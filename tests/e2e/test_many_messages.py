@@ -41,11 +41,13 @@ def ask(running: Steno, messages: int, *headers: bytes) -> str | None:
     return answer.header("x-context-status") or answer.header("x-context-reason")
 
 
+@pytest.mark.slow
 def test_a_conversation_goes_on_beyond_the_bound(simulator: Simulator, running: Steno) -> None:
     assert [ask(running, messages) for messages in (51, 99, 101, 199, 201, 299)] == ["summarized"] * 6
     assert all(record.status == 200 for record in simulator.chats)
 
 
+@pytest.mark.slow
 def test_what_another_process_served_is_known(
     simulator: Simulator, steno: StartSteno, running: Steno, tmp_path: Path
 ) -> None:
@@ -56,6 +58,7 @@ def test_what_another_process_served_is_known(
     assert 0 < len(simulator.summaries) - made < made + 3
 
 
+@pytest.mark.slow
 def test_more_than_that_of_somebody_unknown_is_not_read(running: Steno) -> None:
     assert ask(running, 101) == "bypassed"
     assert ask(running, 101) == "bypassed"

@@ -20,6 +20,8 @@ from tests.e2e.histories import long_history
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.thinkers import message_of
 
+pytestmark = pytest.mark.slow
+
 MODEL = "claude-bind"
 COMPACTIONS, MOST_TURNS = 5, 60
 TOOL: Any = {
@@ -160,7 +162,6 @@ def client_of(steno: Steno, key: str = "sk-test", **options: Any) -> anthropic.A
     return anthropic.Anthropic(base_url=steno.url, api_key=key, max_retries=0, **{"timeout": 30.0, **options})
 
 
-@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
 def test_anthropics_client_goes_through_five_compactions_with_tools(
     simulator: Simulator, steno: StartSteno, ask: Callable[[Talk], Any]
@@ -182,7 +183,6 @@ def test_anthropics_client_goes_through_five_compactions_with_tools(
     assert statuses(simulator) == {200}
 
 
-@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 def test_anthropics_tool_runner_goes_through_five_compactions(
     simulator: Simulator, steno: StartSteno, stream: bool

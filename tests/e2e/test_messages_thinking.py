@@ -38,7 +38,7 @@ BUSY_TURNS = TURNS if HISTORIES else FEW_TURNS
 READINGS = ["claude-bind", "claude-bind-sent"]
 """Bound to the prompt as the model read it, and as it was sent with what was dropped: nobody has said which."""
 
-pytestmark = pytest.mark.timeout(3600 if HISTORIES else 120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if HISTORIES else 120)]
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ def made(number: int, **traits: Any) -> list[Thinker]:
     return [Thinker(n, Random(n), streams=n % 2 == 1, adaptive=n % 3 == 0, **traits) for n in range(1, number + 1)]
 
 
+@pytest.mark.slow
 def test_no_thought_is_refused_and_a_prompt_only_grows_until_the_next_compaction(
     simulator: Simulator, steno: StartSteno
 ) -> None:
@@ -143,6 +144,7 @@ def ask(url: str, body: dict[str, Any], *headers: bytes, target: str = "/v1/mess
     return send(url, request_bytes(json.dumps(body).encode(), *usual, target=target, usual=False), timeout=30.0)
 
 
+@pytest.mark.slow
 def test_what_would_be_forwarded_is_counted_without_thoughts_that_would_be_refused(
     simulator: Simulator, steno: StartSteno
 ) -> None:
@@ -275,6 +277,7 @@ def test_a_refusal_that_was_gone_round_is_no_warning(
     assert "provider refused" not in logged
 
 
+@pytest.mark.slow
 def test_a_client_that_wants_to_be_told_of_thoughts_that_do_not_fit_is_told(
     unknowing: str, compacted_body: dict[str, Any]
 ) -> None:

@@ -93,6 +93,7 @@ def test_an_agent_goes_on_over_a_provider_without_compaction(client: openai.Open
     assert "compaction_trigger" not in json.dumps(sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helper", [False, True])
 def test_a_streamed_compaction_is_a_response_with_that_item_alone(client: openai.OpenAI, helper: bool) -> None:
     asked: dict[str, Any] = {"model": GPT, "input": [*turns(0, 3), {"type": "compaction_trigger"}], "store": False}
@@ -519,6 +520,7 @@ def refusal(answer: httpx2.Response) -> str:
     return code
 
 
+@pytest.mark.slow
 def test_another_tenants_item_is_refused(running: Steno, client: openai.OpenAI) -> None:
     body = {"model": GPT, "input": [item_of(client), *turns(3, 4)], "store": False}
     assert send(running, "responses", body).status_code == 200

@@ -27,6 +27,8 @@ from tests.e2e.histories import chat, turns
 from tests.e2e.test_serve import MODELS, refused
 from tests.e2e.test_workers import workers_of
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-somebody"
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
 JSON = {"content-type": "application/json"}
@@ -98,7 +100,6 @@ def form_token(client: httpx2.Client) -> str:
 # What is where
 
 
-@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(
     ("workers", "module"), [("1", "app.commands.cli"), ("2", "app.commands.cli"), ("2", "tests.e2e.spawned")]
 )

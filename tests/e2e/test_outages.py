@@ -117,6 +117,7 @@ def postgres() -> Iterator[Postgres]:
             server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30 * RESTARTS)
 def test_a_database_that_restarts_while_a_summary_is_made_costs_no_second_one(
     steno: StartSteno, simulator: Simulator, postgres: Postgres

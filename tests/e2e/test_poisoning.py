@@ -21,6 +21,8 @@ from tests.e2e.histories import MODEL, chat, long_history, turns, used
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
 
+pytestmark = pytest.mark.slow
+
 ATTACKER, VICTIM = "sk-attacker", "sk-victim"
 SHARED_ID = b"x-context-conversation-id: shared"
 HISTORY = long_history()
@@ -283,7 +285,6 @@ UNDISTURBED: dict[str, list[Any]] = {}
 """The outcome where nobody came before, by settings."""
 
 
-@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize(("settings", "attacks"), RUNS)
 def test_what_one_tenant_does_changes_nothing_for_another(
     stage: Callable[[dict[str, Any]], Stage], settings: dict[str, Any], attacks: Sequence[Attack]

@@ -195,6 +195,7 @@ def test_a_history_far_too_long_is_summarised_in_parts_side_by_side(simulator: S
     assert began[8] - began[0] >= 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_small_parts")
 def test_a_long_history_whose_parts_fail_together_pauses_the_summariser_for_nobody_else(
     simulator: Simulator, steno: StartSteno

@@ -31,6 +31,8 @@ from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
 from tests.faults.proxy import FaultProxy
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Serving]
 
 WHOLE = bool(os.environ.get("FAULTS"))

@@ -44,6 +44,7 @@ def most_at_once(simulator: Simulator) -> int:
     return most
 
 
+@pytest.mark.slow
 def test_many_conversations_of_a_tenant_have_their_turns_on_sqlite(
     simulator: Simulator, steno: StartSteno, sqlite_url: str
 ) -> None:

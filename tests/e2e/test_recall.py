@@ -163,6 +163,7 @@ def test_off_by_its_setting_and_past_its_length(
     assert not before_the_question(simulator, CHAT)
 
 
+@pytest.mark.slow
 def test_tenants_and_conversations_never_see_each_others_words(simulator: Simulator, running: Steno) -> None:
     """All ask alike, with histories that differ in one word each."""
 

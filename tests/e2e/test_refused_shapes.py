@@ -123,6 +123,7 @@ def test_what_was_sent_a_second_time_for_its_shape_is_not_sent_a_third_for_its_s
     assert statuses(simulator) == [400, 400]
 
 
+@pytest.mark.slow
 def test_a_stream_that_has_begun_goes_on(simulator: Simulator, steno: StartSteno) -> None:
     simulator.next_chat(MISSHAPEN)
     answered = post(steno(**KNOWN).url, chat(TOO_LONG, stream=True))

@@ -30,6 +30,8 @@ from lab.simulator import Simulator
 from tests.e2e import commands, recorded, running
 from tests.e2e.commands import ROOT, Serving
 
+pytestmark = pytest.mark.slow
+
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 """`make presets`: every preset in every format. Otherwise each is played in one of the others."""
 MODEL = "gpt-4o"
@@ -70,7 +72,6 @@ def agents(folder: Path, number: int, length: int) -> list[Recording]:
 # Written for the tests
 
 
-@pytest.mark.sampled(0.25)
 @pytest.mark.parametrize(
     ("window", "fewest", "folds"), [(8_000, 3, 1), pytest.param(16_000, 1, 0, marks=pytest.mark.release)]
 )
@@ -101,7 +102,6 @@ def test_long_talks_lose_nothing(tmp_path: Path, window: int, fewest: int, recal
 # Presets
 
 
-@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize("preset", PRESET_NAMES)
 def test_no_preset_leaves_out_what_it_does_not_name(tmp_path: Path, preset: str) -> None:
     tally = replayed(agents(tmp_path, 10, 10), 6_000, preset)
@@ -134,7 +134,6 @@ def said_in(written: str, recordings: list[Recording]) -> list[Recording]:
     return [converted(recording, FORMATS[written]) for recording in recordings]
 
 
-@pytest.mark.sampled(0.15)
 @pytest.mark.parametrize(("preset", "written"), EACH_IN_ALL if LONG else EACH_IN_ONE)
 def test_a_preset_does_in_every_format_what_it_is_for(tmp_path: Path, preset: str, written: str) -> None:
     tally = replayed(said_in(written, agents(tmp_path, 6, 6)), 5_000, preset)
@@ -158,7 +157,6 @@ def test_the_prefix_is_kept_as_in_chat_completions(tmp_path: Path) -> None:
         assert abs(other.prefix_kept - chat.prefix_kept) < 0.02
 
 
-@pytest.mark.sampled(0.3)
 def test_the_same_history_shares_no_summary_between_formats_nor_tenants(tmp_path: Path) -> None:
     """A talk of texts only, which is said in the same words in all formats."""
     talk = read_recordings(recorded.write(tmp_path / "talks.jsonl", recorded.talks(1, sessions=10)))
@@ -333,7 +331,6 @@ def test_a_table_over_presets_is_as_wide_as_the_output(tmp_path: Path) -> None:
     assert "too large without Steno" in ended.stdout
 
 
-@pytest.mark.sampled(0.25)
 @OTHERS
 def test_command_plays_in_another_format(tmp_path: Path, written: str) -> None:
     agents(tmp_path, 8, 1)
@@ -342,7 +339,6 @@ def test_command_plays_in_another_format(tmp_path: Path, written: str) -> None:
     assert result["compactions"] >= 1
 
 
-@pytest.mark.sampled(0.3)
 def test_command_listens_in_on_a_provider_of_every_format(
     tmp_path: Path, provider: RunningServer, simulator: Simulator
 ) -> None:
@@ -435,7 +431,6 @@ def test_command_measures_recall_in_several_windows_and_budgets(tmp_path: Path) 
     assert ended.returncode == 0
 
 
-@pytest.mark.sampled(0.3)
 @OTHERS
 def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> None:
     [talk] = said_in(written, read_recordings(told_once(tmp_path)))
@@ -481,7 +476,6 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     assert "Values used again after more than 12 messages, agents.jsonl, window 5,000." in printed.stdout
 
 
-@pytest.mark.sampled(0.2)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -520,7 +514,6 @@ def test_command_fails_where_the_provider_refuses(tmp_path: Path) -> None:
     assert {violation["kind"] for violation in result["violations"]} == {"refused", "no_answer"}
 
 
-@pytest.mark.sampled(0.3)
 def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: RunningServer, simulator: Simulator) -> None:
     agents(tmp_path, 8, 1)
     asked = ("--chain", "8", "--upstream", f"{provider.url}/v1", "--model", MODEL, "--window", "6000")
@@ -531,7 +524,6 @@ def test_command_listens_in_on_a_real_provider(tmp_path: Path, provider: Running
     assert len(simulator.chats) == result["requests"]
 
 
-@pytest.mark.sampled(0.5)
 @pytest.mark.parametrize("client", ["anthropic", "openai"])
 def test_command_without_an_official_client_says_how_to_get_it(tmp_path: Path, client: str) -> None:
     absent = tmp_path / "absent" / client

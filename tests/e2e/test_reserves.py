@@ -49,6 +49,7 @@ def ask(running: Steno, format_: str, history: list[Any], output: int, model: st
     return send(running.url, request_bytes(raw, *usual, target=path, usual=False), timeout=30.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("output", [WINDOW - 400, WINDOW, 4 * WINDOW])
 def test_the_reserve_gives_way_and_compaction_goes_on(

@@ -16,7 +16,7 @@ from lab.simulator import ScriptedCall, Simulator
 from tests.e2e.compactions import NOTES, compactions, statuses
 from tests.e2e.running import StartSteno
 
-pytestmark = pytest.mark.sampled(0.5)
+pytestmark = pytest.mark.slow
 
 MODEL = "gpt-think"
 COMPACTIONS = 5
@@ -96,6 +96,7 @@ class Talk:
         return response
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 async def test_an_agent_goes_through_five_compactions(simulator: Simulator, steno: StartSteno, stream: bool) -> None:
     """Its runs go on with all items of those before; what it looks up comes in parallel. Where the provider keeps the

@@ -10,6 +10,8 @@ from lab.benchmarks import talks
 from lab.benchmarks.rivals.__main__ import BASE, play, table
 from lab.replay.recordings import Recording
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 4_000
 
 

@@ -21,6 +21,8 @@ from tests.e2e import commands
 from tests.e2e.commands import ROOT, START_SECONDS
 from tests.e2e.scripted import closed_port
 
+pytestmark = pytest.mark.slow
+
 PYTHON = sys.executable
 TURNS = 14
 

@@ -277,6 +277,7 @@ def test_a_history_that_changes_every_turn_is_not_summarised_over_and_over(
     assert calls(simulator) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["default", "librechat-checkpoint"])
 @pytest.mark.parametrize("named", [True, False], ids=["named", "unnamed"])
 def test_conversations_that_go_on_alike_after_different_beginnings_are_all_summarised(
@@ -314,6 +315,7 @@ def test_a_named_history_that_changes_every_turn_is_not_summarised_over_and_over
     assert reasons == [None, None, *["history_changes_every_turn"] * 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 503])
 def test_a_dead_summariser_is_named_for_as_long_as_it_is_missed(
     steno: StartSteno, simulator: Simulator, status: int
@@ -337,6 +339,7 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_on_every_request(
     assert calls(simulator) == 4  # Each of the two is tried again once.
 
 
+@pytest.mark.slow
 def test_a_summary_that_keeps_failing_is_not_asked_for_either_where_messages_have_to_be_left_out_for_it(
     steno: StartSteno, simulator: Simulator
 ) -> None:
@@ -349,6 +352,7 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_either_where_messages_hav
     assert [each["reason"].endswith("summary_failed_lately") for each in told] == [False, False, True, True]
 
 
+@pytest.mark.slow
 def test_where_only_a_summary_helps_a_changing_history_is_summarised_all_the_same(steno: StartSteno) -> None:
     """Over the limit the choice is between paying for a summary and a conversation that dies."""
     proxy = steno()
@@ -363,6 +367,7 @@ WORDS = (
 )
 
 
+@pytest.mark.slow
 def test_a_summary_serves_many_turns_and_the_prefix_stays(steno: StartSteno, simulator: Simulator) -> None:
     """24 turns of 3.6 KB in an 8,192-token window: at most 4 summary calls, all other turns extend the prompt."""
     simulator.window = 8_192

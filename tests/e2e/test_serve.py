@@ -289,6 +289,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     assert line.endswith(f"or choose another port: `steno serve --port {port + 1}`, or `make run PORT={port + 1}`.")
 
 
+@pytest.mark.slow
 def test_required_tables_that_are_missing_end_the_start(tmp_path: Path) -> None:
     checkout = commands.checkout_without_tables(tmp_path / "checkout")
     ended = commands.run(["serve", "--port", "0"], tmp_path, checkout, STENO_TOKENIZER__REQUIRED="true")
@@ -299,6 +300,7 @@ def test_required_tables_that_are_missing_end_the_start(tmp_path: Path) -> None:
 # What does not
 
 
+@pytest.mark.slow
 def test_missing_tables_are_one_warning_and_compaction_begins_earlier(serve: Serve, tmp_path: Path) -> None:
     """Bytes may tell too little: trigger and target are at 0.85 of where they were, which is 5,320 tokens here."""
     serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
@@ -335,6 +337,7 @@ def test_what_the_doctor_would_find_is_in_the_log_of_the_start(
     assert report.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -408,6 +411,7 @@ def test_migrate_says_what_it_did_and_does_it_once(tmp_path: Path) -> None:
     assert "\nThe schema is at " in second.stdout
 
 
+@pytest.mark.slow
 def test_migrate_fails_where_there_is_no_database(tmp_path: Path) -> None:
     ended = commands.run(["migrate", "--database-url", "postgresql://user@127.0.0.1:1/name"], tmp_path)
     assert ended.returncode == 1

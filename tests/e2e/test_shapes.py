@@ -129,6 +129,7 @@ STEPS: dict[str, tuple[Any, str, Callable[..., bool]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_others_are_answered_while_a_long_request_is_worked_on(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
@@ -166,6 +167,7 @@ def test_others_are_answered_while_a_long_text_that_fits_is_counted_for_its_answ
     assert under_way.result().status == 200
 
 
+@pytest.mark.slow
 def test_a_sample_of_shapes_is_answered_and_leaves_steno_well(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:

@@ -108,6 +108,7 @@ def without_marks(message: Any) -> str:
     return json.dumps(message).replace(', "cache_control": {"type": "ephemeral"}', "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_reads_without_a_word_are_masked_and_never_summarised(
     simulator: Simulator, steno: StartSteno, client: Client
@@ -158,7 +159,7 @@ def used(client: Client, name: str, tool: str, arguments: Any, said: str) -> Seq
     return made
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chat_completions", "messages", "responses"])
 def test_the_state_of_the_work_outlives_its_messages_and_stays_as_it_is(
     simulator: Simulator, steno: StartSteno, name: str

@@ -425,6 +425,7 @@ async def test_without_its_own_server_the_simulator_is_a_plain_asgi_application(
     assert simulator.chats[1].target == "/v1/chat/completions?a=1"
 
 
+@pytest.mark.slow
 def test_simulator_runs_standalone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -22,6 +22,7 @@ def flush(replica: Steno) -> None:
     asyncio.run_coroutine_threadsafe(store.flush(), task.get_loop()).result(60)
 
 
+@pytest.mark.slow
 def test_a_request_below_the_trigger_costs_two_statements_at_most(
     steno: StartSteno, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

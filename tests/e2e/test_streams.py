@@ -812,6 +812,7 @@ def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, s
     assert len(simulator.summaries) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("header", "quiet"), [("x-stainless-timeout", {}), ("x-stainless-read-timeout", {"stream": True, "n": 2})]
 )

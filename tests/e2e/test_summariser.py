@@ -577,6 +577,7 @@ def test_a_bad_summary_is_asked_for_once_more_and_never_stored(
     assert get(proxy, f"/conversations/{context['conversation_id']}/summaries")["data"] == []
 
 
+@pytest.mark.slow
 def test_a_summary_no_smaller_than_what_it_replaces_is_never_stored(steno: StartSteno, simulator: Simulator) -> None:
     """Within its cap, of a short history before a question so large that both do not fit."""
     simulator.summary_default = Fault(text="The guest asks for room 712, and the desk answers. " * 40)

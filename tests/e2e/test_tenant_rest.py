@@ -68,6 +68,7 @@ def test_an_export_of_nothing_ends_at_once(steno: StartSteno) -> None:
     assert [row["object"] for row in export(steno().url)] == ["export.end"]
 
 
+@pytest.mark.slow
 def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulator: Simulator) -> None:
     me = get(used.url, "/context/tenant").json["id"]
     until(lambda: not used.services.tasks._tasks)  # What is being made leaves a lease without a name for a day.

@@ -191,6 +191,7 @@ def test_without_the_setting_a_trace_context_passes_byte_for_byte(
     assert received.all(b"tracestate") == [b"vendor=1", b"other=2"]
 
 
+@pytest.mark.slow
 def test_without_the_setting_nothing_of_it_is_loaded() -> None:
     script = (
         "import sys; from app.main import create_app; from app.settings import load;"

@@ -257,6 +257,7 @@ def test_a_key_that_the_provider_refuses_is_not_tried_with_the_clients(both: Sta
     assert len(other.others) == 1
 
 
+@pytest.mark.slow
 def test_a_providers_key_is_in_no_answer_no_header_no_log_and_no_report(
     tmp_path: Path, provider: RunningServer, other: Simulator, other_provider: RunningServer
 ) -> None:

@@ -317,6 +317,7 @@ def test_a_call_that_was_never_answered_has_no_record(scripted: ScriptedProvider
     assert usage(proxy)["data"] == []
 
 
+@pytest.mark.slow
 def test_a_ledger_that_does_not_work_fails_no_request(steno: StartSteno) -> None:
     proxy = steno()
     broken: Any = None

@@ -162,6 +162,7 @@ def test_nobody_waits_where_the_prompt_fits_or_the_database_refuses(
     assert context(post(proxy.url, chat(TOO_LONG)))["actions"] == ["summarized"]
 
 
+@pytest.mark.slow
 def test_a_database_that_is_back_knows_better_than_what_was_remembered(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
 ) -> None:
@@ -299,6 +300,7 @@ def test_masks_are_made_without_it_too(
     assert not simulator.summaries
 
 
+@pytest.mark.slow
 def test_what_was_made_without_it_does_not_count_against_the_conversation(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:

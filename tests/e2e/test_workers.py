@@ -24,7 +24,10 @@ from tests.e2e.commands import SECRET, Serving, until
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.test_serve import MODELS, refused
 
-pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="it looks at processes as Linux shows them")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="it looks at processes as Linux shows them"),
+]
 
 Serve = Callable[..., Serving]
 
@@ -155,6 +158,7 @@ def test_one_worker_is_the_process_that_was_started(serve: Serve) -> None:
     assert line["workers"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_in_force_and_what_is_wrong_is_said_once_for_all_workers(serve: Serve, tmp_path: Path) -> None:
     """However many there are: the first one looks after it, and the supervisor tells it when all of them listen."""
     serving = serve(checkout=commands.checkout_without_tables(tmp_path / "checkout"))
@@ -190,6 +194,7 @@ def test_workers_begin_without_a_fork_and_share_one_socket_where_the_system_want
 # What keeps it from starting
 
 
+@pytest.mark.slow
 def test_a_database_in_memory_is_not_shared(tmp_path: Path) -> None:
     line = refused(tmp_path, "--workers", "2", DATABASE_URL="memory")
     assert line == (
@@ -285,6 +290,7 @@ def streams(serving: Serving, talkers: Talkers, simulator: Simulator) -> list[ht
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", ["SIGTERM", "twice", "the whole group", "an interrupt of the whole group", "late"])
 def test_a_stop_lets_the_streams_of_all_workers_end(
     serve: Serve, talkers: Talkers, simulator: Simulator, told: str
@@ -354,6 +360,7 @@ def test_two_workers_make_one_summary_for_a_conversation_that_meets_both(
     assert len({record.body for record in simulator.chats}) == 1
 
 
+@pytest.mark.slow
 def test_any_worker_tells_the_sum_of_all_also_of_those_that_died(serve: Serve, talkers: Talkers) -> None:
     serving = serve()
     met = talkers.each(serving)

@@ -130,6 +130,7 @@ async def test_a_message_is_stored_after_the_one_it_follows_whatever_waits(
     assert store.writes.dropped_messages == 0
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(
     histories=st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=6), min_size=1, max_size=8), data=st.data()

@@ -144,16 +144,15 @@ async def test_calibrations_are_listed_in_pages(store: Store) -> None:
     assert sorted(found) == models
 
 
-async def test_a_database_without_calibrations_gets_them(open_store: OpenStore, database_url: str) -> None:
+async def test_a_database_without_calibrations_gets_them(open_store: OpenStore, empty_url: str) -> None:
     """From the revision before, with what it holds."""
-    if database_url != "memory":
-        database = Database(database_url)
-        await migrations.upgrade(database, "0002")
-        async with database.reading() as connection:
-            tables = await connection.run_sync(lambda sync: sync.dialect.get_table_names(sync))
-        assert metadata.tables["calibrations"].name not in tables
-        await database.close()
-    store = open_store(database_url)
+    database = Database(empty_url)
+    await migrations.upgrade(database, "0002")
+    async with database.reading() as connection:
+        tables = await connection.run_sync(lambda sync: sync.dialect.get_table_names(sync))
+    assert metadata.tables["calibrations"].name not in tables
+    await database.close()
+    store = open_store(empty_url)
     await store.start()
     assert len(await store.task_change(learn_calibrations, {KEY: GROWING})) == 1
 

@@ -158,6 +158,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_two_processes_on_one_database_lose_no_update(open_store: OpenStore, shared_url: str) -> None:
     """SQLite too: the write lock is taken before anything is read, and waited for."""
     store = open_store(shared_url)
@@ -201,6 +202,7 @@ async def pooled(request: pytest.FixtureRequest, postgres_url: str, open_store: 
         yield store
 
 
+@pytest.mark.slow
 async def test_store_works_behind_pgbouncer_in_transaction_mode(pooled: Store) -> None:
     """Each transaction, and each query outside of one, may meet another connection than the one before."""
     store = pooled

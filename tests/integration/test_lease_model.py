@@ -34,6 +34,8 @@ from app.store.tables import leases, summary_chunks
 from tests.integration.examples import TENANT, chain, chunk, digest, span
 from tests.integration.mutants import BEGINNING, MUTANTS, Apply, World
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
@@ -364,7 +366,6 @@ def test_lease_on_postgresql_keeps_its_promises(postgres_url: str) -> None:
     play(postgres_url, 2_000 if LONG else 20, 50 if LONG else 30)
 
 
-@pytest.mark.sampled(0.3)
 @pytest.mark.parametrize("mutate", MUTANTS.values(), ids=MUTANTS)
 def test_model_notices_a_lease_without_this_protection(mutate: Apply) -> None:
     """A check that cannot fail proves nothing."""

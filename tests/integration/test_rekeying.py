@@ -152,6 +152,7 @@ async def test_more_rows_than_a_batch_are_encrypted_and_the_rest_of_what_was_bro
     assert SEALED[messages] == ("sent",)
 
 
+@pytest.mark.slow
 async def test_keys_are_changed_while_others_write_and_erase(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Afterwards everything is read with the new key alone, and nothing holds the old one."""
     monkeypatch.setattr("app.store.rekeying.ROWS", 3)

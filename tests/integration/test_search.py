@@ -86,6 +86,7 @@ def belongs(text: str, words: Iterable[str]) -> bool:
     return all(any(one.startswith(word) if len(word) > 2 else one == word for one in held) for word in words)
 
 
+@pytest.mark.slow
 async def test_both_databases_find_what_the_model_finds(store: Store) -> None:
     random = Random(1)
 

@@ -15,6 +15,8 @@ from app.store.conversation_rows import find_conversation
 from tests.faults.proxy import FaultProxy, Name
 from tests.integration.examples import TENANT, seen
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def gate(standby_url: str) -> AsyncIterator[FaultProxy]:

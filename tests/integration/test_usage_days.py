@@ -252,14 +252,14 @@ async def recorded(store: Store) -> list[tuple[str, int, str, int, int]]:
 
 
 async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_before_it(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Millions of records take minutes: the migration only notes which days there are. Whoever stops in the middle goes
     on where he was, and what is stored and deleted meanwhile is counted as it stays."""
     monkeypatch.setattr("app.store.usage_days.TENANTS_AT_ONCE", 1)
     monkeypatch.setattr("app.store.tidying.START_SECONDS", 600.0)
-    await before_there_were_days(shared_url)
-    first = open_store(shared_url)
+    await before_there_were_days(empty_url)
+    first = open_store(empty_url)
     await first.start()
     assert (await sums(first), await due(first)) == ([], 6)
     assert await reported(first) == 100
@@ -270,7 +270,7 @@ async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_b
     await write(first, [record(1)])
     await first.delete_conversation(STRANGER, "c1")
     await first.close()
-    second = open_store(shared_url)
+    second = open_store(empty_url)
     await second.start()
     await second.tidying.add_days_up()
     assert await due(second) == 0
@@ -281,12 +281,12 @@ async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_b
 
 
 async def test_a_day_that_cannot_be_added_up_is_still_due(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sums and what is left to do are stored together, or neither is."""
     monkeypatch.setattr("app.store.tidying.START_SECONDS", 600.0)
-    await before_there_were_days(shared_url)
-    store = open_store(shared_url)
+    await before_there_were_days(empty_url)
+    store = open_store(empty_url)
     await store.start()
 
     async def cut_off() -> None:
@@ -300,13 +300,13 @@ async def test_a_day_that_cannot_be_added_up_is_still_due(
 
 
 async def test_replicas_add_days_up_side_by_side_while_others_are_stored(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
+    open_store: OpenStore, empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.usage_days.TENANTS_AT_ONCE", 1)
     monkeypatch.setattr("app.store.tidying.START_SECONDS", 600.0)
     monkeypatch.setattr("app.store.tidying.PAUSE_SECONDS", 0.0)
-    await before_there_were_days(shared_url)
-    stores = [open_store(shared_url) for _ in range(3)]
+    await before_there_were_days(empty_url)
+    stores = [open_store(empty_url) for _ in range(3)]
     for store in stores:
         await store.start()
     today = int(time.time() * 1000) // DAY_MS * DAY_MS

@@ -104,6 +104,11 @@ async def test_nothing_in_the_period_is_a_report_of_nothing(store: Store) -> Non
 async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> None:
     """Not all that the tenant ever did, nor what others did."""
     await put(store, NOON)
+    for number in range(300):
+        store.writes.record_usage(record(conversation_id=f"c{number}"))
+    await store.flush()
+    async with store.database.writing() as connection:
+        await connection.execute(text("ANALYZE"))
     statements: list[tuple[str, Any]] = []
     engine = store.database.engine.sync_engine
 

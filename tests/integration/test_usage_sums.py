@@ -100,6 +100,7 @@ TIMES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite", "postgres"])
 def test_a_report_is_the_sum_of_the_ledger_over_any_period(
     request: pytest.FixtureRequest, place: str, runner: asyncio.Runner
@@ -191,6 +192,7 @@ async def sums_of_records(store: Store) -> list[tuple[Any, ...]]:
     return [(*key, *added[key]) for key in sorted(added)]
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_killed_in_between_leaves_no_sum_without_its_records(
     open_store: OpenStore, shared_url: str
 ) -> None:
@@ -264,7 +266,7 @@ async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does
     assert await sums_by_day(store) == await sums_of_records(store) == []
 
 
-@pytest.mark.sampled(0.4)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["a conversation", "a tenant", "what is old"])
 async def test_sums_stay_those_of_the_records_while_others_record_and_delete(
     open_store: OpenStore, shared_url: str, how: str

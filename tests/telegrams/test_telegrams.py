@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.sampled(0.5)
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "suite",

@@ -445,6 +445,7 @@ def test_no_payload_holds_an_unpaired_call_or_result(preset: str, simulator: Sim
 # B: without summaries
 
 
+@pytest.mark.slow
 @checklist("B1")
 def test_no_summary_is_ever_made_and_the_actions_name_what_was_done(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno(compaction=FADING)

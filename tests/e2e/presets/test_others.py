@@ -137,6 +137,7 @@ def test_of_one_huge_turn_the_question_and_the_newest_units_that_fit_are_kept(
 # E3, E7: many compactions
 
 
+@pytest.mark.slow
 @checklist("E3")
 def test_over_thirty_compactions_every_message_is_covered_once(simulator: Simulator, steno: StartSteno) -> None:
     """F1: turns that were kept after one compaction were gone after the next request. F2: a chunk was hidden."""
