@@ -13,9 +13,9 @@ from random import Random
 
 import pytest
 
-SLOW = 0.2
+SLOW = 0.1
 """Share of the tests marked `slow` that is played: they are a twentieth of all, and half of the time."""
-TESTS = 0.5
+TESTS = 0.33
 """Share of the end-to-end tests that is played, where no marker names another."""
 CASES = 0.25
 """Share of the cases of such a test, one at least. The tables of presets are played whole."""
