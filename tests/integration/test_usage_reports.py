@@ -105,9 +105,12 @@ async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> 
     """Not all that the tenant ever did, nor what others did."""
     await put(store, NOON)
     for number in range(300):
-        store.writes.record_usage(record(conversation_id=f"c{number}"))
+        for tenant in (TENANT, STRANGER):
+            store.writes.record_usage(record(tenant=tenant, conversation_id=f"c{number}"))
     await store.flush()
+    strangers = update(usage_records).where(usage_records.c.tenant == STRANGER).values(created_at=NOON)
     async with store.database.writing() as connection:
+        await connection.execute(strangers)
         await connection.execute(text("ANALYZE"))
     statements: list[tuple[str, Any]] = []
     engine = store.database.engine.sync_engine
