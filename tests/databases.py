@@ -16,9 +16,10 @@ import warnings
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 from uuid import uuid4
 
@@ -26,11 +27,9 @@ import asyncpg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from app.store import schema
+from app.store import schema, tables
 from app.store.database import Database
 from tests.faults.proxy import FaultProxy
-
-T = TypeVar("T")
 
 SMALL_POOL = 5
 
@@ -46,7 +45,10 @@ def postgres_server() -> str:
 def postgres_template(postgres_server: str) -> str:
     """Name of a database on it that has Steno's tables, made once for all workers: to copy it takes a tenth of making
     them."""
-    return _run(_make_template(postgres_server))
+    # A server that was given keeps it: it is made anew where the tables have changed.
+    name = f"steno_{sha256(Path(tables.__file__).read_bytes()).hexdigest()[:12]}"
+    _run(_make_template(postgres_server, name))
+    return name
 
 
 @pytest.fixture
@@ -202,8 +204,7 @@ async def _administer(url: str, *statements: str) -> None:
         await connection.close()
 
 
-async def _make_template(server: str) -> str:
-    name = f"steno_{schema.newest()}"
+async def _make_template(server: str, name: str) -> None:
     connection = await asyncpg.connect(server, timeout=10, command_timeout=60)
     try:
         await connection.execute("select pg_advisory_lock(1)")  # Until the connection ends.
@@ -216,10 +217,9 @@ async def _make_template(server: str) -> str:
             await connection.execute(f'alter database steno_making rename to "{name}"')
     finally:
         await connection.close()
-    return name
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run(work: Coroutine[Any, Any, None]) -> None:
     # In a thread, because the test's own event loop may be running here.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        thread.submit(asyncio.run, work).result()

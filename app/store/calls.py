@@ -88,8 +88,7 @@ class Calls:
             return None, schema.newest()
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
-        migrated = await migrations.upgrade(self.database)
-        return migrated.before, migrated.after
+        return await migrations.upgrade(self.database), schema.newest()
 
     # Each raises StoreUnavailable, and what the query raises.
 

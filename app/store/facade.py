@@ -14,7 +14,7 @@ from app.core.history.recognition import Head
 from app.core.history.secrets import Scrub, without_secrets
 from app.runtime.caches import Caches
 from app.runtime.erased import Erased
-from app.store import conversation_rows, tenant_rows
+from app.store import conversation_rows, schema, tenant_rows
 from app.store.calls import REST_SECONDS, Calls, P, Query
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, DatabaseURLError, SchemaTooNew, StoreUnavailable
@@ -24,7 +24,6 @@ from app.store.lease_calls import LeaseCalls
 from app.store.link_calls import LinkCalls
 from app.store.rekeying import WORDS, hide_some, seal_some
 from app.store.remains import empty_log, merge_indexes
-from app.store.schema import translated
 from app.store.sealing import SEALED, Sealing
 from app.store.tallies import Tallies
 from app.store.tenant_links import forget_aliases
@@ -169,21 +168,19 @@ class Store(Calls):
 
     async def check(self) -> Check:
         """Look without changing anything; raises nothing."""
-        from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
-
-        place, head = self.place, migrations.head_revision()
+        place, head = self.place, schema.newest()
         path = self.database.address.path
         if path is not None and not path.exists():
             return Check(place, False, None, head, f"{path} does not exist yet", is_new=True)
         revision = None
         try:
-            revision = await self.guard.bounded(self.read(migrations.current_revision), REST_SECONDS)
-            migrations.refuse_newer(revision)
+            revision = await self.guard.bounded(self.read(schema.current), REST_SECONDS)
+            schema.refuse_newer(revision)
         except SchemaTooNew as error:
             return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__
-            why = translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
+            why = schema.translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
             return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
         return Check(place, True, revision, head, None)
 

@@ -36,6 +36,7 @@ from app.store.errors import (
     AccessRefused,
     DatabaseURLError,
     MigrationFailed,
+    SchemaTooNew,
     StoreUnavailable,
     describe,
     describe_refusal,
@@ -60,9 +61,27 @@ def scripts() -> Path:
 
 
 @cache
+def revisions() -> tuple[str, ...]:
+    """Revisions that this release knows, the oldest first: what the files are called begins with them."""
+    return tuple(sorted(path.name.partition("_")[0] for path in (scripts() / "versions").glob("[0-9]*_*.py")))
+
+
 def newest() -> str:
-    """The newest that this release knows: what the files are called begins with it."""
-    return max(path.name.partition("_")[0] for path in (scripts() / "versions").glob("[0-9]*_*.py"))
+    return revisions()[-1]
+
+
+async def current(connection: AsyncConnection) -> str | None:
+    """Revision of the schema; None for an empty database."""
+    return await connection.run_sync(_current)
+
+
+def refuse_newer(revision: str | None) -> None:
+    """Raise SchemaTooNew where a later release has migrated the database."""
+    if revision is not None and revision not in revisions():
+        raise SchemaTooNew(
+            f"The database is at revision {revision}; this release of Steno knows none after {newest()}. "
+            "Start the release that migrated it, or a newer one."
+        )
 
 
 async def is_newest(database: Database) -> bool:
@@ -75,14 +94,14 @@ async def is_newest(database: Database) -> bool:
         return False
     try:
         async with database.reading() as connection:
-            return await connection.run_sync(_revision) == newest()
+            return await current(connection) == newest()
     except DATABASE_ERRORS as error:
         if is_unreachable(error):
             raise StoreUnavailable(describe(error)) from error
         return False
 
 
-def _revision(connection: Connection) -> str | None:
+def _current(connection: Connection) -> str | None:
     if not inspect(connection).has_table(_TABLE):
         return None
     return connection.execute(text(f"SELECT version_num FROM {_TABLE}")).scalar()  # noqa: S608 - a constant
@@ -97,7 +116,7 @@ async def make(database: Database) -> bool:
         try:
             is_made = await connection.run_sync(_make)
         except DATABASE_ERRORS as error:
-            if is_unreachable(error) or is_closed_to_us(error):
+            if is_unreachable(error):
                 raise
             raise MigrationFailed(f"The tables could not be made: {describe_refusal(error)}") from error
     if is_made and (path := database.address.path) is not None:

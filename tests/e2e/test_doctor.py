@@ -19,7 +19,8 @@ from app.settings.checks import Finding
 from app.store import Store
 from app.store.database import Database
 from app.store.learned_windows import learn_window
-from app.store.migrations import head_revision, upgrade
+from app.store.migrations import upgrade
+from app.store.schema import newest
 from lab.simulator import Model, Simulator
 from tests.e2e import commands, running
 from tests.e2e.commands import SECRET
@@ -46,7 +47,7 @@ class Report:
         return line.strip()
 
 
-NEWEST = head_revision()
+NEWEST = newest()
 _STATES = ("  ok ", "  warning ", "  problem ")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import (
     JSON,
     Boolean,
@@ -42,7 +43,8 @@ from tests.databases import database_on
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, put, seen, take
 
 ROOT = Path(__file__).parents[2]
-REVISIONS = [script.revision for script in reversed(list(migrations._scripts().walk_revisions()))]
+REVISIONS = [each.revision for each in reversed(list(ScriptDirectory(str(schema.scripts())).walk_revisions()))]
+"""As alembic finds them, by what each file says of the one before."""
 OLD_AND_NEW = [*(pytest.param(each, marks=pytest.mark.sampled(0.2)) for each in REVISIONS[:-3]), *REVISIONS[-3:]]
 """Old migrations do not change any more: a sample of them is played."""
 
@@ -421,8 +423,8 @@ async def test_doctor_says_why_it_cannot_look(open_store: OpenStore, postgres_ur
     assert "s3cret" not in found.place
 
 
-def test_the_newest_revision_is_told_without_alembic() -> None:
-    assert schema.newest() == migrations.head_revision() == REVISIONS[-1]
+def test_the_revisions_are_told_without_alembic() -> None:
+    assert schema.revisions() == tuple(REVISIONS)
 
 
 async def test_a_database_that_is_migrated_needs_no_alembic(
