@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -48,10 +49,12 @@ _VALUE = re.compile(
     """,
     re.VERBOSE,
 )
+_ESCAPED_SPACE = re.compile(r"\\[nrt]")
+"""A line end or a tab in the text of a JSON document, such as a call's arguments."""
 _LEAST_ID = 4
 """Characters: `2x` and `A1` are no ids."""
-_COUNTED = re.compile(r"\d{1,3}(?:st|[nr]d|th|-[a-z]+)")
-"""An ordinal, or a number and what it counts: `24th` and `24-hour` are no ids."""
+_COUNTED = re.compile(r"\d{1,3}(?:st|[nr]d|th|-[a-z]+)|\d+[a-z]")
+"""An ordinal, or a number and what it counts or what is done to it: `24th`, `24-hour` and `420p` are no ids."""
 _DECISION = re.compile(
     r"\b(?:I want|I.d (?:like|prefer)|I would (?:like|prefer)|I.ll|I will|I agree|please|let.s|go ahead|proceed"
     r"|decided?|prefer|instead)\b",
@@ -61,6 +64,7 @@ _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?]|$)", re.MULTILINE)
 _LEAST_DECISION = 5
 """Words."""
 _WORD = re.compile(r"\w+")
+_AS_LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,15 @@ class Value:
         """True where the text has the value letter by letter, and not as a part of a longer one."""
         if self.kind == "decisions":
             return self.text in text
-        return re.search(rf"(?<![A-Za-z0-9]){re.escape(self.text)}(?![A-Za-z0-9])", text) is not None
+        end = r"(?!\d)" if self.kind == "dates" else "(?![A-Za-z0-9])"  # A time may follow.
+        return re.search(rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])){re.escape(self.text)}{end}", text) is not None
 
 
 def values_in(text: str) -> list[Value]:
     """Paths, addresses, ids, amounts and dates, each once."""
-    found = (Value(_KINDS[match.lastgroup or ""], match[0]) for match in _VALUE.finditer(text))
+    found = (
+        Value(_KINDS[match.lastgroup or ""], match[0]) for match in _VALUE.finditer(_ESCAPED_SPACE.sub("  ", text))
+    )
     return list(dict.fromkeys(value for value in found if value.kind != "ids" or _is_id(value.text)))
 
 
@@ -87,8 +94,10 @@ def _is_id(text: str) -> bool:
 
 def without_values(summary: str) -> str:
     """Summary without exact values: the simulator's own keeps all it has room for, and a model whatever it likes, and
-    neither is what is measured."""
-    return _VALUE.sub("something", summary)
+    neither is what is measured. Other values leave other words, as the judge knows a summary by its text."""
+    return _VALUE.sub(
+        lambda value: f"so{blake2b(value[0].encode(), digest_size=2).hexdigest().translate(_AS_LETTERS)}", summary
+    )
 
 
 def decisions_in(text: str) -> list[Value]:
@@ -289,6 +298,8 @@ def _needed(
         if value.kind not in IDENTIFIERS or not is_said:
             continue
         meaning = conversation.meanings.of(value.text)
+        if value.text.isalpha() and not meaning.is_structured:
+            continue  # Any word in capitals, such as one of SQL or of an output.
         beside = [
             line.replace(value.text, " ") for line in lines if value.stands_in(line)
         ]  # It is no label of its own.

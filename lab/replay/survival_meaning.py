@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ class Meanings:
     def read(self, message: SentMessage) -> None:
         calls = message.pieces[message.texts :]
         for id_, piece in zip(message.calls, calls[1::2], strict=False):
-            self._called[id_] = tuple(self._owners_in(piece))
+            self._called[id_] = tuple(self._owning(piece))
         around = tuple(owner for id_ in message.answers for owner in self._called.get(id_, ()))
         for piece in message.pieces:
             content = _parsed(piece)
@@ -80,7 +80,9 @@ class Meanings:
         match content:
             case dict():
                 plain = {name: value for name, value in content.items() if isinstance(value, str | int)}
-                own = tuple(each for value in plain.values() for each in self._owners_in(str(value)))
+                own = tuple(
+                    each for value in plain.values() if not _is_prose(value) for each in self._owners_in(str(value))
+                )
                 own += tuple(str(value) for name, value in plain.items() if name in _NAMES)
                 kinds = tuple(str(plain[name]) for name in _KINDS if name in plain)
                 for name, value in content.items():
@@ -89,15 +91,21 @@ class Meanings:
             case list():
                 for value in content:
                     self._read_json(value, path, around)
+            case str() if _is_prose(content):
+                self._read_prose(content, around)
             case str() | int():
                 self._note(str(content), path, around, is_structured=True)
 
-    def _read_prose(self, text: str) -> None:
+    def _read_prose(self, text: str, around: tuple[str, ...] = ()) -> None:
         for clause in _CLAUSE.findall(text):
-            own = tuple(self._owners_in(clause))
+            own = (*self._owning(clause), *around)
             for value in self._values_in(clause):
                 before = _PARTS.findall(clause[: clause.index(value)])[-WORDS_BEFORE:]
                 self._note(value, before, own, is_structured=False)
+
+    def _owning(self, text: str) -> Iterator[str]:
+        """Identifiers of a text but words in capitals, which may be of an output or of SQL."""
+        return (owner for owner in self._owners_in(text) if not owner.isalpha())
 
     def _note(self, text: str, words: Iterable[str], around: Sequence[str], *, is_structured: bool) -> None:
         labels = {part.lower() for word in words for part in _PARTS.findall(word)} - _UNTELLING
@@ -116,6 +124,11 @@ def _parsed(text: str) -> Any:
         return json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= LONGEST else None
     except (ValueError, RecursionError):
         return None
+
+
+def _is_prose(value: str | int) -> bool:
+    """Whether a member holds a text, such as a command or a thought, and no value alone."""
+    return " " in str(value).strip()
 
 
 def _is_alike(label: str, part: str) -> bool:

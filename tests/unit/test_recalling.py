@@ -684,16 +684,26 @@ def test_without_calls_or_summaries_there_are_no_values() -> None:
     assert values_of(recall(asked, masked)) == []
     everything = View((Summary(chunk(asked, 0, 3)), Pinned(0, 3), Verbatim(3, len(asked.transcript))), 100)
     assert with_recalled(asked, everything, Recollection(asked), ROOMY, budget(LIMIT), cost) is everything
-    mixed = View(
-        (
-            Summary(chunk(asked, 0, 2)),
-            Pinned(0, 2),
-            Altered(2, ("m",), 1, "masked"),
-            Verbatim(3, len(asked.transcript)),
-        ),
-        100,
-    )
-    assert values_of(with_recalled(asked, mixed, Recollection(asked), ROOMY, budget(LIMIT), cost)) == []
+
+
+def test_values_that_a_mask_takes_are_listed_and_those_that_it_leaves_are_not() -> None:
+    asked = shop()
+    for left, listed in (("m", ["mail jo@example.org: amount 24.90 EUR"]), ("mail jo@example.org, 24.90 EUR", [])):
+        masked = Altered(2, (left,), 1, "masked")
+        parts = (Summary(chunk(asked, 0, 2)), Pinned(0, 2), masked, Verbatim(3, len(asked.transcript)))
+        found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
+        assert values_of(found) == listed
+
+
+@pytest.mark.parametrize(("whole", "listed"), [("nothing", 1), ("mail jo@example.org, 24.90 EUR", 0)])
+def test_values_that_a_whole_message_before_a_mask_has_are_not_listed(whole: str, listed: int) -> None:
+    calls = (ToolCall("a", "get_order", "{}"), ToolCall("b", "get_mail", "{}"))
+    results = (message("tool", whole, answers="a"), message("tool", "mail jo@example.org, 24.90 EUR", answers="b"))
+    asked = talk(user("Hm."), assistant("", *calls), *results, then=(user("And?"),))
+    masked = Altered(3, ("m",), 1, "masked")
+    parts = (Summary(chunk(asked, 0, 1)), Verbatim(1, 3), masked, Verbatim(4, len(asked.transcript)))
+    found = with_recalled(asked, View(parts, 100), Recollection(asked), ROOMY, budget(LIMIT), cost)
+    assert len(values_of(found)) == listed
 
 
 @pytest.mark.parametrize(

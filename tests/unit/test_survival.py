@@ -58,6 +58,8 @@ def used_in(recording: Recording, *payload: dict[str, Any], **verdict: Any) -> l
         ("At https://a.example/b?c=1 or a@b.example", {("files", "https://a.example/b?c=1"), ("files", "a@b.example")}),
         ("PCL-204 for credit_card_77, HAT021", {("ids", "PCL-204"), ("ids", "credit_card_77"), ("ids", "HAT021")}),
         ("QWERTZ, but not USA", {("ids", "QWERTZ")}),
+        ("sed -n '400,420p' and 12a", {("amounts", "400")}),
+        (r'{"command": "EOF\npython3 \tPCL-204"}', {("ids", "python3"), ("ids", "PCL-204")}),
         ("PCL-24, the 24th within a 24-hour day", {("ids", "PCL-24")}),
         ("the 5th of A1", set()),
         ("$1,234.50 or 99.5 or 300, not 12", {("amounts", "1,234.50"), ("amounts", "99.5"), ("amounts", "300")}),
@@ -86,6 +88,21 @@ def test_decisions_are_sentences_that_say_what_somebody_wants() -> None:
 )
 def test_value_stands_letter_by_letter_and_as_a_whole(text: str, stands: bool) -> None:
     assert Value("ids", "PCL-20").stands_in(text) is stands
+
+
+def test_date_stands_before_a_time_and_a_value_behind_an_escaped_line_end() -> None:
+    assert Value("dates", "2026-11-22").stands_in("at 2026-11-22T10:00")
+    assert not Value("dates", "2026-11-22").stands_in("at 2026-11-221")
+    assert Value("ids", "python3").stands_in(r"EOF\npython3")
+    assert not Value("ids", "python3").stands_in("EOFnpython3")
+
+
+def test_summaries_of_other_values_stay_different() -> None:
+    assert (
+        without_values("PCL-204 was sent.")
+        == without_values("PCL-204 was sent.")
+        != without_values("PCL-205 was sent.")
+    )
 
 
 def test_summary_without_values_has_none() -> None:

@@ -98,6 +98,12 @@ def test_prose_labels_a_value_by_the_words_before_it_in_its_clause() -> None:
     assert found.of("PCL-204").owners == set()
 
 
+def test_text_that_a_member_holds_is_prose() -> None:
+    found = read(result({"order": "4WQ150", "command": "cat file HAT021 XYZ-9 DEBUG"}))
+    assert (found.of("HAT021").labels, found.of("HAT021").owners) == ({"cat", "file"}, {"4WQ150", "XYZ-9"})
+    assert found.of("XYZ-9").owners == {"4WQ150", "HAT021"}
+
+
 def test_bare_list_labels_nothing() -> None:
     found = read(result(["PCL-204", "PCL-205"]), said("user", "XYZ-9"))
     assert [found.of(value) for value in ("PCL-204", "XYZ-9")] == [Meaning(is_structured=True), Meaning()]
@@ -183,6 +189,16 @@ def test_what_a_whole_message_has_is_not_needed() -> None:
 
 def test_amounts_and_what_is_new_are_not_needed() -> None:
     assert needed("Nothing.", answer="That makes 1,250 for NEW-204.") == []
+
+
+@pytest.mark.parametrize(("member", "count"), [("PUNERT", 1), ("see PUNERT there", 0)])
+def test_word_in_capitals_is_needed_where_a_member_of_json_is_that_word(member: str, count: int) -> None:
+    messages = (CALLED, result({"booking": member}), said("user", "Well?"), said("assistant", "It is PUNERT."))
+    recording = Recording("talk", (said("user", "Where?"), *messages))
+    survival = Survival()
+    verdict = Verdict(accepted=True, messages=4, payload=(sent(said("user", "booking PUNERT")),))
+    survival.see(Played(recording, len(recording.requests), verdict, 1))
+    assert len(survival.needed) == count
 
 
 def test_what_belongs_to_nothing_is_not_counted_as_unowned() -> None:
