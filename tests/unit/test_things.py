@@ -207,7 +207,7 @@ def test_result_belongs_to_what_its_call_asks_for() -> None:
 def test_what_a_search_finds_is_listed_behind_it() -> None:
     flights = [{"flight_number": f"HAT{n}", "date": "2024-05-20", "status": "available"} for n in (21, 22)]
     [line] = lines(calling("search_direct_flight", origin="JFK", date="2024-05-20"), answered(flights))
-    assert line == "search_direct_flight(JFK, 2024-05-20): flight HAT21, HAT22 (available)"
+    assert line == "search_direct_flight(JFK, date 2024-05-20): flight HAT21, HAT22 (available)"
     assert "seats SEAT-1, SEAT-2" in lines(calling("get_seats"), answered(["SEAT-1", "SEAT-2"]))[0]
     assert "SEAT-3" in lines(calling("get_seats"), answered([["SEAT-3"]]))[0]
 

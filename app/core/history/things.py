@@ -217,8 +217,8 @@ class _Reading:
         if not isinstance(arguments, dict):
             return kind, word(call.name)
         plain = ((key, value) for key, value in arguments.items() if not OF_A_SECRET.search(key))
-        asked = (text for key, value in plain for text in self._values(key, value)[:1])
-        told = ", ".join(text for text in asked if "(" not in text)
+        asked = ((key, text) for key, value in plain for text in self._values(key, value)[:1] if "(" not in text)
+        told = ", ".join(f"{_label(key)} {text}" if _is_date(text) else text for key, text in asked)
         return kind, _named(arguments, "") or (f"{word(call.name)}({told})" if told else word(call.name))
 
     def _call(self, call: ToolCall) -> None:
@@ -430,6 +430,11 @@ def _identifier(value: Any) -> str:
     if not isinstance(value, str) or not is_word(value) or is_secret(value) or "," in value:
         return ""
     return value if not value.isalpha() or value.isupper() else ""
+
+
+def _is_date(text: str) -> bool:
+    """Whether it is a date, which says nothing of what it is the date of."""
+    return (found := classified(text)) is not None and found[0] == "date"
 
 
 def _label(key: str) -> str:
