@@ -272,7 +272,7 @@ def policies_of(settings: Settings) -> Policies:
 
 def has_list_prices(settings: Settings) -> bool:
     """True if calls are charged by the public prices."""
-    return settings.list_prices and not settings.prices
+    return settings.prices == ()
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:

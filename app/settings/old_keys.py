@@ -9,6 +9,8 @@ _OF_THE_PRESET = "The preset decides it; take it out."
 _FIXED = "It has its default for good; take it out."
 
 OLD_KEYS: Mapping[str, str] = {
+    "list_prices": "Set prices to null if it was false.",
+    "tokenizer.required": "Name the folder of the tables in tokenizer.directory if it was true.",
     "limits.values": _FIXED,
     "limits.messages": _FIXED,
     "limits.upload_bytes": _FIXED,

@@ -51,7 +51,7 @@ def reported(record: Record) -> tuple[int, int]:
     [
         {"prices": DEAR},
         {"prices": [{**DEAR[0], "match": "another"}]},
-        {"prices": [], "list_prices": False},
+        {"prices": None},
     ],
     ids=["prices that are set", "no price of the model", "no prices"],
 )

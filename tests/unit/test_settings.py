@@ -105,8 +105,8 @@ def test_the_operators_key_is_not_for_everybody_who_reaches_steno(
         assert all("steno keys add" in each.sentence for each in found)
 
 
-def test_there_are_at_most_127_settings() -> None:
-    assert count() <= 127
+def test_there_are_at_most_125_settings() -> None:
+    assert count() <= 125
 
 
 def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:
@@ -180,6 +180,24 @@ def test_old_keys_are_found_in_the_environment_and_in_the_file_beside_others(
         "summary.rules.share",
     }
     assert (settings.compaction.tail.turns, settings.summary.rules.enabled) == (5, False)
+
+
+# Merged with another
+
+
+def test_prices_may_be_null_in_the_environment_and_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load().prices == ()
+    write_settings("prices: null", tmp_path, monkeypatch)
+    assert load().prices is None
+    monkeypatch.delenv("STENO_CONFIG")
+    monkeypatch.setenv("STENO_PRICES", "null")
+    assert load().prices is None
+
+
+@pytest.mark.parametrize(("tokenizer", "state"), [({}, "warning"), ({"directory": "/tables"}, "fatal")])
+def test_tables_that_are_missing_end_the_start_where_a_folder_is_named(tokenizer: dict[str, str], state: str) -> None:
+    found = check_settings(load(tokenizer=tokenizer), ("o200k_base",))
+    assert [each.state for each in found if each.subject == "tokenizer tables"] == [state]
 
 
 # Precedence
