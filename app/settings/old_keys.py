@@ -9,6 +9,10 @@ _OF_THE_PRESET = "The preset decides it; take it out."
 _FIXED = "It has its default for good; take it out."
 
 OLD_KEYS: Mapping[str, str] = {
+    "compaction.cost_gate.enabled": "If it was false, set compaction.cost_gate.requests to null;"
+    " if it was true beside a preset, to 10.",
+    "compaction.recall.enabled": "If it was false, set compaction.recall.max_ratio to 0;"
+    " if it was true beside a preset, to 0.05.",
     "list_prices": "Set prices to null if it was false.",
     "tokenizer.required": "Name the folder of the tables in tokenizer.directory if it was true.",
     "limits.values": _FIXED,

@@ -114,6 +114,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
     """Stages that a conversation goes through, by the settings and the constants of their preset."""
     preset = PRESETS[compaction.preset]
     mask, recall, mode = compaction.mask, compaction.recall, compaction.session_pruning.mode
+    gate = compaction.cost_gate.requests
     return Policy(
         strategy=compaction.strategy,
         mask=MaskPolicy(allow=mask.allow, deny=mask.deny, **preset.mask) if mask.enabled else None,
@@ -123,8 +124,8 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         position_pruning=PositionPruning() if mode == "position" else None,
         window=SlidingWindow(compaction.window.turns, compaction.window.tokens),
         prune=compaction.prune.enabled,
-        cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
-        recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.enabled else None,
+        cost_gate=CostGate(gate) if gate else None,
+        recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.max_ratio else None,
         ask=_ask_policy(compaction),
         marks=tuple(map(mark_of, compaction.client_instructions)),
         **preset.policy,

@@ -84,9 +84,9 @@ class Preset(Struct, frozen=True):
 
 _NO_MASKS = {"enabled": False}
 _AS_ITS_MODEL = {
-    "cost_gate": {"enabled": False},
+    "cost_gate": {"requests": None},
     "background": {"enabled": False},
-    "recall": {"enabled": False},
+    "recall": {"max_ratio": 0.0},
     "ask": "off",
 }
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from app.core.limits.budget import Shares
+from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.session_pruning import SessionPruning
+from app.core.tokens.economy import CostGate
 from app.settings import AlternativeSettings, ConfigurationError, Settings, every_setting, load, places
 from app.settings.checks import check_settings
 from app.settings.old_keys import OLD_KEYS, without_old_keys
@@ -105,8 +108,8 @@ def test_the_operators_key_is_not_for_everybody_who_reaches_steno(
         assert all("steno keys add" in each.sentence for each in found)
 
 
-def test_there_are_at_most_125_settings() -> None:
-    assert count() <= 125
+def test_there_are_at_most_123_settings() -> None:
+    assert count() <= 123
 
 
 def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:
@@ -192,6 +195,17 @@ def test_prices_may_be_null_in_the_environment_and_in_the_file(tmp_path: Path, m
     monkeypatch.delenv("STENO_CONFIG")
     monkeypatch.setenv("STENO_PRICES", "null")
     assert load().prices is None
+
+
+def test_no_requests_are_no_cost_gate_and_no_share_is_no_recall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_COMPACTION__COST_GATE__REQUESTS", "null")
+    monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0")
+    assert policy_of(load().compaction) == replace(Policy(), cost_gate=None, recall=None)
+    monkeypatch.setenv("STENO_COMPACTION__PRESET", "rolling")
+    monkeypatch.setenv("STENO_COMPACTION__COST_GATE__REQUESTS", "5")
+    monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0.1")
+    policy = policy_of(load().compaction)
+    assert (policy.cost_gate, policy.recall) == (CostGate(5), RecallPolicy(0.1))
 
 
 @pytest.mark.parametrize(("tokenizer", "state"), [({}, "warning"), ({"directory": "/tables"}, "fatal")])
