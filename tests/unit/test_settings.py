@@ -25,7 +25,7 @@ from app.settings import AlternativeSettings, ConfigurationError, Settings, ever
 from app.settings.checks import check_settings
 from app.settings.old_keys import OLD_KEYS, without_old_keys
 from app.settings.policies import Policies, policy_of, shares_of
-from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
+from app.settings.presets import LIBRECHAT_UPDATE_PROMPT, PRESET_NAMES, PRESETS, PresetName
 from app.settings.types import Section
 from app.store.database import read_url
 from scripts.generate_settings import count, owner
@@ -108,8 +108,8 @@ def test_the_operators_key_is_not_for_everybody_who_reaches_steno(
         assert all("steno keys add" in each.sentence for each in found)
 
 
-def test_there_are_at_most_123_settings() -> None:
-    assert count() <= 123
+def test_there_are_at_most_120_settings() -> None:
+    assert count() <= 120
 
 
 def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:
@@ -155,6 +155,11 @@ def old_key(key: str) -> Any:
         value = {"near" if name == "*" else name: value}
     if key.startswith("upstreams."):
         value["upstreams"]["near"]["base_url"] = "https://provider.example/v1"
+    if key.startswith("summary.prompts."):
+        value["summary"]["prompts"] = [
+            {"prompt": "Keep numbers."},
+            {"prompt": "Keep names.", **value["summary"]["prompts"]["near"]},
+        ]
     return value
 
 
@@ -206,6 +211,19 @@ def test_no_requests_are_no_cost_gate_and_no_share_is_no_recall(monkeypatch: pyt
     monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0.1")
     policy = policy_of(load().compaction)
     assert (policy.cost_gate, policy.recall) == (CostGate(5), RecallPolicy(0.1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"compaction": {"preset": "librechat"}}, LIBRECHAT_UPDATE_PROMPT),
+        ({"compaction": {"preset": "librechat"}, "summary": {"prompt": "Keep numbers."}}, ""),
+        ({"compaction": {"preset": "rolling"}}, ""),
+    ],
+)
+def test_an_operators_prompt_is_for_updates_too(settings: dict[str, Any], expected: str) -> None:
+    loaded = load(**settings)
+    assert Policies(loaded).of(loaded.upstream, "gpt-4o").update_prompt == expected
 
 
 @pytest.mark.parametrize(("tokenizer", "state"), [({}, "warning"), ({"directory": "/tables"}, "fatal")])

@@ -164,8 +164,8 @@ class CompactionSettings(Section):
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
     `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `enabled`,
     `background`, `client_instructions`, `pinned_text` and `wait_seconds`, and of `summary` only `model`, `upstream`,
-    `fallbacks`, `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`.
-    With `off` here no request can choose another one.
+    `fallbacks`, `timeout_seconds`, `prompts`, `parameters` and `rules`. With `off` here no request can choose another
+    one.
     """
     strategy: Strategy = _POLICY.strategy
     """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for no summaries.
