@@ -172,7 +172,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     ledger = Ledger(store.writes, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
-    summariser = Summariser(summary.timeout_seconds, summary.reasoning_allowance, summary.parameters, tracer=tracer)
+    summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
     forced, summary_tokens = limits.forced_compactions_per_minute, limits.summary_tokens_per_hour
     quotas = Quotas(store.tallies, limits.compactions_per_tenant, forced, summary_tokens)
     policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
@@ -272,7 +272,7 @@ def policies_of(settings: Settings) -> Policies:
 
 def has_list_prices(settings: Settings) -> bool:
     """True if calls are charged by the public prices."""
-    return settings.list_prices and not settings.prices
+    return settings.prices == ()
 
 
 def tariffs_of(settings: Settings) -> Callable[[str, str], Tariff | None]:

@@ -47,7 +47,7 @@ Flags win over the environment, the environment over the YAML file, the file ove
 
 - **File**: `--config` or `STENO_CONFIG` names it; [config/steno.yaml](../config/steno.yaml) holds every default.
 - **Environment**: `STENO_` and the key, with `__` between its parts, as `{variable}`.
-  Lists and whole sections are given as JSON.
+  Lists and whole sections are given as JSON, and `null` is null.
 - **Checks**: a value that cannot be used, or a name that does not exist, stops the start. A key that only the last
   release had is accepted without an effect, and a warning says what to do. `steno doctor` makes the same checks,
   and says where each value comes from.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from app.core.reasons import Code, Reason, Reasons
 
 _ANOTHER_MODEL = "Choose another summary.model, or add summary.fallbacks."
-_MORE_OUTPUT = "Raise summary.max_tokens or summary.reasoning_allowance, or choose another summary.model."
+_MORE_OUTPUT = "Raise summary.max_tokens, lower the effort in summary.parameters, or choose another summary.model."
 _OWN_FAULT = "This is a fault in Steno: report it with the lines of this request_id."
 _REMEDIES: Mapping[Code, str] = {
     Code.FLOOR_EXCEEDS_LIMIT: "Send shorter instructions or fewer tools, or use a model with a larger window.",

@@ -38,6 +38,9 @@ LONGEST_WAIT_SECONDS = 5.0
 """Longest pause asked by a provider that is waited for, in seconds: the client is waiting too."""
 LONGEST_SUMMARY = 250_000
 """Characters of the longest summary; sixty thousand tokens have so many."""
+REASONING_ALLOWANCE = 8_192
+"""Tokens that a reasoning model may think before it writes a summary, on top of the summary's own. A cap, not a cost:
+such models are asked for little effort."""
 RETRY_PAUSE_SECONDS = 0.25
 """Seconds before a call that failed by accident is repeated."""
 TAUGHT_SECONDS = 24 * 3600.0
@@ -138,7 +141,6 @@ class Summariser:
     def __init__(
         self,
         timeout_seconds: float,
-        reasoning_allowance: int,
         parameters: Mapping[str, Any],
         clock: Callable[[], float] = monotonic,
         tracer: Tracer | None = None,
@@ -147,7 +149,6 @@ class Summariser:
         self._tracer = tracer
         self.timeout_seconds = timeout_seconds
         """Timeout of one call; `ask` may make several."""
-        self._reasoning_allowance = reasoning_allowance
         self._parameters = parameters
         self._clock = clock
         self._breaker = ModelBreaker(clock)
@@ -201,7 +202,7 @@ class Summariser:
     async def _ask(self, call: _Call) -> SummaryAnswer | Failure:
         while True:
             manners, dialect, most = self._manners_of(call), call.route.dialect, call.request.max_tokens
-            options = dialect.options(manners, call.route.model, most, self._reasoning_allowance, self._parameters)
+            options = dialect.options(manners, call.route.model, most, REASONING_ALLOWANCE, self._parameters)
             reply = await self._send(call, call.body(options))
             if isinstance(reply, SummaryAnswer):
                 self._answered.add(call.tenant)

@@ -56,7 +56,7 @@ class Writing:
         return SummaryBrief(
             model=summariser,
             prompt=prompt,
-            update_prompt=(own.update_prompt if own else summary.update_prompt) or "",
+            update_prompt="" if own else rules.update_prompt,
             # The prompt stands in a call twice: at four characters a token, half its length.
             input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
             shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),

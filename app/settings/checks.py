@@ -43,7 +43,7 @@ class Finding(Struct, frozen=True):
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
     """Findings about keys of earlier releases, the database's place, the secret, the tokenizer tables, circles."""
     old = (_found_old(key) for key in settings.old_keys)
-    tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.required)
+    tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.directory is not None)
     circular, spent = _check_circular(settings), _check_operators_keys(settings)
     return [*old, *_check_place(settings), _check_secret(settings), tables, *circular, *spent]
 
@@ -138,7 +138,7 @@ def _check_tables(missing: str, *, required: bool) -> Finding:
         return Finding("ok", "tokenizer tables", "found and verified")
     remedy = "`steno tables` fetches them; or name their folder: tokenizer.directory."
     if required:
-        text = f"The tokenizer tables {missing} were not found, and tokenizer.required is set"
+        text = f"The tokenizer tables {missing} were not found, in tokenizer.directory or elsewhere"
         return Finding("fatal", "tokenizer tables", text, remedy)
     text = f"{missing} not found; tokens are estimated by bytes, and compaction starts earlier"
     return Finding("warning", "tokenizer tables", text, remedy)

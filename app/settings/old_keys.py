@@ -7,8 +7,18 @@ from typing import Any
 
 _OF_THE_PRESET = "The preset decides it; take it out."
 _FIXED = "It has its default for good; take it out."
+_AS_THE_PROMPT = "The prompt beside it is for updates, too, with a note that says so; take it out."
 
 OLD_KEYS: Mapping[str, str] = {
+    "summary.update_prompt": _AS_THE_PROMPT,
+    "summary.prompts.*.update_prompt": _AS_THE_PROMPT,
+    "summary.reasoning_allowance": "It is 8,192; lower the effort of a model that thinks longer in summary.parameters.",
+    "compaction.cost_gate.enabled": "If it was false, set compaction.cost_gate.requests to null;"
+    " if it was true beside a preset, to 10.",
+    "compaction.recall.enabled": "If it was false, set compaction.recall.max_ratio to 0;"
+    " if it was true beside a preset, to 0.05.",
+    "list_prices": "Set prices to null if it was false.",
+    "tokenizer.required": "Name the folder of the tables in tokenizer.directory if it was true.",
     "limits.values": _FIXED,
     "limits.messages": _FIXED,
     "limits.upload_bytes": _FIXED,
@@ -75,6 +85,9 @@ def without_old_keys(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple
 def _without(given: Any, names: Sequence[str]) -> Any:
     """Copy without the key of that path, or the very object that was given where it has no such key."""
     name, *rest = names
+    if name == "*" and isinstance(given, list):
+        entries = [_without(each, rest) for each in given]
+        return entries if any(new is not old for new, old in zip(entries, given, strict=True)) else given
     if not isinstance(given, Mapping):
         return given
     if not rest:

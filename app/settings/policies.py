@@ -30,7 +30,7 @@ from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds")
 """Settings of `compaction` that hold whatever the preset is."""
-REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "reasoning_allowance", "parameters")
+REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "parameters")
 """Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
 KEPT_FROM = ("rules",)
 """Further settings of `summary` that hold whatever the preset is: users' rules are kept in any case."""
@@ -54,6 +54,12 @@ class AppliedPolicy(Struct, frozen=True):
     def guessed_window(self) -> int:
         """Window of a model whose window nobody tells."""
         return PRESETS[self.preset].guessed_window
+
+    @property
+    def update_prompt(self) -> str:
+        """Instructions for updating an earlier summary; empty for `summary.prompt`, as where that is the operator's."""
+        preset = PRESETS[self.preset]
+        return preset.update_prompt if self.summary.prompt == preset.summary.get("prompt") else ""
 
     def prompts_for(self, model: str, tenant: str) -> PromptSettings | None:
         """Prompts of the operator for this model or this tenant."""
@@ -114,6 +120,7 @@ def policy_of(compaction: CompactionSettings) -> Policy:
     """Stages that a conversation goes through, by the settings and the constants of their preset."""
     preset = PRESETS[compaction.preset]
     mask, recall, mode = compaction.mask, compaction.recall, compaction.session_pruning.mode
+    gate = compaction.cost_gate.requests
     return Policy(
         strategy=compaction.strategy,
         mask=MaskPolicy(allow=mask.allow, deny=mask.deny, **preset.mask) if mask.enabled else None,
@@ -123,8 +130,8 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         position_pruning=PositionPruning() if mode == "position" else None,
         window=SlidingWindow(compaction.window.turns, compaction.window.tokens),
         prune=compaction.prune.enabled,
-        cost_gate=CostGate(compaction.cost_gate.requests) if compaction.cost_gate.enabled else None,
-        recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.enabled else None,
+        cost_gate=CostGate(gate) if gate else None,
+        recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.max_ratio else None,
         ask=_ask_policy(compaction),
         marks=tuple(map(mark_of, compaction.client_instructions)),
         **preset.policy,

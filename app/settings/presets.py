@@ -64,6 +64,9 @@ class Preset(Struct, frozen=True):
     """Settings of the section `compaction`."""
     summary: Mapping[str, Any] = {}
     """Settings of the section `summary`."""
+    update_prompt: str = ""
+    """Instructions for updating an earlier summary, as long as `summary.prompt` is the preset's own; empty: that
+    prompt."""
     policy: Mapping[str, Any] = {}
     """Members of core's `Policy` that no setting turns."""
     mask: Mapping[str, Any] = {}
@@ -84,9 +87,9 @@ class Preset(Struct, frozen=True):
 
 _NO_MASKS = {"enabled": False}
 _AS_ITS_MODEL = {
-    "cost_gate": {"enabled": False},
+    "cost_gate": {"requests": None},
     "background": {"enabled": False},
-    "recall": {"enabled": False},
+    "recall": {"max_ratio": 0.0},
     "ask": "off",
 }
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
@@ -136,7 +139,8 @@ PRESETS: Mapping[PresetName, Preset] = {
             "floor_tokens": 0,
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
         },
-        summary={"style": "prefix", "prompt": LIBRECHAT_PROMPT, "update_prompt": LIBRECHAT_UPDATE_PROMPT},
+        summary={"style": "prefix", "prompt": LIBRECHAT_PROMPT},
+        update_prompt=LIBRECHAT_UPDATE_PROMPT,
         policy={"failed_results": 8},
         mask=_LIBRECHAT_MASK,
         reserve=_LIBRECHAT_RESERVE,

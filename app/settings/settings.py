@@ -44,6 +44,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="STENO_",
         env_nested_delimiter="__",
+        env_parse_none_str="null",
         extra="forbid",
         frozen=True,
     )
@@ -69,18 +70,15 @@ class Settings(BaseSettings):
         - {match: "my-model*", context_window: 32768, max_input_tokens: 30000, max_output_tokens: 4096}
         - {match: "chat-prod", base_model: "gpt-4o"}
     """
-    prices: tuple[PriceSettings, ...] = ()
-    """Prices of models, for the ledger: currency units for a million tokens; the first match wins.
+    prices: tuple[PriceSettings, ...] | None = ()
+    """Prices of models, for the ledger: currency units for a million tokens; the first match wins. If empty, the public
+    list prices in US dollars are used; null: no prices.
 
     From 0 to 1,000,000, in any currency. What a provider says it charged, in US dollars, wins
-    ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. For example:
+    ([ledger](usage.md#cost)). A single entry here switches off the list prices of all models. Set null if you run
+    models yourself under their vendors' names: they cost you something else. For example:
 
         - {match: "my-model*", prompt: 2.5, completion: 10, cached: 1.25}
-    """
-    list_prices: bool = True
-    """Use the public list prices of models, in US dollars, if `prices` is empty.
-
-    What you pay may be less, and nothing at all for a model that you run yourself under its vendor's name.
     """
     compaction: CompactionSettings = CompactionSettings()
     summary: SummarySettings = SummarySettings()
@@ -174,7 +172,7 @@ class Settings(BaseSettings):
         """Price by the first entry that fits the model that answered, or else the one that was asked for; None if none
         does. An entry for every name (`*`) says nothing about a name that only an answer has."""
         for name in filter(None, (answered, asked)):
-            entry = next((entry for entry in self.prices if entry.fits(name)), None)
+            entry = next((entry for entry in self.prices or () if entry.fits(name)), None)
             if entry is not None and (name == asked or entry.match != "*"):
                 return Tariff(name, "settings", ((0, entry.price),))
         return None

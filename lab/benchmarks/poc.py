@@ -131,7 +131,7 @@ def settings(preset: str, turns: int) -> Mapping[str, Any]:
     """Settings of the section `compaction`. The tail is one turn and the current one, as in the experiment. Nothing
     is recalled: it is about what summaries keep."""
     bounds = {"trigger": {"turns": turns}, "tail": {"turns": 1, "fill_ratio": 0}, "floor_tokens": 0}
-    return {"preset": preset, "recall": {"enabled": False}, **bounds}
+    return {"preset": preset, "recall": {"max_ratio": 0}, **bounds}
 
 
 def _step(played: Played) -> Step:

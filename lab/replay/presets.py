@@ -30,8 +30,7 @@ def settings_of(preset: str | None, recall_ratio: float | None = None, window: i
     named: Mapping[str, Any] = {"preset": preset} if preset else {}
     if recall_ratio is None:
         return named
-    budget = {"max_ratio": recall_ratio, "max_tokens": window} if recall_ratio else {}
-    return {**named, "recall": {"enabled": bool(recall_ratio), **budget}}
+    return {**named, "recall": {"max_ratio": recall_ratio, "max_tokens": window}}
 
 
 def _check(name: str) -> None:

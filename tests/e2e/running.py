@@ -20,7 +20,7 @@ from app.settings import load
 Sections = Mapping[str, Any]
 
 WINDOW = 8_000
-NOTHING_RECALLED: Any = {"recall": {"enabled": False}}
+NOTHING_RECALLED: Any = {"recall": {"max_ratio": 0}}
 """In `compaction`, for tests of exact payloads that are about something else."""
 
 

@@ -51,7 +51,7 @@ def reported(record: Record) -> tuple[int, int]:
     [
         {"prices": DEAR},
         {"prices": [{**DEAR[0], "match": "another"}]},
-        {"prices": [], "list_prices": False},
+        {"prices": None},
     ],
     ids=["prices that are set", "no price of the model", "no prices"],
 )
@@ -80,7 +80,7 @@ def test_a_prompt_that_is_not_warm_is_compacted_when_it_is_due(simulator: Simula
 @pytest.mark.parametrize(
     "settings",
     [
-        {"compaction": {"cost_gate": {"enabled": False}}},
+        {"compaction": {"cost_gate": {"requests": None}}},
         {"compaction": {"cost_gate": {"requests": 1_000}}},
         {"compaction": {"preset": "rolling"}},
         {"compaction": {"trigger": {"turns": DUE - 1}}},

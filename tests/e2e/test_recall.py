@@ -153,7 +153,7 @@ def test_what_says_neither_on_nor_off_is_refused_by_name(
 def test_off_by_its_setting_and_past_its_length(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compaction: Any = {"background": {"enabled": False}, "recall": {"enabled": False}}
+    compaction: Any = {"background": {"enabled": False}, "recall": {"max_ratio": 0}}
     assert told(ask(steno(compaction=compaction), CHAT), "context")["actions"] == ["summarized"]
     del compaction["recall"]
     monkeypatch.setattr("app.settings.policies.RecallPolicy", partial(RecallPolicy, history_tokens=1_000))

@@ -38,7 +38,7 @@ def started(steno: StartSteno) -> Steno:
     return steno(
         models=[{"match": f"*-{size}", "context_window": window} for size, window in WINDOWS.items()],
         upstream={"formats": ["chat_completions", "messages", "responses"]},
-        compaction={"background": {"enabled": False}, "cost_gate": {"enabled": False}},
+        compaction={"background": {"enabled": False}, "cost_gate": {"requests": None}},
     )
 
 

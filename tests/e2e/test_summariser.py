@@ -91,7 +91,7 @@ async def routed(
 def summariser(
     seconds: float = 20.0, clock: Clock | None = None, parameters: dict[str, Any] | None = None
 ) -> Summariser:
-    return Summariser(seconds, 8_192, parameters or {}, clock or Clock())
+    return Summariser(seconds, parameters or {}, clock or Clock())
 
 
 async def ask(*servers: Any, seconds: float = 20.0, between_bytes: float = 5.0) -> SummaryAnswer | Failure:
@@ -533,12 +533,15 @@ def test_a_parameter_the_provider_refuses_is_dropped_or_swapped_and_remembered(
     assert {record.status for record in later} == {200}
 
 
-def test_a_reasoning_model_may_think_as_long_as_the_settings_say(steno: StartSteno, simulator: Simulator) -> None:
+def test_a_reasoning_model_may_think_on_top_of_its_summary(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulator.window = 128_000
     simulator.models = {"o4-mini": Model("o4-mini")}
     caps = []
     for allowance in (1_000, 3_000):
-        assert status_of(steno(summary={"reasoning_allowance": allowance}), "o4-mini")["status"] == "summarized"
+        monkeypatch.setattr("app.compaction.summariser.REASONING_ALLOWANCE", allowance)
+        assert status_of(steno(), "o4-mini")["status"] == "summarized"
         caps.append(simulator.summaries[-1].payload["max_completion_tokens"])
     assert caps[1] - caps[0] == 2_000
 

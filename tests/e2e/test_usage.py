@@ -96,7 +96,7 @@ def test_without_prices_a_call_costs_what_the_list_says_and_is_marked_so(steno: 
     own = steno(prices=PRICES)
     say(own)
     assert (usage(own)["data"][0]["price_source"], usage(own)["totals"]["list_priced"]) == ("settings", 0)
-    neither = steno(list_prices=False)
+    neither = steno(prices=None)
     say(neither)
     [record] = usage(neither)["data"]
     assert (record["price_source"], record["cost"]) == (None, None)

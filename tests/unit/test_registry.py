@@ -332,7 +332,7 @@ def test_the_operators_prices_leave_no_room_for_others() -> None:
     assert tariffs_of(load(**bare, **own))("gpt-5", "gpt-5") is None
     mine = Tariff("my-model", "settings", ((0, Price(1.0, 2.0, 0.5, 1.5)),))
     assert tariffs_of(load(**bare, **own))("my-model", "gpt-5") == mine
-    assert tariffs_of(load(**bare, list_prices=False))("gpt-5", "") is None
+    assert tariffs_of(load(**bare, prices=None))("gpt-5", "") is None
 
 
 # Caps

@@ -10,19 +10,22 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from app.core.limits.budget import Shares
+from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.session_pruning import SessionPruning
+from app.core.tokens.economy import CostGate
 from app.settings import AlternativeSettings, ConfigurationError, Settings, every_setting, load, places
 from app.settings.checks import check_settings
 from app.settings.old_keys import OLD_KEYS, without_old_keys
 from app.settings.policies import Policies, policy_of, shares_of
-from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
+from app.settings.presets import LIBRECHAT_UPDATE_PROMPT, PRESET_NAMES, PRESETS, PresetName
 from app.settings.types import Section
 from app.store.database import read_url
 from scripts.generate_settings import count, owner
@@ -105,8 +108,8 @@ def test_the_operators_key_is_not_for_everybody_who_reaches_steno(
         assert all("steno keys add" in each.sentence for each in found)
 
 
-def test_there_are_at_most_127_settings() -> None:
-    assert count() <= 127
+def test_there_are_at_most_120_settings() -> None:
+    assert count() <= 120
 
 
 def test_a_setting_without_a_docstring_is_named_before_it_is_documented() -> None:
@@ -152,6 +155,11 @@ def old_key(key: str) -> Any:
         value = {"near" if name == "*" else name: value}
     if key.startswith("upstreams."):
         value["upstreams"]["near"]["base_url"] = "https://provider.example/v1"
+    if key.startswith("summary.prompts."):
+        value["summary"]["prompts"] = [
+            {"prompt": "Keep numbers."},
+            {"prompt": "Keep names.", **value["summary"]["prompts"]["near"]},
+        ]
     return value
 
 
@@ -180,6 +188,48 @@ def test_old_keys_are_found_in_the_environment_and_in_the_file_beside_others(
         "summary.rules.share",
     }
     assert (settings.compaction.tail.turns, settings.summary.rules.enabled) == (5, False)
+
+
+# Merged with another
+
+
+def test_prices_may_be_null_in_the_environment_and_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load().prices == ()
+    write_settings("prices: null", tmp_path, monkeypatch)
+    assert load().prices is None
+    monkeypatch.delenv("STENO_CONFIG")
+    monkeypatch.setenv("STENO_PRICES", "null")
+    assert load().prices is None
+
+
+def test_no_requests_are_no_cost_gate_and_no_share_is_no_recall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STENO_COMPACTION__COST_GATE__REQUESTS", "null")
+    monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0")
+    assert policy_of(load().compaction) == replace(Policy(), cost_gate=None, recall=None)
+    monkeypatch.setenv("STENO_COMPACTION__PRESET", "rolling")
+    monkeypatch.setenv("STENO_COMPACTION__COST_GATE__REQUESTS", "5")
+    monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0.1")
+    policy = policy_of(load().compaction)
+    assert (policy.cost_gate, policy.recall) == (CostGate(5), RecallPolicy(0.1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"compaction": {"preset": "librechat"}}, LIBRECHAT_UPDATE_PROMPT),
+        ({"compaction": {"preset": "librechat"}, "summary": {"prompt": "Keep numbers."}}, ""),
+        ({"compaction": {"preset": "rolling"}}, ""),
+    ],
+)
+def test_an_operators_prompt_is_for_updates_too(settings: dict[str, Any], expected: str) -> None:
+    loaded = load(**settings)
+    assert Policies(loaded).of(loaded.upstream, "gpt-4o").update_prompt == expected
+
+
+@pytest.mark.parametrize(("tokenizer", "state"), [({}, "warning"), ({"directory": "/tables"}, "fatal")])
+def test_tables_that_are_missing_end_the_start_where_a_folder_is_named(tokenizer: dict[str, str], state: str) -> None:
+    found = check_settings(load(tokenizer=tokenizer), ("o200k_base",))
+    assert [each.state for each in found if each.subject == "tokenizer tables"] == [state]
 
 
 # Precedence

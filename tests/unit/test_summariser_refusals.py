@@ -35,7 +35,7 @@ async def upstream(network: respx.MockRouter) -> AsyncIterator[Upstream]:  # noq
 
 async def ask(upstream: Upstream, model: str = "m") -> SummaryAnswer | Failure:
     request = summary_request("Do.", "said", 300, 300)
-    return await Summariser(5.0, 8_192, {}).ask(
+    return await Summariser(5.0, {}).ask(
         request, [Route(model, upstream, ChatSummaries(), [])], None, monotonic() + 10.0, "t"
     )
 

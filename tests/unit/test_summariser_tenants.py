@@ -60,7 +60,7 @@ async def asked(network: respx.MockRouter) -> list[dict[str, Any]]:
 @pytest.fixture
 async def ask(clock: Clock, network: respx.MockRouter) -> AsyncIterator[Any]:  # noqa: ARG001 - which it is in
     upstream = Upstream(URL, connect=1.0, first_byte=5.0, between_bytes=5.0, instance=new_instance())
-    summariser = Summariser(5.0, 8_192, {}, clock)
+    summariser = Summariser(5.0, {}, clock)
 
     async def ask_one(tenant: str, said: str = "hello", undertaking: str | None = None) -> SummaryAnswer | Failure:
         request = summary_request("Do.", said, 300, 300)

@@ -108,16 +108,12 @@ class PruneSettings(Section):
 class CostGateSettings(Section):
     """[The cost gate](costs.md)."""
 
-    enabled: bool = True
-    """Put off a compaction or a mask that would cost more than it saves, if there is room.
+    requests: int | None = Field(_GATE.requests, ge=1, le=10_000)
+    """Least number of requests, this one included, that a conversation is expected to go on for: a compaction or a mask
+    that costs more than it saves within them is put off, if there is room; null: none is.
 
-    There is room up to 0.95 of the limit, and to the cap. [Costs](costs.md) says when this has no effect.
-    """
-    requests: int = Field(_GATE.requests, ge=1, le=10_000)
-    """Least number of requests, this one included, that a conversation is expected to go on for.
-
-    A compaction must save within them what it costs: a higher number makes it earlier ([how many
-    requests](costs.md#how-many-requests)).
+    There is room up to 0.95 of the limit, and to the cap. [Costs](costs.md) says when this has no effect. A higher
+    number makes a compaction earlier ([how many requests](costs.md#how-many-requests)).
     """
 
 
@@ -136,17 +132,13 @@ class BackgroundSettings(Section):
 class RecallSettings(Section):
     """Recall: passages that are quoted again."""
 
-    enabled: bool = True
-    """Quote passages about the last user message from messages that are left out or shortened.
+    max_ratio: float = Field(_RECALL.max_ratio, ge=0, le=1)
+    """Share of the limit that passages may take which are quoted for one user message, from messages that are left out
+    or shortened; 0 for none.
 
-    [Recall](what-is-kept.md#recall) compares words. A client switches it off with `x-context-recall: off`.
-    """
-    max_ratio: Ratio = _RECALL.max_ratio
-    """Share of the limit that the quotations for one message may take.
-
-    It is added to what the compaction left, at first up to 1.1 times the target, later up to the limit. A question that
-    is matched well may take three times as much, so may quotations for earlier messages together, and exact values
-    three quarters.
+    [Recall](what-is-kept.md#recall) compares words. A client switches it off with `x-context-recall: off`. It is added
+    to what the compaction left, at first up to 1.1 times the target, later up to the limit. A question that is matched
+    well may take three times as much, so may quotations for earlier messages together, and exact values three quarters.
     """
     max_tokens: int = Field(_RECALL.max_tokens, ge=0, le=MOST_TOKENS)
     """Most tokens of the quotations for one message, whatever the window.
@@ -172,8 +164,8 @@ class CompactionSettings(Section):
     [Policies](policies.md) describes the presets. A request may choose another preset (`context.preset`,
     `x-context-preset`), else its model, else its upstream. Such a preset keeps of this section only `enabled`,
     `background`, `client_instructions`, `pinned_text` and `wait_seconds`, and of `summary` only `model`, `upstream`,
-    `fallbacks`, `timeout_seconds`, `prompts`, `reasoning_allowance`, `parameters` and `rules`.
-    With `off` here no request can choose another one.
+    `fallbacks`, `timeout_seconds`, `prompts`, `parameters` and `rules`. With `off` here no request can choose another
+    one.
     """
     strategy: Strategy = _POLICY.strategy
     """Way in which summaries are made: additive, full, checkpoint or rolling; window or none for no summaries.

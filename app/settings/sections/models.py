@@ -94,10 +94,9 @@ class TokenizerSettings(Section):
     """Folder with the tokenizer tables; null means `tables` in Steno's folder. The usual places are searched next.
 
     [`steno tables`](install.md#the-token-tables) puts them there; the usual places are `TIKTOKEN_CACHE_DIR`,
-    `DATA_GYM_CACHE_DIR`, `.tables` beside the code and two Python packages.
+    `DATA_GYM_CACHE_DIR`, `.tables` beside the code and two Python packages. If a folder is named and a table is in none
+    of these places, Steno does not start; otherwise it estimates by bytes.
     """
-    required: bool = False
-    """Refuse to start without the tables, instead of estimating by bytes."""
 
     @property
     def folder(self) -> Path:

@@ -36,8 +36,6 @@ class PromptSettings(Section):
 
     prompt: str = Field(min_length=1)
     """Instructions in place of `summary.prompt`."""
-    update_prompt: str | None = Field(None, min_length=1)
-    """Instructions for updating an earlier summary; null means the same as `prompt`."""
     model: str | None = Field(None, min_length=1)
     """Model of the conversations that it is for, a name or a glob; null means all."""
     tenant: str | None = Field(None, min_length=1)
@@ -112,15 +110,11 @@ class SummarySettings(Section):
     prompt: str = SUMMARY_PROMPT
     """Instructions for the summariser. The transcript follows as quoted data, then the instructions again.
 
-    Stored summaries stay as they are.
-    """
-    update_prompt: str | None = None
-    """Instructions for updating an earlier summary (full, checkpoint, rolling); null means the same as `prompt`.
-
-    With preset `librechat`, which has its own, set both this and `summary.prompt`.
+    Where an earlier summary is updated (full, checkpoint, rolling), a note that says so follows them; preset
+    `librechat` has instructions for that, which give way to yours, too. Stored summaries stay as they are.
     """
     prompts: tuple[PromptSettings, ...] = ()
-    """Prompts for certain models or tenants, in place of both prompts above; the first entry that fits counts.
+    """Prompts for certain models or tenants, in place of `summary.prompt`; the first entry that fits counts.
 
     An entry without `model` and `tenant` hides all after it. Every entry needs a prompt. Tenants' ids change with the
     secret. For example:
@@ -131,8 +125,6 @@ class SummarySettings(Section):
     values: float = Field(0.4, ge=0, le=0.5)
     """Share of a summary that [exact values](exact-values.md), which code copies after it, may take; 0 for none."""
     rules: RuleSettings = RuleSettings()
-    reasoning_allowance: int = Field(8_192, ge=0)
-    """Tokens that a reasoning model may think before it writes a summary, on top of the summary's own."""
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
     """Further members of each summary call, such as `temperature`; one that a provider refuses is left out.
 

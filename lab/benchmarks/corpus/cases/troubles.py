@@ -312,7 +312,6 @@ ROUTES = {
             {
                 "model": "prompted-*",
                 "prompt": "Keep numbers.",
-                "update_prompt": "Keep more numbers.",
                 "pinned_text": "Be kind.",
             }
         ],
