@@ -28,7 +28,7 @@ from lab.simulator.messages.binding import prefix_of, seal
 from lab.simulator.messages.judge import refusal_of
 from tests.unit.test_policies_properties import ESTIMATOR, IDENTITY, Asked, Steno, words
 
-EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 100) // len(PRESET_NAMES)
+EXAMPLES = (100_000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 50) // len(PRESET_NAMES)
 CASES = settings(max_examples=EXAMPLES, deadline=None)
 MOST_REQUESTS = 8
 """Of a history that are played: what the others would show, other histories do."""
