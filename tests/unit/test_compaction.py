@@ -29,7 +29,7 @@ from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.plan import MOST_PARTS, Plan, plan_asked
 from app.core.summary.plan import plan_compaction as plan_whole
 from app.core.summary.prompts import SummaryRequest
-from app.core.summary.spans import Span
+from app.core.summary.spans import Span, longest_within
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
 from app.core.view.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
@@ -356,6 +356,26 @@ def test_it_is_shown_with_its_masks_where_only_so_one_call_reads_it() -> None:
     assert request.shown is not None
     assert request.shown.tokens == 300 + 7
     assert compaction.is_whole
+
+
+def test_what_was_shown_with_its_masks_is_quoted_with_them_where_the_first_answer_is_refused() -> None:
+    masked = Altered(13, ("shortened by a mask",), 2, "masked")
+    sent = View((Verbatim(0, 13), masked), 500)
+    effects, compaction = play(compact(TALK, "conv", masked_plan(), BUDGET, ADDING, count, sent), notes(2), notes())
+    first, second = requests(effects)
+    assert (first.shown is not None, second.shown) == (True, None)
+    assert "shortened by a mask" in second.transcript
+    assert TALK.transcript.messages[13].texts[0] not in second.transcript
+    assert compaction.is_whole
+
+
+@pytest.mark.parametrize(
+    ("lengths", "room", "longest"),
+    [([5, 100, 60], 125, 60), ([5, 100, 60], 45, 20), ([10, 10], 30, 10), ([], 10, 0), ([7], 0, 0)],
+)
+def test_only_the_longest_texts_are_cut(lengths: list[int], room: int, longest: int) -> None:
+    assert longest_within(lengths, room) == longest
+    assert sum(min(length, longest) for length in lengths) <= room
 
 
 def test_without_the_view_that_was_sent_it_is_quoted_in_one_call_shortened() -> None:

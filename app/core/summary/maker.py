@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from math import ceil
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from app.core.history.things import records_in
 from app.core.limits.budget import Budget
 from app.core.quoting import fence_of
 from app.core.reasons import Code, Reasons, because
+from app.core.stages.alter import message_of
 from app.core.stages.repair import repair
 from app.core.summary import prompts
 from app.core.summary.beside import fitting, kept_share, merged_records, merged_rules
@@ -23,7 +24,7 @@ from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, S
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, shown_size
 from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
-from app.core.summary.spans import Span, quoted_tokens, released_by, replaced_tokens, summary_tokens
+from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
 from app.core.summary.versions import addressed
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
@@ -142,17 +143,33 @@ class ChunkMaker(Struct, frozen=True):
         transcript, blocks = self.conversation.transcript, self.conversation.blocks
         stands = {span.start + offset for offset in carried}
         again = blocks.again(span.stop, stands)
+        masks = self._masks(span)
         messages = [
-            message if index in stands else blocks.unquoted(message, index, again)
+            message_of(self.conversation, index, masks[index])
+            if index in masks
+            else message
+            if index in stands
+            else blocks.unquoted(message, index, again)
             for index, message in enumerate(transcript.messages[span.start : span.stop], span.start)
         ]
-        # Characters per text, about 3 a token: only a unit that could not be cut is larger than one call.
-        readable = self.settings.input_tokens
-        too_large = quoted_tokens(transcript, span.start, span.stop) > readable
-        longest = max(200, readable * 3 // len(messages)) if too_large else None
+        masked = sum(transcript.tokens_of(index) - part.tokens for index, part in masks.items())
+        tokens = quoted_tokens(transcript, span.start, span.stop) - masked
+        # Only a unit that could not be cut is larger than one call, and what masks and a cache alone let one call read.
+        longest, readable = None, self.settings.input_tokens
+        if tokens > readable:
+            lengths = [len(text) for message in messages for text in message.texts]
+            room = min(3 * readable, sum(lengths) * readable // tokens)  # characters, about 3 a token
+            longest = max(200, longest_within(lengths, room))
         recent = len(messages) - len(messages) // 3 if self.settings.strategy == "checkpoint" else None
         fence = fence_of(self.conversation.chain[span.stop])
         return prompts.quote_messages(messages, span.start, carried, fence, longest, recent)
+
+    def _masks(self, span: Span) -> Mapping[int, Altered]:
+        """Messages of the span as the provider has them, where only so one call reads it."""
+        parts = self.sent.parts if self.plan.masked and self.sent is not None else ()
+        return {
+            part.index: part for part in parts if isinstance(part, Altered) and span.start <= part.index < span.stop
+        }
 
     def _shown(self, path: Path, span: Span) -> View | None:
         """The conversation itself up to the span's end, where the summariser is to read that and can."""

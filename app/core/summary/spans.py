@@ -99,6 +99,16 @@ def quoted_tokens(transcript: Transcript, start: int, stop: int) -> int:
     return transcript.tokens(start, stop) + QUOTE_TOKENS * (stop - start)
 
 
+def longest_within(lengths: Iterable[int], room: int) -> int:
+    """The length to which the longest of these are cut so that all together are within `room`."""
+    ascending = sorted(lengths)
+    for place, length in enumerate(ascending):
+        if length * (left := len(ascending) - place) > room:
+            return room // left
+        room -= length
+    return ascending[-1] if ascending else 0
+
+
 def halves(transcript: Transcript, span: Span) -> tuple[Span, ...]:
     """The span in two parts of about equal size, or as it is where it cannot be cut."""
     cuts = transcript.cuts
