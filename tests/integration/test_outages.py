@@ -18,6 +18,7 @@ from sqlalchemy import event, text
 from app.store import Busy, Lease, Store, StoreUnavailable, lease, lease_calls
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
+from app.store.database import CLOSE_SECONDS
 from app.store.places import keep_mask
 from app.store.readiness import Readiness
 from tests.databases import SMALL_POOL
@@ -603,7 +604,8 @@ async def test_closing_cuts_idle_connections_that_do_not_answer(open_store: Open
     await store.start()
     await asyncio.gather(*(store.heads(TENANT, [digest(1)]) for _ in range(3)))
     gate.inject("black hole")
-    async with asyncio.timeout(4):
+    # Twice what it waits for: first for calls that were given up, such as one behind the start, then for connections.
+    async with asyncio.timeout(4 * CLOSE_SECONDS):
         await store.close()
 
 
