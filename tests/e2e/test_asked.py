@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from random import Random
@@ -551,6 +551,20 @@ def test_a_clients_tool_keeps_its_name(simulator: Simulator, running: Steno) -> 
     said = chat(running, LONG, stream=False, tools=[mine])
     assert [call[1] for call in said.calls] == ["recall_search"]
     assert declared(simulator.chats[0]) == {"recall_search", "recall_search_2", "recall_read_2"}
+
+
+def test_the_operators_names_and_words_are_what_the_model_sees_and_calls_by(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    told = {"search": ["look_up", "Search what was said earlier."]}
+    running = steno(compaction={"ask_functions": told, "background": {"enabled": False}, **NOTHING_RECALLED})
+    script(simulator, Fault(tool_calls=[replace(SEARCH, name="look_up")]), Fault(text="There."))
+    assert chat(running, LONG, stream=False).text.endswith("There.")
+    first, second = simulator.chats
+    assert declared(first) == {"get_order", "look_up", "recall_read"}
+    [ours] = [tool["function"] for tool in first.payload["tools"] if tool["function"]["name"] == "look_up"]
+    assert ours["description"] == "Search what was said earlier."
+    assert "Question 2, order ORD-0002." in results_in(second)
 
 
 def test_usage_is_in_the_ledger_once_for_each_round(simulator: Simulator, running: Steno) -> None:
