@@ -418,6 +418,15 @@ def test_conversation_is_named_by_the_first_place_that_names_it(before_scripted:
     assert (name_of(post(url, chat([{"role": "user", "content": "Never heard."}]))) or "").startswith("conv_")
 
 
+def test_headers_that_the_operator_lists_name_it_in_place_of_those_of_known_tools(before_scripted: StartSteno) -> None:
+    url = before_scripted(identity={"session_headers": ["X-Ticket", "x-desk"]}).url
+    named = [b"x-session-id: 3", b"x-desk: 2", b"x-ticket: 1"]
+    assert name_of(post(url, chat(), *named)) == "1"
+    assert name_of(post(url, chat(), *named[:2])) == "2"
+    assert name_of(post(url, chat(), *named, b"x-context-conversation-id: 0")) == "0"
+    assert (name_of(post(url, chat([{"role": "user", "content": "Another."}]), named[0])) or "").startswith("conv_")
+
+
 def test_base_url_can_name_the_conversation(simulator: Simulator, steno: StartSteno) -> None:
     """For tools that can only set a URL."""
     served = steno()
