@@ -29,7 +29,7 @@ from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.plan import MOST_PARTS, Plan, plan_asked
 from app.core.summary.plan import plan_compaction as plan_whole
 from app.core.summary.prompts import SummaryRequest
-from app.core.summary.spans import Span, longest_within
+from app.core.summary.spans import Span, longest_within, quoted_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
 from app.core.view.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
@@ -367,6 +367,21 @@ def test_what_was_shown_with_its_masks_is_quoted_with_them_where_the_first_answe
     assert "shortened by a mask" in second.transcript
     assert TALK.transcript.messages[13].texts[0] not in second.transcript
     assert compaction.is_whole
+
+
+@pytest.mark.parametrize(("missing", "is_cut"), [(0, False), (1, True)])
+def test_what_is_quoted_with_masks_is_cut_only_where_it_is_too_long_with_them(missing: int, is_cut: bool) -> None:
+    long = conversation(*turns(8, size=400), QUESTION)
+    transcript = long.transcript
+    masks = [Altered(index, ("short",), 2, "masked") for index in (13, 15)]
+    sent = View((Verbatim(0, 13), masks[0], Verbatim(14, 15), masks[1], Verbatim(16, len(transcript))), 500)
+    plan = replace(masked_plan(), base=widest_path(long, ()))
+    assert plan.spans == (Span(0, 14),)
+    fitting = quoted_tokens(transcript, 0, 14) - transcript.tokens_of(13) + 2
+    settings = replace(ADDING, shown_tokens=fitting, input_tokens=fitting - missing)
+    effects, _ = play(compact(long, "conv", plan, BUDGET, settings, count, sent), notes(2), notes())
+    _, second = requests(effects)
+    assert ("characters in all" in second.transcript) == is_cut
 
 
 @pytest.mark.parametrize(
