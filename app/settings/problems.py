@@ -12,6 +12,9 @@ from pydantic_core import ErrorDetails
 
 from app.settings.settings import Settings
 
+_IN_YAML = {"tuple_type": "must be a list", "dict_type": "must be a mapping", "model_type": "must be a mapping"}
+"""Words for errors that pydantic tells in terms of Python, by their kind."""
+
 
 def problems_in(error: ValidationError, section: type[BaseModel] | None = None, most: int | None = None) -> str:
     """Problems in one line: each key, what was given and what is allowed. Keys begin in the section, or in all
@@ -36,7 +39,7 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
         return f"{key} is not a setting{meant(str(error['loc'][-1]), siblings)}; known there: {', '.join(siblings)}"
     if kind == "value_error":
         return f"{key}: {error['ctx']['error']}{got}" if key else str(error["ctx"]["error"])
-    return f"{key}: {error['msg']}{_range(field)}{got}"
+    return f"{key}: {_IN_YAML.get(kind, error['msg'])}{_range(field)}{got}"
 
 
 def meant(name: str, known: Iterable[str], likeness: float = 0.6) -> str:

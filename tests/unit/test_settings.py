@@ -876,3 +876,16 @@ def test_keys_of_texts_are_read_from_variables_and_files(monkeypatch: pytest.Mon
     (tmp_path / "key").write_text("cd" * 32 + "\n")
     settings = load(storage={"encryption": ["TEXT_KEY", f"{tmp_path}/key"]})
     assert settings.storage.keys == (b"\xab" * 32, b"\xcd" * 32)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"models": {"m": {}}}, "models: must be a list"),
+        ({"compaction": {"ask_functions": []}}, "compaction.ask_functions: must be a mapping"),
+        ({"limits": [1]}, "limits: must be a mapping"),
+    ],
+)
+def test_a_list_where_a_mapping_belongs_is_named_as_yaml_calls_it(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        load(**given)
