@@ -23,6 +23,7 @@ without room for more."""
 NOTE_KINDS = frozenset({"stub", "pinned_text", "client_instructions", "asking"})
 
 _WORD = re.compile(r"\w+")
+_CUT = re.compile(r"\n\[\.\.\. (\d+) characters in all, shortened \.\.\.\]\n")
 _FIRST_HEADING = re.compile(r"<(\S+) .*>")
 
 
@@ -42,6 +43,8 @@ class ShownSection:
         if message.plain:
             whole = "\n".join(message.pieces)
             return self.body == whole or (len(self.body) > READABLE and is_shortened(self.body, whole))
+        if len(self.body) > READABLE and message.pieces and self._has_ends_of(message.pieces):
+            return True
         position = 0
         for piece in message.pieces:
             found = self.body.find(piece, position)
@@ -49,7 +52,20 @@ class ShownSection:
                 return False
             position = found + len(piece)
         beside = len(self.body) - sum(map(len, message.pieces))
-        return message.opaque or beside <= DECORATION * (1 + len(message.pieces))
+        return message.opaque or beside <= _most_beside(message.pieces)
+
+    def _has_ends_of(self, pieces: Sequence[str]) -> bool:
+        """Whether it is head and tail of these pieces and of what stands around them, with a notice of their size."""
+        notice = _CUT.search(self.body)
+        if notice is None or abs(int(notice[1]) - sum(map(len, pieces))) > _most_beside(pieces):
+            return False
+        begins = pieces[0][:DECORATION] in self.body[: 2 * DECORATION]
+        return begins and pieces[-1][-DECORATION:] in self.body[-2 * DECORATION :]
+
+
+def _most_beside(pieces: Sequence[str]) -> int:
+    """Most characters that a transcript may put around these pieces."""
+    return DECORATION * (1 + len(pieces))
 
 
 @dataclass(frozen=True, slots=True)

@@ -403,7 +403,9 @@ class _Walk:
 
     def _step(self, place: int, message: SentMessage) -> None:
         if self._carried and message.raw == self.history[self._carried[0]].raw:
-            self._keep(self._carried.pop(0))
+            kept = self._carried.pop(0)
+            self._keep(kept)
+            self._loose = tuple(index for index in self._loose if index != kept)
             return
         if self._loose and self.calls.standing_in(message):
             self.summarised += self._loose

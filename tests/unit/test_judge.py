@@ -366,6 +366,20 @@ def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask
     assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
 
 
+@pytest.mark.parametrize(("characters", "size", "right"), [(2_000, 0, True), (300, 0, False), (2_000, 900, False)])
+def test_summariser_may_be_shown_head_and_tail_of_a_call_with_long_arguments(
+    characters: int, size: int, right: bool
+) -> None:
+    arguments = json.dumps({"text": RESULT})
+    called = [{"id": "call_1", "type": "function", "function": {"name": "write", "arguments": arguments}}]
+    history = changed(LONG_HISTORY, 2, tool_calls=called)
+    whole = shown(history[2])
+    cut = f"{whole[:characters]}\n[... {len(whole) + size} characters in all, shortened ...]\n{whole[-90:]}"
+    made = call([history[1], {"role": "assistant", "content": cut}, *history[3:5]], NOTES)
+    verdict = Conversation().request(history, [SYSTEM, summary(NOTES), *LONG[4:]], made)
+    assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
+
+
 def test_a_printed_result_that_a_user_tells_begins_no_turn_and_may_be_shown_as_a_tools() -> None:
     told = {"role": "user", "content": "<returncode>0</returncode>\n<output>\nREADME.md\n</output>"}
     steps: Messages = [
@@ -703,6 +717,12 @@ def test_correction_in_a_split_turn_is_in_the_summary_or_beside_it(beside: Messa
     conversation, made = Conversation(), call(WORK[:5], NOTES)
     payload = [SYSTEM, summary(NOTES), *beside, WORK_STATE, *WORK[5:]]
     assert kinds(conversation.request([SYSTEM, *WORK], payload, made, report=RECALLED)) == found
+
+
+def test_correction_between_two_summaries_of_a_split_turn_stands_beside_them() -> None:
+    made = call(WORK[:5], NOTES), call(WORK[5:7], MORE_NOTES)
+    payload = [SYSTEM, summary(NOTES), TASK, CORRECTION, summary(MORE_NOTES), *WORK[7:]]
+    assert not Conversation().request([SYSTEM, *WORK], payload, *made).violations
 
 
 VALUES = {
