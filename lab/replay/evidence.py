@@ -43,29 +43,25 @@ class ShownSection:
         if message.plain:
             whole = "\n".join(message.pieces)
             return self.body == whole or (len(self.body) > READABLE and is_shortened(self.body, whole))
-        if len(self.body) > READABLE and message.pieces and self._has_ends_of(message.pieces):
-            return True
-        position = 0
+        position = shown = 0
         for piece in message.pieces:
-            found = self.body.find(piece, position)
-            if found < 0:
+            start = self.body.find(piece, position)
+            start, stop = (start, start + len(piece)) if start >= 0 else self._ends_of(piece, position)
+            if start < 0:
                 return False
-            position = found + len(piece)
-        beside = len(self.body) - sum(map(len, message.pieces))
-        return message.opaque or beside <= _most_beside(message.pieces)
+            position, shown = stop, shown + stop - start
+        return message.opaque or len(self.body) - shown <= DECORATION * (1 + len(message.pieces))
 
-    def _has_ends_of(self, pieces: Sequence[str]) -> bool:
-        """Whether it is head and tail of these pieces and of what stands around them, with a notice of their size."""
-        notice = _CUT.search(self.body)
-        if notice is None or abs(int(notice[1]) - sum(map(len, pieces))) > _most_beside(pieces):
-            return False
-        begins = pieces[0][:DECORATION] in self.body[: 2 * DECORATION]
-        return begins and pieces[-1][-DECORATION:] in self.body[-2 * DECORATION :]
-
-
-def _most_beside(pieces: Sequence[str]) -> int:
-    """Most characters that a transcript may put around these pieces."""
-    return DECORATION * (1 + len(pieces))
+    def _ends_of(self, piece: str, position: int) -> tuple[int, int]:
+        """Where head and tail of a long text stand around a notice of its size; (-1, -1) where they do not."""
+        start = self.body.find(piece[:DECORATION], position)
+        notice = _CUT.search(self.body, start) if start >= 0 else None
+        if notice is None or int(notice[1]) != len(piece):
+            return -1, -1
+        end = self.body.find(piece[-DECORATION:], notice.end())
+        head, tail = self.body[start : notice.start()], self.body[notice.end() : end + DECORATION]
+        is_cut = end >= 0 and piece.startswith(head) and piece.endswith(tail) and len(head) + len(tail) > READABLE
+        return (start, end + DECORATION) if is_cut else (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -366,16 +366,17 @@ def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask
     assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
 
 
-@pytest.mark.parametrize(("characters", "size", "right"), [(2_000, 0, True), (300, 0, False), (2_000, 900, False)])
-def test_summariser_may_be_shown_head_and_tail_of_a_call_with_long_arguments(
-    characters: int, size: int, right: bool
+@pytest.mark.parametrize(
+    ("characters", "size", "end", "right"),
+    [(2_000, 0, 90, True), (300, 0, 90, False), (2_000, 900, 90, False), (2_000, 0, 30, False)],
+    ids=["both", "little of it", "of another size", "without its end"],
+)
+def test_summariser_may_be_shown_head_and_tail_of_long_words_before_a_call(
+    characters: int, size: int, end: int, right: bool
 ) -> None:
-    arguments = json.dumps({"text": RESULT})
-    called = [{"id": "call_1", "type": "function", "function": {"name": "write", "arguments": arguments}}]
-    history = changed(LONG_HISTORY, 2, tool_calls=called)
-    whole = shown(history[2])
-    cut = f"{whole[:characters]}\n[... {len(whole) + size} characters in all, shortened ...]\n{whole[-90:]}"
-    made = call([history[1], {"role": "assistant", "content": cut}, *history[3:5]], NOTES)
+    history = changed(LONG_HISTORY, 2, content=RESULT)
+    cut = f"{RESULT[:characters]}\n[... {len(RESULT) + size} characters in all, shortened ...]\n{RESULT[-end:]}"
+    made = call(changed(history, 2, content=cut)[1:5], NOTES)
     verdict = Conversation().request(history, [SYSTEM, summary(NOTES), *LONG[4:]], made)
     assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
 
