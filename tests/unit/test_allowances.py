@@ -181,9 +181,9 @@ def test_a_key_with_a_limit_for_each_conversation_is_for_requests_that_show_one(
 
 
 def test_a_conversation_goes_on_until_it_cost_what_its_key_allows() -> None:
+    tariff = Tariff("m", "settings", PRICES)
     for limits_conversations in (True, False):
         keyring: Any = SimpleNamespace(limits_conversations=limits_conversations)
-        tariff = Tariff("m", "settings", PRICES)
         allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *_: tariff, keyring)
         limited = known(limits=KeyLimits(money_per_conversation=0.5))
         allowed.admit_conversation(limited, "x", ["m"])
