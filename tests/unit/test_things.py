@@ -269,6 +269,14 @@ def test_words_of_a_clause_say_what_its_values_are_and_the_first_identifier_owns
     assert found("2024-05-20") == ["date 2024-05-20"]
 
 
+def test_end_of_a_picture_in_base64_is_no_label() -> None:
+    picture = (
+        f'data:image/png;base64,\niVBO{"Rw0KGgoAAAANSUhEUgAA" * 8}/jdzUjIyPlNo5EFG17K9zkAAAAASUVORK5CYII=" id="HAT136"'
+    )
+    assert "identifier HAT136" in found(picture)
+    assert "flight HAT136" in found(picture.replace("id=", "flight="))
+
+
 def test_what_follows_in_a_paragraph_belongs_to_it_too() -> None:
     text = "Flight HAT021:\n- leaves 2024-05-20\n\nWe met on 2024-05-21."
     assert {*found(text)} == {"Flight HAT021: leaves 2024-05-20", "met 2024-05-21"}
