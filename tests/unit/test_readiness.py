@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from structlog.testing import capture_logs
 
 from app.store import StoreUnavailable
 from app.store.readiness import LONGEST_PAUSE_SECONDS, Readiness
+from app.store.write_behind import WriteBehind
 
 
 async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_try(
@@ -36,3 +40,14 @@ async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_
         "connecting to the database failed",
         "database ready",
     ]
+
+
+async def test_nothing_is_written_before_the_database_is_ready() -> None:
+    nothing: Any = None
+    writes, ready = WriteBehind(nothing, nothing, str), asyncio.Event()
+    writes.start(ready)
+    with pytest.raises(StoreUnavailable, match="not ready"):
+        await writes.flush()
+    ready.set()
+    await writes.flush()
+    await writes.stop()
