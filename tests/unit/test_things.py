@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.exact_values import LONGEST_TEXT, LONGEST_VALUE, exact_values
+from app.core.history.exact_values import LONGEST_TEXT, LONGEST_VALUE, exact_values, read_of
 from app.core.history.messages import Message, ToolCall
 from app.core.history.ranking import MOST_RANKED
 from app.core.history.records import brought_together, put_together, record_of
@@ -315,6 +315,11 @@ def test_of_two_that_are_used_alike_the_newer_one_comes_first() -> None:
     assert values_in([message("user", "AB-11"), message("user", "AB-22")])[0] == "AB-22"
 
 
+def test_names_from_code_come_after_what_identifies() -> None:
+    talk = [message("user", "See order-7714."), message("user", "Then net_total.")]
+    assert [part.key for part in records_in(talk)] == ["order-7714", "symbol net_total"]
+
+
 # Safety
 
 
@@ -395,6 +400,7 @@ def test_long_text_in_json_is_read_as_prose() -> None:
 
 
 def test_huge_text_is_read_at_its_start_and_its_end_and_a_huge_range_from_its_end() -> None:
+    assert read_of("of no more than that", 20) == "of no more than that"
     middle = "word " * LONGEST_TEXT
     kept = found(f"AB-11 {middle} AB-22 {middle} AB-33")
     assert "AB-11" in kept[0]
