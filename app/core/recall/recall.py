@@ -88,8 +88,7 @@ FLAT = 0.25
 """Share of the best score that the passages need which are quoted beyond the usual room."""
 AFTER = 1.1
 """Share of the target that a view which keeps to that takes when it gets its form, with all that is recalled; and later
-with more than the usual room. One that cannot keep to it is bounded by the limit alone."""
-NO_BOUND = 1 << 40
+with more than the usual room, where tools are called. One that cannot keep to it is bounded by the limit alone."""
 LEAST_TOKENS = 20
 """Least room that is used, in tokens."""
 
@@ -189,7 +188,7 @@ def with_recalled(
     values, origin = None, _origin(view)
     target = round(budget.target / max(1, budget.limit), 2) * budget.reported_limit / ratio
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
-    free = int(AFTER * target) - formed if formed <= target else NO_BOUND
+    free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
     state = _state_note(conversation, view, recollection, cost, min(room, free)) if view.chunks else None
     free -= state.tokens if state else 0
     if view.chunks and transcript.messages.holds_calls:
@@ -197,9 +196,12 @@ def with_recalled(
         room -= int(GIVEN_UP * values.tokens) if values else 0
     free -= values.tokens if values else 0
     speakers = speakers_in(conversation.instructions)
-    notes = _Recaller(conversation, hidden, recollection, origin, cost, _Room(room, wide, free), speakers).notes()
     beside = [note for note in (state, values) if note]
-    left = budget.limit - view.tokens - sum(note.tokens for note in beside)
+    taken = sum(note.tokens for note in beside)
+    later = free if transcript.messages.holds_calls else budget.limit - formed - taken
+    rooms = _Room(room, wide, free, later)
+    notes = _Recaller(conversation, hidden, recollection, origin, cost, rooms, speakers).notes()
+    left = budget.limit - view.tokens - taken
     while notes and sum(note.tokens for note in notes.values()) > left:
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
     if left < 0 or not (notes or beside):
@@ -334,7 +336,10 @@ class _Room(Struct, frozen=True):
     usual: int
     wide: int
     free: int
-    """Tokens that all may take which comes after the view got its form and up to the question."""
+    """Tokens that quotations may take when the view gets its form."""
+    later: int
+    """Tokens that all may take which comes after that and up to the question, with its quotations beyond the usual
+    room. In a talk without calls that is all the limit leaves: they go with the next message."""
 
 
 class _Recaller:
@@ -415,10 +420,11 @@ class _Recaller:
 
     def _room_for(self, question: int, is_brief: bool) -> int:
         """Tokens that quotations for this question may take."""
-        free, most = self._room.free, self._room.wide if is_brief else self._room.usual
+        most = self._room.wide if is_brief else self._room.usual
         if question < self._origin:
-            return max(0, min(most, free))
-        return max(self._room.usual, min(most, free - self._transcript.tokens(self._origin, question)))
+            return max(0, min(most, self._room.free))
+        since = self._transcript.tokens(self._origin, question + 1)
+        return max(self._room.usual, min(most, self._room.later - since))
 
     def _may_quote(self, question: int, number: int) -> bool:
         passage = self._index.passage(number)
