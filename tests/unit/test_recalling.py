@@ -221,7 +221,7 @@ def test_the_room_is_wide_where_a_question_is_matched_well_and_the_view_leaves_i
     assert room < notes(recall(asked, view))[0].tokens <= WIDE * room
     half = talk(
         *early,
-        question="Where does the kestrel nest by chapel 12 beside gondolas, sloops, zeppelins, harpsichords, grapes?",
+        question="By chapel 12 beside gondolas, sloops, zeppelins, harpsichords, grapes, oboes, violas, lutes, drums?",
         fillers=300,
     )
     assert notes(recall(half, summarised(half, 310)))[0].tokens <= room

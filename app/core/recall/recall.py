@@ -80,9 +80,9 @@ KEPT_TURN = 0.5
 WIDE = 3
 """Factor for the room of a question that one passage accounts for well, and others nearly as well: it asks for a list,
 or for what was often talked about."""
-WIDE_MATCH = 0.35
+WIDE_MATCH = 0.25
 """Share of a question's words that its best passage has to hold for that."""
-WIDE_WORDS = 12
+WIDE_WORDS = 16
 """Most words of such a question: a longer message says more than it asks."""
 FLAT = 0.25
 """Share of the best score that the passages need which are quoted beyond the usual room."""
