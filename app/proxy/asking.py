@@ -199,8 +199,8 @@ class Asking(Exchange):
                 await self._begin(done.request, done.decision)
             await self._stream_alone(wire, body, done)
         else:
-            self.own_headers = context_headers(done.request, done.decision)
-            await self.answer.whole(200, [*JSON, *self.own_headers], self._editor(done).whole(body))
+            own = context_headers(done.request, done.decision)
+            await self.answer.whole(200, [*JSON, *own], self._editor(done).whole(body))
 
     def _written(self, wire: WireRequest, done: Done, native: NativeCompaction) -> bytes:
         """Return the client's messages, with its reference: the summaries in its place are none of the user's."""

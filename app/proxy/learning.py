@@ -340,11 +340,11 @@ class Observation:
         if not wire.is_typical:
             return  # What it cost is only guessed, or differs from provider to provider.
         if not conversation.holds_media:
-            calibrations.learn(tenant, wire.model, formula, tools, Sample(self.sent, reported))
+            calibrations.learn(tenant, wire.model, *taught, Sample(self.sent, reported))
         elif self.decision.view is None and (shown := self.request.prompt.pictures()):
             # Everything was sent, and all media are pictures of known size: what the text does not cost, they do.
             plain, scaled = shown
             text = calibrations.of(tenant, wire.model, formula, tools)
             sample = picture_sample(text, self.sent - scaled, plain, reported)
             if sample is not None:
-                calibrations.learn(tenant, wire.model, pictures_of(formula), False, sample)
+                calibrations.learn(tenant, wire.model, *taught, sample)

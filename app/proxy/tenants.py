@@ -24,6 +24,7 @@ from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.store import StoreUnavailable
 from app.store.client_keys import KeyLimits
 from app.store.link_calls import LinkCalls
+from app.store.tenant_links import Mark
 
 ANONYMOUS = "anonymous"
 LOOK_AGAIN_SECONDS = 60.0
@@ -43,8 +44,8 @@ class Known(Struct, frozen=True):
     by: By
     until: float = inf
     """End of that knowledge, by the monotonic clock: a token that says it expires."""
-    revision: int = 0
-    """Revision of the links between tenants that it was found with."""
+    mark: Mark = Mark(0, 0)
+    """Mark of the links between tenants that it was found with."""
     roots: tuple[str, ...] = ()
     """Further tenants at whose digests its histories may begin."""
     limits: KeyLimits | None = None
@@ -155,7 +156,7 @@ class Tenants:
 
     def holds(self, known: Known) -> bool:
         """False once it is to be found out anew who that is."""
-        return known.revision == self.links.revision and (known.until == inf or monotonic() < known.until)
+        return known.mark == self.links.mark and (known.until == inf or monotonic() < known.until)
 
     async def known(
         self, headers: Iterable[tuple[bytes, bytes]], peer: str, query: bytes = b"", provider: Provider | None = None
@@ -211,11 +212,11 @@ class Tenants:
     def of(self, tenant: str, by: By, until: float = inf) -> Known:
         """Caller whom the door knows as this tenant, or as an alias of another one."""
         tenant = self.links.resolved(tenant, persons=self.rules is not None)
-        return Known(tenant, by, until, self.links.revision, self.links.roots(tenant))
+        return Known(tenant, by, until, self.links.mark, self.links.roots(tenant))
 
     def signed_in(self, tenant: str) -> Known:
         """Caller who is this tenant, by a session of the inspector."""
-        return Known(tenant, "session", revision=self.links.revision, roots=self.links.roots(tenant))
+        return Known(tenant, "session", mark=self.links.mark, roots=self.links.roots(tenant))
 
     async def _keep(self, person: str, *keys: str) -> None:
         """Give a person what was stored for his keys, the first time that both are seen."""

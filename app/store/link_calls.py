@@ -26,14 +26,13 @@ class LinkCalls:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._mark = Mark(0, 0)
+        self.mark = Mark(0, 0)
+        """Sign that somebody may be another tenant than before: another one."""
         self._leads: Mapping[str, str] = {}
         self._merged: Mapping[str, str] = {}
         """The same without the keys that persons have claimed."""
         self._roots: Mapping[str, tuple[str, ...]] = {}
         self._moving: asyncio.Task[None] | None = None
-        self.revision = 0
-        """Number that rises whenever somebody may be another tenant than before."""
 
     def resolved(self, tenant: str, *, persons: bool) -> str:
         """Tenant as which a caller is served who is known as this one. `persons`: whether a key that a person has
@@ -58,7 +57,7 @@ class LinkCalls:
 
     async def look(self) -> None:
         """Read the links anew where there are others. Raises StoreUnavailable."""
-        if (mark := await self._calls.task(tenant_links.read_mark)) == self._mark:
+        if (mark := await self._calls.task(tenant_links.read_mark)) == self.mark:
             return
         links = await self._calls.task(tenant_links.read_links)
         roots: dict[str, tuple[str, ...]] = {}
@@ -67,8 +66,7 @@ class LinkCalls:
                 roots[link.tenant] = (*roots.get(link.tenant, ()), link.alias)
         self._leads = {link.alias: link.tenant for link in links if link.leads}
         self._merged = {link.alias: link.tenant for link in links if link.leads and link.state != "apart"}
-        self._roots, self._mark = roots, mark
-        self.revision += 1
+        self._roots, self.mark = roots, mark
 
     async def claim(self, person: str, key: str, apart: str) -> bool:
         """See `tenant_links.claim`. Of a key's tenant that is linked already nothing is claimed."""

@@ -376,7 +376,9 @@ async def test_the_latest_history_is_read_with_its_instructions_and_without_othe
     assert (found.format, found.ids[-1]) == ("chat_completions", last.id)
     assert await store.rest(find_history, TENANT, "c1", 5, 10_000) == found
     assert await store.rest(find_history, TENANT, "c1", 4, 10_000) is None
-    assert await store.rest(find_history, TENANT, "c1", 5, 60) is None
+    characters = sum(map(len, found.sent))
+    assert await store.rest(find_history, TENANT, "c1", 5, characters) == found
+    assert await store.rest(find_history, TENANT, "c1", 5, characters - 1) is None
     assert await store.rest(find_history, TENANT, "none", 5, 10_000) is None
     assert await store.rest(find_history, STRANGER, "c1", 5, 10_000) is None
 

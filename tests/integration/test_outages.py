@@ -20,7 +20,6 @@ from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
 from app.store.database import CLOSE_SECONDS
 from app.store.places import keep_mask
-from app.store.readiness import Readiness
 from tests.databases import SMALL_POOL
 from tests.faults.proxy import Fault, FaultProxy, Way
 from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, put, seen, span, take
@@ -97,22 +96,6 @@ async def test_silent_database_holds_no_request_longer_than_the_bound(
     took = await asyncio.gather(*calls)
     assert min(took) > BOUND_SECONDS * 0.9
     assert max(took) < BOUND_SECONDS * 1.9
-
-
-async def test_error_that_nobody_foresaw_is_not_the_last_try_to_connect() -> None:
-    """As when something else listens where the database should."""
-    ends = iter([StoreUnavailable("away"), AttributeError("server_version")])
-
-    async def connect() -> None:
-        for error in ends:
-            raise error
-
-    readiness = Readiness(connect)
-    await readiness.start()
-    async with asyncio.timeout(10):
-        await readiness.ready.wait()
-    assert readiness.reason is None
-    await readiness.stop()
 
 
 async def test_error_that_nobody_foresaw_does_not_end_the_removal_of_old_leases(

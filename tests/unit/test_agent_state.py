@@ -175,6 +175,12 @@ def test_the_state_stands_behind_the_summaries() -> None:
     assert problems(WORK, view, LIMIT) == []
 
 
+def test_a_plan_is_as_long_as_its_room_allows() -> None:
+    text = "".join(f"{number:04}" for number in range(200))
+    view = recalled(agent(step("TodoWrite", todos=[text]), *[step("look")] * 3))
+    assert text in notes(view)[0].text
+
+
 def test_the_state_stays_whatever_comes_later() -> None:
     later = agent(*[WORK.transcript.messages[1:13]], step("TodoWrite", todos=["New"]), step("Edit", file_path="a.py"))
     assert notes(recalled(later, history_length=9)) == notes(recalled(WORK, history_length=9))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +116,7 @@ def test_who_spent_his_money_is_told_to_pay_and_no_sdk_tries_again_for_hours() -
 
 def test_a_call_whose_usage_nobody_told_counts_as_its_prompt_was_estimated() -> None:
     tokens = allowances(Clock(NOON), tokens_per_day=80)
+    tokens.spent(call(tokens=Tokens(), cost=None, forwarded=None))
     tokens.spent(call(tokens=Tokens(), cost=None, forwarded=79))
     assert not is_refused(tokens)
     tokens.spent(call(tokens=Tokens(), cost=None, forwarded=1))
@@ -175,6 +178,19 @@ def test_a_key_with_a_limit_for_each_conversation_is_for_requests_that_show_one(
     allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)), "m")
     with pytest.raises(NotAllowed):
         allowed.admit_apart(known(limits=KeyLimits(money_per_conversation=1.0)), "m")
+
+
+def test_a_conversation_goes_on_until_it_cost_what_its_key_allows() -> None:
+    tariff = Tariff("m", "settings", PRICES)
+    for limits_conversations in (True, False):
+        keyring: Any = SimpleNamespace(limits_conversations=limits_conversations)
+        allowed = Allowances(Tallies(Clock(NOON)), LimitSettings(), lambda *_: tariff, keyring)
+        limited = known(limits=KeyLimits(money_per_conversation=0.5))
+        allowed.admit_conversation(limited, "x", ["m"])
+        allowed.spent(call())
+        allowed.admit_conversation(limited, "another", ["m"])
+        with pytest.raises(MoneySpent) if limits_conversations else nullcontext():
+            allowed.admit_conversation(limited, "x", ["m"])
 
 
 def test_who_may_spend_so_much_gets_no_model_whose_price_nobody_knows() -> None:

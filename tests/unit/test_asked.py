@@ -98,6 +98,8 @@ def test_what_finds_no_room_is_cut_and_says_so() -> None:
     assert cut.messages == (0,)
     assert CUT in cut.text
     assert cut.tokens <= 60
+    short = conversation(*(message("user", f"part {number}") for number in range(40)), message("user", "now"))
+    assert 1 < len(ask(short, 40, 40, "recall_read", first=1, last=40).messages) < 20
     assert ask(room=3, query="wedding").text == NO_ROOM
 
 

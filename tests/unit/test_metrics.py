@@ -12,6 +12,8 @@ import pytest
 from app.core.reasons import Code, because
 from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
+from app.proxy.record import RequestRecord
+from app.runtime.repeats import Repeats
 from app.telemetry.exposition import exposed
 from app.telemetry.families import ANSWERED, CACHES, ENDS, FAMILIES, PAUSED, REPORTED, REQUEST_SECONDS, TOKENS, WAITS
 from app.telemetry.metrics import Metrics, Sampler, SupervisorMetrics
@@ -26,6 +28,17 @@ def told(table: Table) -> dict[str, float]:
         f"{name}{{{labels}}}" if labels else name: float(n)
         for name, labels, n in SAMPLE.findall(exposed(table).decode())
     }
+
+
+def test_a_request_that_nobody_answered_has_no_end() -> None:
+    metrics = Metrics.of_one()
+    record = RequestRecord("req", "GET", "/", Repeats(), metrics)
+    for answers in (False, True):
+        if answers:
+            record.begins(200)
+        before = exposed(metrics.table)
+        record.ends()
+        assert (exposed(metrics.table) != before) == answers
 
 
 def test_each_metric_is_documented_with_its_labels_and_no_other_is() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 
 from app.core.history.recognition import LONGEST_NAME
 from app.errors import InvalidRequest
-from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
+from app.proxy.naming import Naming, encoded_name, name_in_header, name_in_json, name_in_path, name_of
+from app.runtime.repeats import Repeats
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=LONGEST_NAME)
 
@@ -100,3 +103,17 @@ def test_what_is_no_utf8_is_refused() -> None:
 @pytest.mark.parametrize("value", [7, True, [], {}, ["a"]])
 def test_what_is_no_text_is_refused(value: object) -> None:
     assert "conversation_id names no conversation: it is no text" in refusal(lambda: in_json(value))
+
+
+@pytest.mark.parametrize(
+    ("cache_key", "user", "continues", "name"),
+    [(None, None, None, None), (None, None, "c", "c"), (None, b'"u"', "c", "u"), (b'"k"', b'"u"', "c", "k")],
+)
+def test_the_first_place_that_has_a_name_gives_it(
+    cache_key: bytes | None, user: bytes | None, continues: str | None, name: str | None
+) -> None:
+    wire: Any = SimpleNamespace(
+        names=(), cache_key=cache_key and ("prompt_cache_key", cache_key), end_user=user and ("user", user)
+    )
+    caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=continues)
+    assert name_of(Naming((), frozenset(), by_cache_key=True, by_user=True), Repeats(), wire, caller) == name

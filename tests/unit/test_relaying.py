@@ -14,7 +14,7 @@ from app.edge.pool import Pool
 from app.edge.upstream import UpstreamAnswer, arrived_part, arrived_whole, is_over
 from app.edge.writing import RequestHead
 from app.errors import UpstreamDisconnected
-from app.proxy.relaying import Relay
+from app.proxy.relaying import FRAMES_AT_ONCE, Relay
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.sse import event
 
@@ -117,6 +117,15 @@ def test_a_head_does_not_wait_for_frames_that_are_not_there() -> None:
         *("head 200", FRAMES[0], b"".join(FRAMES[1:])),
         *(b"", "end"),
     ]
+
+
+def test_of_a_stream_that_is_there_so_many_frames_go_down_at_once() -> None:
+    """Others have their turn in between."""
+    frame = event(b'{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}],"usage":{}}')
+    many = frame * (2 * FRAMES_AT_ONCE + 2)
+    steps = relayed(HEAD, chunk(many + b"".join(FRAMES)), LAST_CHUNK)
+    sizes = [step.count(frame) for step in steps if isinstance(step, bytes)]
+    assert sizes[:3] == [FRAMES_AT_ONCE, FRAMES_AT_ONCE, 2]
 
 
 def test_a_head_does_not_wait_for_the_rest_of_a_frame() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.exact_values import LONGEST_TEXT, LONGEST_VALUE, exact_values
+from app.core.history.exact_values import LONGEST_TEXT, LONGEST_VALUE, exact_values, read_of
 from app.core.history.messages import Message, ToolCall
 from app.core.history.ranking import MOST_RANKED
 from app.core.history.records import brought_together, put_together, record_of
@@ -269,6 +269,14 @@ def test_words_of_a_clause_say_what_its_values_are_and_the_first_identifier_owns
     assert found("2024-05-20") == ["date 2024-05-20"]
 
 
+def test_end_of_a_picture_in_base64_is_no_label() -> None:
+    picture = (
+        f'data:image/png;base64,\niVBO{"Rw0KGgoAAAANSUhEUgAA" * 8}/jdzUjIyPlNo5EFG17K9zkAAAAASUVORK5CYII=" id="HAT136"'
+    )
+    assert "identifier HAT136" in found(picture)
+    assert "flight HAT136" in found(picture.replace("id=", "flight="))
+
+
 def test_what_follows_in_a_paragraph_belongs_to_it_too() -> None:
     text = "Flight HAT021:\n- leaves 2024-05-20\n\nWe met on 2024-05-21."
     assert {*found(text)} == {"Flight HAT021: leaves 2024-05-20", "met 2024-05-21"}
@@ -305,6 +313,11 @@ def test_what_is_passed_on_comes_before_what_stands_once_in_a_large_result() -> 
 
 def test_of_two_that_are_used_alike_the_newer_one_comes_first() -> None:
     assert values_in([message("user", "AB-11"), message("user", "AB-22")])[0] == "AB-22"
+
+
+def test_names_from_code_come_after_what_identifies() -> None:
+    talk = [message("user", "See order-7714."), message("user", "Then net_total.")]
+    assert [part.key for part in records_in(talk)] == ["order-7714", "symbol net_total"]
 
 
 # Safety
@@ -387,6 +400,7 @@ def test_long_text_in_json_is_read_as_prose() -> None:
 
 
 def test_huge_text_is_read_at_its_start_and_its_end_and_a_huge_range_from_its_end() -> None:
+    assert read_of("of no more than that", 20) == "of no more than that"
     middle = "word " * LONGEST_TEXT
     kept = found(f"AB-11 {middle} AB-22 {middle} AB-33")
     assert "AB-11" in kept[0]

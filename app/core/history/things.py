@@ -402,8 +402,9 @@ def _clauses(text: str, values: Sequence[Spotted]) -> Iterator[list[tuple[str, S
             clause = []
         before = _CLAUSE_ENDS.split(text[max(end, each.start - LABEL_REACH) : each.start])[-1]
         words = [_plain(found) for found in _LABEL_WORD.findall(before)]
-        telling = [found for found in words if not _UNTELLING.fullmatch(found)]
-        clause.append((telling[-1][:LONGEST_LABEL] if telling else "", each))
+        # A value is spotted and tells nothing of another: what looks like one is a slice of something such as base64.
+        telling = (found for found in reversed(words) if not _UNTELLING.fullmatch(found) and not classified(found))
+        clause.append((next(telling, "")[:LONGEST_LABEL], each))
         end = each.stop
     if clause:
         yield clause

@@ -185,16 +185,17 @@ def with_recalled(
     room, wide = (
         int(min(share * policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio) for share in (1, WIDE)
     )
-    values, origin = None, _origin(view)
+    state, values, origin = None, None, _origin(view)
     target = round(budget.target / max(1, budget.limit), 2) * budget.reported_limit / ratio
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
     free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
-    state = _state_note(conversation, view, recollection, cost, min(room, free)) if view.chunks else None
-    free -= state.tokens if state else 0
+    if view.chunks and (state := _state_note(conversation, view, recollection, cost, min(room, free))):
+        free -= state.tokens
     if view.chunks and transcript.messages.holds_calls:
-        values = _values_note(conversation, view, hidden, origin, cost, min(int(RECORDS_SHARE * room), free))
-        room -= int(GIVEN_UP * values.tokens) if values else 0
-    free -= values.tokens if values else 0
+        records = min(int(RECORDS_SHARE * room), free)
+        if values := _values_note(conversation, view, hidden, origin, cost, records):
+            room -= int(GIVEN_UP * values.tokens)
+            free -= values.tokens
     speakers = speakers_in(conversation.instructions)
     beside = [note for note in (state, values) if note]
     taken = sum(note.tokens for note in beside)

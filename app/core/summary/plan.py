@@ -92,7 +92,7 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: Su
     """Whether one call makes the plan's summary and the fold that it makes due: a chunk over everything so far."""
     if not summary.folds_in or len(plan.spans) != 1:
         return False
-    span, chunks = plan.spans[0], plan.base.chunks
+    (span,), chunks = plan.spans, plan.base.chunks
     read = quoted_tokens(conversation.transcript, span.start, span.stop) + summary_tokens(chunks)
     most = min(summary.input_tokens, summary.source_tokens or summary.input_tokens)
     fits = plan.masked or read + released_tokens(conversation.transcript, chunks) <= most

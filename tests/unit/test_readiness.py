@@ -1,0 +1,53 @@
+"""Readiness: how often a database that is away is asked for, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.store import StoreUnavailable
+from app.store.readiness import LONGEST_PAUSE_SECONDS, Readiness
+from app.store.write_behind import WriteBehind
+
+
+async def test_a_database_is_tried_less_and_less_often_and_no_error_is_the_last_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when something else listens where the database should."""
+    ends = iter([StoreUnavailable("away")] * 6 + [AttributeError("server_version")])
+    pauses: list[float] = []
+
+    async def connect() -> None:
+        for error in ends:
+            raise error
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("app.store.readiness.asyncio.sleep", sleep)
+    readiness = Readiness(connect)
+    with capture_logs() as logs:
+        await readiness.start()
+        await readiness.ready.wait()
+    await readiness.stop()
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS]
+    assert readiness.reason is None
+    assert [log["event"] for log in logs] == [
+        "database away",
+        "connecting to the database failed",
+        "database ready",
+    ]
+
+
+async def test_nothing_is_written_before_the_database_is_ready() -> None:
+    nothing: Any = None
+    writes, ready = WriteBehind(nothing, nothing, str), asyncio.Event()
+    writes.start(ready)
+    with pytest.raises(StoreUnavailable, match="not ready"):
+        await writes.flush()
+    ready.set()
+    await writes.flush()
+    await writes.stop()
