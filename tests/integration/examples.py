@@ -138,6 +138,6 @@ def strand(*texts: str, tenant: str = TENANT, conversation_id: str = "c1", reque
 def show(store: Store, *texts: str, tenant: str = TENANT, conversation_id: str = "c1", request_id: str = "r1") -> None:
     """A request with this history is recorded, as the proxy records one."""
     shown = strand(*texts, tenant=tenant, conversation_id=conversation_id, request_id=request_id)
-    heads = ((shown.places[-1], (len(texts) + 1) // 2),)
+    heads = (shown.places[-2], len(texts) // 2), (shown.places[-1], (len(texts) + 1) // 2)
     store.writes.record(seen(conversation_id, tenant=tenant, messages=len(texts), heads=heads))
     store.writes.record_messages(shown)

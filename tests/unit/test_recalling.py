@@ -139,6 +139,8 @@ def test_an_answer_that_says_little_is_looked_for_by_the_message_before_it() -> 
     assert "1 user: The kestrel nests" in quoted(recall(asked, summarised(asked, 40)))
     asked = talk(*early, then=(user("Do you mean the kestrel at the chapel?"),), question="Yes, that?")
     assert "kestrel" not in quoted(recall(asked, summarised(asked, 40))), "only the assistant asks back"
+    asked = talk(*early, then=then, question="Glue zeppelins?")
+    assert "kestrel" not in quoted(recall(asked, summarised(asked, 40))), "it says enough"
 
 
 @pytest.mark.parametrize("question", ["Is a zeppelin faster?", "I like my new zeppelin of balsa wood a lot."])
