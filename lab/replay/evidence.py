@@ -53,7 +53,7 @@ class ShownSection:
         return message.opaque or len(self.body) - shown <= DECORATION * (1 + len(message.pieces))
 
     def _ends_of(self, piece: str, position: int) -> tuple[int, int]:
-        """Where head and tail of a long text stand around a notice of its size; (-1, -1) where they do not."""
+        """Start and stop of head and tail of a long text around a notice of its size; (-1, -1) without them."""
         start = self.body.find(piece[:DECORATION], position)
         notice = _CUT.search(self.body, start) if start >= 0 else None
         if notice is None or int(notice[1]) != len(piece):

@@ -221,14 +221,29 @@ def test_the_room_is_wide_where_a_question_is_matched_well_and_the_view_leaves_i
     asked = talk(*early, question="Where does the kestrel nest, behind which chapel?", fillers=300)
     view, room = summarised(asked, 310), int(0.1 * LIMIT)
     assert room < notes(recall(asked, view))[0].tokens <= WIDE * room
-    full = replace(view, tokens=int(0.6 * LIMIT))
-    assert notes(recall(asked, full))[0].tokens <= room
     half = talk(
         *early,
-        question="Where does the kestrel nest by chapel 12 beside gondolas, sloops, zeppelins, harpsichords, grapes?",
+        question="By chapel 12 beside gondolas, sloops, zeppelins, harpsichords, grapes, oboes, violas, lutes, drums?",
         fillers=300,
     )
     assert notes(recall(half, summarised(half, 310)))[0].tokens <= room
+
+
+@pytest.mark.parametrize("calls", [(), (ToolCall("c", "find_bird", "{}"),)])
+def test_the_room_is_wide_up_to_the_limit_unless_a_tool_is_called_and_the_view_kept_to_its_target(
+    calls: tuple[ToolCall, ...],
+) -> None:
+    early = [user(f"The kestrel nests behind chapel {n}.") for n in range(40)]
+    called = (assistant("Well.", *calls), *(message("tool", "A bird.", answers=call.id) for call in calls))
+    asked = talk(*early, *called, question="Where does the kestrel nest, behind which chapel?", fillers=300)
+    view, room = summarised(asked, 310), int(0.1 * LIMIT)
+    for share in (0.6, 0.75, 0.85):
+        full = replace(view, tokens=int(share * LIMIT))
+        (note,) = notes(recall(asked, full))
+        # Where the view is over its target as soon as it has its form, there is no other bound.
+        has_bound = calls and full.tokens - asked.transcript.tokens(311) <= LIMIT // 2
+        assert note.tokens <= min(room if has_bound else WIDE * room, LIMIT - full.tokens)
+        assert has_bound or note.tokens > room
 
 
 def test_beyond_the_usual_room_only_what_matches_nearly_as_well_is_quoted() -> None:

@@ -80,16 +80,15 @@ KEPT_TURN = 0.5
 WIDE = 3
 """Factor for the room of a question that one passage accounts for well, and others nearly as well: it asks for a list,
 or for what was often talked about."""
-WIDE_MATCH = 0.35
+WIDE_MATCH = 0.25
 """Share of a question's words that its best passage has to hold for that."""
-WIDE_WORDS = 12
+WIDE_WORDS = 16
 """Most words of such a question: a longer message says more than it asks."""
 FLAT = 0.25
 """Share of the best score that the passages need which are quoted beyond the usual room."""
 AFTER = 1.1
 """Share of the target that a view which keeps to that takes when it gets its form, with all that is recalled; and later
-with more than the usual room. One that cannot keep to it is bounded by the limit alone."""
-NO_BOUND = 1 << 40
+with more than the usual room, where tools are called. One that cannot keep to it is bounded by the limit alone."""
 LEAST_TOKENS = 20
 """Least room that is used, in tokens."""
 
@@ -189,7 +188,7 @@ def with_recalled(
     state, values, origin = None, None, _origin(view)
     target = round(budget.target / max(1, budget.limit), 2) * budget.reported_limit / ratio
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
-    free = int(AFTER * target) - formed if formed <= target else NO_BOUND
+    free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
     if view.chunks and (state := _state_note(conversation, view, recollection, cost, min(room, free))):
         free -= state.tokens
     if view.chunks and transcript.messages.holds_calls:
@@ -198,9 +197,12 @@ def with_recalled(
             room -= int(GIVEN_UP * values.tokens)
             free -= values.tokens
     speakers = speakers_in(conversation.instructions)
-    notes = _Recaller(conversation, hidden, recollection, origin, cost, _Room(room, wide, free), speakers).notes()
     beside = [note for note in (state, values) if note]
-    left = budget.limit - view.tokens - sum(note.tokens for note in beside)
+    taken = sum(note.tokens for note in beside)
+    later = free if transcript.messages.holds_calls else budget.limit - formed - taken
+    rooms = _Room(room, wide, free, later)
+    notes = _Recaller(conversation, hidden, recollection, origin, cost, rooms, speakers).notes()
+    left = budget.limit - view.tokens - taken
     while notes and sum(note.tokens for note in notes.values()) > left:
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
     if left < 0 or not (notes or beside):
@@ -335,7 +337,10 @@ class _Room(Struct, frozen=True):
     usual: int
     wide: int
     free: int
-    """Tokens that all may take which comes after the view got its form and up to the question."""
+    """Tokens that quotations may take when the view gets its form."""
+    later: int
+    """Tokens that all may take which comes after that and up to the question, with its quotations beyond the usual
+    room. In a talk without calls that is all the limit leaves: they go with the next message."""
 
 
 class _Recaller:
@@ -416,10 +421,11 @@ class _Recaller:
 
     def _room_for(self, question: int, is_brief: bool) -> int:
         """Tokens that quotations for this question may take."""
-        free, most = self._room.free, self._room.wide if is_brief else self._room.usual
+        most = self._room.wide if is_brief else self._room.usual
         if question < self._origin:
-            return max(0, min(most, free))
-        return max(self._room.usual, min(most, free - self._transcript.tokens(self._origin, question)))
+            return max(0, min(most, self._room.free))
+        since = self._transcript.tokens(self._origin, question + 1)
+        return max(self._room.usual, min(most, self._room.later - since))
 
     def _may_quote(self, question: int, number: int) -> bool:
         passage = self._index.passage(number)
