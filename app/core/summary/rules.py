@@ -22,6 +22,8 @@ from app.core.wordings import read_wordings
 
 Patterns = Sequence[re.Pattern[str]]
 
+WINDOW_SHARE = 0.01
+"""Share of the window that rules take at most."""
 MOST_RULES = 1_000
 """Most rules of one range: whoever writes more has not typed them."""
 
@@ -119,7 +121,7 @@ def rules_in(
     """
     found: dict[str, Rule] = {}
     for index, pieces in own_words(messages, start, stop):
-        for rule in _rules_of(pieces, further):
+        for rule in rules_of(pieces, further):
             found.pop(rule, None)
             found[rule] = Rule(rule, index)
     return [*reversed(found.values())][:MOST_RULES]
@@ -134,7 +136,8 @@ def new_rules(found: Iterable[Rule], held: Collection[str], room: int, count: Co
     )
 
 
-def _rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
+def rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
+    """The rules in what the user wrote of one message, in their order."""
     for sentence in sentences_in(pieces):
         if _is_rule(sentence, further):
             yield sentence.text
