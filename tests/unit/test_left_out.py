@@ -18,7 +18,6 @@ from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import settle
 from app.core.stages.policy import Policy
 from app.core.stages.prune import SlidingWindow
-from app.core.stages.repair import GAP
 from app.core.summary import left_out
 from app.core.summary.left_out import RulesLeftOut
 from app.core.summary.prompts import RULES_HEADING
@@ -30,6 +29,7 @@ from tests.unit.conversations import budget, case, chunk, conversation, cost, co
 NO_SUMMARIES = Policy(strategy="none", mask=None, fit=False, emergency=False)
 QUESTION = message("user", "the last question")
 NEVER, TABS = "Never push to main.", "Always use tabs."
+LONG = f"Never {words(90)}."
 
 
 def said(*rules: str, number: int = 20, size: int = 50) -> list[Message]:
@@ -59,7 +59,7 @@ def sent(asked: Case) -> View:
 
 
 def stub(view: View) -> str:
-    return next((part.text for part in view.parts if isinstance(part, Note) and part.text != GAP), "")
+    return next((part.text for part in view.parts if isinstance(part, Note)), "")
 
 
 def gone(view: View) -> list[int]:
@@ -71,7 +71,6 @@ def test_a_stub_ends_with_the_rules_of_what_is_left_out_newest_first() -> None:
     view = sent(asked(talk))
     fence = fence_of(talk.chain[max(gone(view)) + 1])
     assert stub(view).endswith(f".]\n{RULES_HEADING}\n<rules {fence}>\n{TABS}\n{NEVER}\n</rules {fence}>")
-    assert view.tokens <= 500 + 100, "what is left out brings it to the target, rules included"
 
 
 def test_without_rules_it_ends_as_before() -> None:
@@ -105,6 +104,15 @@ def test_where_a_request_has_no_room_for_them_it_is_sent_without() -> None:
     assert NEVER in stub(sent(asked(talk, limit=least + 60)))
 
 
+def test_the_newest_alone_are_kept_where_a_request_has_room_for_some() -> None:
+    history = said(NEVER, TABS, number=2)[:-1]
+    talk = conversation(*history, message("user", words(900)), message("assistant", "ok"))
+    least = sent(case(talk, policy=NO_SUMMARIES)).tokens
+    kept = [stub(sent(asked(talk, limit=least + room))) for room in range(60)]
+    assert any(TABS in text and "[1 older rule of the user could not be kept.]" in text for text in kept)
+    assert not any(NEVER in text and TABS not in text for text in kept)
+
+
 def test_what_an_estimate_makes_too_large_is_sent_without() -> None:
     """A text may take more tokens than its lines."""
 
@@ -129,12 +137,19 @@ def test_what_a_compaction_quotes_that_the_history_begins_with_is_the_oldest() -
     assert RULES_HEADING not in stub(sent(asked(pinned, inherited=(TABS,))))
 
 
-@pytest.mark.parametrize("given", [{"turns": 2}, {"tokens": 400}])
-def test_a_window_that_slides_over_them_leaves_them_in_its_stub(given: dict[str, int]) -> None:
-    policy = replace(NO_SUMMARIES, window=SlidingWindow(**given))
-    view = sent(asked(conversation(*said(NEVER, number=5)), policy=policy))
-    assert NEVER in stub(view)
-    assert "tokens" not in given or view.tokens <= given["tokens"]
+def test_a_window_of_turns_leaves_them_in_its_stub() -> None:
+    policy = replace(NO_SUMMARIES, window=SlidingWindow(turns=2))
+    assert NEVER in stub(sent(asked(conversation(*said(NEVER, number=5)), policy=policy)))
+
+
+@pytest.mark.parametrize("window", [SlidingWindow(), SlidingWindow(tokens=400)])
+def test_room_is_kept_for_them(window: SlidingWindow) -> None:
+    """However full the payload is."""
+    for number in range(60, 100):
+        talk = conversation(*said(LONG, number=number, size=10))
+        view = sent(asked(talk, policy=replace(NO_SUMMARIES, window=window), room=200))
+        assert LONG in stub(view)
+        assert view.tokens <= (window.tokens or 1_000)
 
 
 def test_they_stand_in_the_stub_and_not_in_a_note_between_two_messages_of_the_assistant() -> None:

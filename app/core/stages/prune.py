@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from app.core.history.messages import Kind, own_message
 from app.core.quoting import word
 from app.core.stages.alter import append, standing
-from app.core.stages.repair import GAP
 from app.core.tokens.estimate import Cost
 from app.core.view.reading import most_said_again, said_again, with_said_again
 from app.core.view.view import Altered, Conversation, Note, Part, Pruned, View
@@ -86,9 +85,7 @@ def prune(
 def with_rules(view: View, rules: Rules, limit: int, cost: Cost) -> View:
     """The view whose stub ends with the rules of what is left out, as far as there is room under the limit; itself
     where there are none. Done last: then no payload is too large for want of the room that they take."""
-    stub = next(
-        (part for part in view.parts if isinstance(part, Note) and part.kind == "stub" and part.text != GAP), None
-    )
+    stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
     pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
     out = frozenset(index for part in pruned for index in range(part.start, part.stop))
     if stub is None or not (text := rules.text(out, limit - view.tokens)):
