@@ -46,6 +46,11 @@ class AnsweredCall:
     written: int = 0
     """Bytes of text that were seen of the answer."""
 
+    @property
+    def tokens(self) -> Tokens:
+        """Usage as far as it was told."""
+        return self.usage.tokens if self.usage else NOT_REPORTED
+
 
 @dataclass(slots=True)
 class Observation:
@@ -103,8 +108,7 @@ class Observation:
     @property
     def reported(self) -> Tokens:
         """Usage of the latest call, as far as it was reported and is not in the ledger yet."""
-        latest = self._answered[-1].usage if self._answered else None
-        return latest.tokens if latest else Tokens()
+        return self._answered[-1].tokens if self._answered else NOT_REPORTED
 
     def payload(self, more: Sequence[bytes] = ()) -> bytes:
         """Bytes that are sent. `more`: raw messages of the rounds that the model asked in."""
@@ -194,8 +198,10 @@ class Observation:
         """Enter answered calls into the ledger. Not before the request is counted."""
         answered, self._answered = self._answered, []
         try:
-            for answer in answered:
-                self._record(answer)
+            rounds = [each for each in answered if each.status == HTTPStatus.OK]
+            for each in answered:
+                asked_here = each.status == HTTPStatus.OK and each is not rounds[0]
+                self._record(each, asked_here=asked_here, answer=rounds[-1].tokens if rounds[1:] else None)
         except Exception:
             log.exception("an answer was not recorded")
 
@@ -278,7 +284,9 @@ class Observation:
         # the same model.
         return replace(request, budget=budget) if budget is not None else None
 
-    def _record(self, answered: AnsweredCall) -> None:
+    def _record(self, answered: AnsweredCall, *, asked_here: bool, answer: Tokens | None) -> None:
+        """Enter a call. `asked_here`: a further round, which the client did not ask for. `answer`: usage of the last
+        of several rounds."""
         request, decision = self.request, self.decision
         estimated, forwarded = request.tokens(decision)
         decided = request.measure.decided_by(request.budget) if request.budget.given_way else request.measure.decided
@@ -300,16 +308,17 @@ class Observation:
             format_=request.format.name,
             model=request.model,
             status=answered.status,
-            tokens=answered.usage.tokens if answered.usage else NOT_REPORTED,
+            tokens=answered.tokens,
             bill=answered.usage.bill if answered.usage else UNBILLED,
-            estimated=estimated,
+            estimated=0 if asked_here else estimated,
             forwarded=forwarded,
             context_status=decision.status,
             decided=decided,
-            chain=request.conversation.chain,
+            chain=None if asked_here else request.conversation.chain,
             sizes=Estimated(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
+            answer=answer,
         )
-        told = None if answered.usage is None else answered.usage.tokens.completion
+        told = answered.tokens.completion
         if told is None and answered.status == HTTPStatus.OK and (allowances := self.services.allowances) is not None:
             allowances.wrote(request.tenant, request.conversation_id, request.model, by_bytes(answered.written))
 

@@ -567,13 +567,20 @@ def test_the_operators_names_and_words_are_what_the_model_sees_and_calls_by(
     assert "Question 2, order ORD-0002." in results_in(second)
 
 
-def test_usage_is_in_the_ledger_once_for_each_round(simulator: Simulator, running: Steno) -> None:
-    script(simulator, Fault(tool_calls=[SEARCH]), Fault(text="There."))
+def test_usage_is_in_the_ledger_once_for_each_round_and_the_clients_request_once(
+    simulator: Simulator, running: Steno
+) -> None:
+    script(simulator, Fault(tool_calls=[SEARCH]), Fault(tool_calls=[SEARCH]), Fault(text="There."))
     said = chat(running, LONG, stream=True, extra_headers={"x-context-conversation-id": "mine"})
     with openai.OpenAI(base_url=f"{running.url}/context", api_key="sk-test") as client:
-        usage = client.get("/conversations/mine/usage", cast_to=object)
-    assert isinstance(usage, dict)
-    assert usage["totals"]["prompt"] == said.prompt
+        usage: Any = client.get("/conversations/mine/usage", cast_to=object)
+    totals = usage["totals"]
+    assert totals["prompt"] == said.prompt
+    assert totals["requests"] == 1
+    rounds = [each["tokens"] for each in usage["data"] if each["purpose"] == "message"]
+    first, *asked_here = sorted(rounds, key=lambda each: -each["estimated"])
+    assert totals["saved"] == first["estimated"] - 3 * first["forwarded"]
+    assert [(each["estimated"], each["saved"]) for each in asked_here] == 2 * [(0, -first["forwarded"])]
 
 
 # Thinking

@@ -187,7 +187,8 @@ def widest_path(talk: Conversation, chunks: Iterable[SummaryChunk]) -> Path:
 def plan_compaction(
     talk: Conversation, chunks: Iterable[SummaryChunk], limits: Budget, summary: SummaryBrief, series: str
 ) -> plan.Plan | None:
-    return plan.plan_compaction(talk, widest_path(talk, chunks), limits, summary, series)
+    known = [*chunks]
+    return plan.plan_compaction(talk, widest_path(talk, known), limits, summary, series, known=known)
 
 
 def plan_mask(

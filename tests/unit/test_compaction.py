@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -195,13 +196,91 @@ def test_what_was_made_beside_a_failure_stays() -> None:
     assert compaction.why == WHY
 
 
-BRIEF = SummaryAnswer("short")
+SEVERAL = replace(SETTINGS, input_tokens=300, part_tokens=200)
+ROOMY = {"limit": 4_000, "trigger": 500, "target": 400, "tail": 200, "summary": 40}
 
 
-def in_parts() -> Flow:
+def in_parts(*stored: SummaryChunk) -> Flow:
     """Of four parts."""
-    settings = replace(SETTINGS, input_tokens=300, part_tokens=200)
-    return flow(settings=settings, limit=4_000, trigger=500, target=400, tail=200, summary=40)
+    return compact(TALK, "conv", of_parts(TALK, stored), budget(**ROOMY), SEVERAL, count)
+
+
+def of_parts(talk: Conversation, stored: Sequence[SummaryChunk], **changes: int) -> Plan:
+    plan = plan_compaction(talk, stored, budget(**{**ROOMY, **changes}), SEVERAL, "additive")
+    assert plan is not None
+    return plan
+
+
+def parts_made(without: int = 1) -> list[SummaryChunk]:
+    """The chunks of a compaction in four parts that failed at one of them."""
+    answers: list[Reply] = [notes(), notes(), notes(), notes()]
+    answers[without] = Failure(WHY)
+    return list(play(in_parts(), *answers)[1].made)
+
+
+@pytest.mark.parametrize("failed", range(4))
+def test_a_part_that_failed_is_the_only_one_that_the_next_attempt_asks_for(failed: int) -> None:
+    stored = parts_made(without=failed)
+    effects, compaction = play(in_parts(*stored), notes())
+    assert len(requests(effects)) == 1
+    assert [made.first_index for made in compaction.made] == [4 * failed]
+    assert compaction.is_whole
+    path = widest_path(TALK, [*stored, *compaction.made])
+    assert [each.first_index for each in path.chunks] == [0, 4, 8, 12]
+
+
+def test_what_was_made_behind_a_failure_is_taken_after_the_history_grew() -> None:
+    grown = conversation(message("system", "rules"), *turns(10, size=40), *turns(4, size=41), QUESTION)
+    stored = parts_made()
+    plan = of_parts(grown, stored)
+    assert (plan.missing, plan.made) == ((Span(4, 8), Span(16, 20), Span(20, 24)), tuple(stored[1:]))
+    effects, compaction = play(compact(grown, "conv", plan, budget(**ROOMY), SEVERAL, count), *[notes()] * 3)
+    assert len(requests(effects)) == 3
+    path = widest_path(grown, [*stored, *compaction.made])
+    assert [each.first_index for each in path.chunks] == [0, 4, 8, 12, 16, 20]
+
+
+def test_nothing_is_taken_that_somebody_deactivated_or_that_stands_for_other_chunks() -> None:
+    kept, first, last = parts_made()
+    assert of_parts(TALK, [kept, replace(first, deactivated_at=datetime.now(UTC)), last]).made == (last,)
+    assert of_parts(TALK, [kept, replace(first, level=1), last]).made == (last,)
+
+
+def test_a_chunk_that_is_used_together_with_a_later_one_is_no_end_of_a_compaction() -> None:
+    kept, first, last = parts_made()
+    assert of_parts(TALK, [kept, first, replace(last, continued=True)]).made == (first,)
+
+
+def test_all_is_made_anew_where_the_parts_that_are_there_are_too_many_to_gain_by() -> None:
+    talk = conversation(*turns(12, size=60), QUESTION)
+    stored = [chunk(talk, start, start + 2) for start in range(2, 18, 2)]
+    settings = replace(SETTINGS, input_tokens=1_000, part_tokens=900)
+    spans = []
+    for trigger in (800, 500):
+        limits = budget(4_000, trigger=trigger, target=400, tail=200, summary=80)
+        plan = plan_compaction(talk, stored, limits, settings, "additive")
+        assert plan is not None
+        spans.append((len(plan.spans), len(plan.made)))
+    assert spans == [(9, 7), (2, 0)]
+
+
+def test_a_compaction_that_is_asked_for_takes_the_parts_that_are_there() -> None:
+    stored = parts_made()
+    plan = plan_asked(TALK, widest_path(TALK, stored), SEVERAL, "additive", 16, stored)
+    assert plan is not None
+    assert plan.missing == (Span(4, 8),)
+
+
+def test_folded_are_the_chunks_that_were_there_too() -> None:
+    stored = parts_made()
+    plan, limits = of_parts(TALK, stored, fold=60), budget(**{**ROOMY, "fold": 60})
+    effects, compaction = play(compact(TALK, "conv", plan, limits, SEVERAL, count), notes(), notes())
+    made, fold = compaction.made
+    assert fold.children == (stored[0].id, made.id, stored[1].id)
+    assert len(requests(effects)) == 2
+
+
+BRIEF = SummaryAnswer("short")
 
 
 def asked(effects: Sequence[Effect]) -> list[bool]:

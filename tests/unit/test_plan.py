@@ -47,6 +47,15 @@ def compaction(talk: Conversation, *stored: SummaryChunk, limits: Budget | None 
     return plan_compaction(talk, stored, limits or budget(), replace(SETTINGS, **changes), "s")
 
 
+def test_what_has_come_since_a_part_was_made_goes_with_it_where_one_call_reads_both() -> None:
+    talk = conversation(*turns(10, size=40), QUESTION)
+    settings, made = replace(SETTINGS, input_tokens=400, part_tokens=400), [Span(4, 8), Span(8, 12)]
+    grown = [split_span(talk.transcript, Span(0, stop), settings, made) for stop in (12, 14, 20)]
+    assert grown[0] == (Span(0, 4), *made)
+    assert grown[1] == (Span(0, 4), Span(4, 8), Span(8, 14))
+    assert grown[2][:3] == grown[0]
+
+
 CUTS: dict[str, tuple[list[Message], int, Budget, int]] = {
     # The last question and the three turns before it.
     "three whole turns and the current one stay where they fit": (turns(10, size=20), 0, budget(), 14),

@@ -82,6 +82,15 @@ def test_what_pictures_cost_more_than_was_expected_a_smaller_prompt_does_not_cos
     assert less.limit == int(3_515 / (4_213 / 4_500))
 
 
+@pytest.mark.parametrize(("instructions", "limit"), [(0, 585), (500, None)])
+def test_pictures_that_cost_more_than_there_is_room_for_can_go(instructions: int, limit: int | None) -> None:
+    """Each token that is left costs six; of the least room, too, there is a sixth."""
+    told = Overflow("context_window", limit=4_000, prompt=6_000)
+    small = budget_for(Window(4_000, "config"), 300, Shares())
+    budget = recovery_budget(told, small, sent=1_000, instructions=instructions, output=300, holds_media=True)
+    assert (budget and budget.limit) == limit
+
+
 def test_in_a_small_window_a_quarter_of_the_limit_is_room_enough() -> None:
     """2,000 tokens beside the instructions are more than there ever were."""
     told = Overflow("context_window", limit=4_000, prompt=2_953, requested=4_553)

@@ -275,7 +275,7 @@ def _compacted(attempt: Attempt, position: int | None) -> Deciding[Decision]:
         conversation = case.conversation
         cut = last_cut(conversation) if position is None else cut_at(conversation, case.chunks, position)
         path = case.widest_path_to(cut)
-        if (plan := plan_asked(conversation, path, brief, request.series, cut)) is None:
+        if (plan := plan_asked(conversation, path, brief, request.series, cut, case.chunks)) is None:
             if not path.chunks:
                 return Decision(None, why=because(Code.NOTHING_TO_SUMMARISE))
             # Of the bare history: what is pinned or said again is for a payload, and this is none.
@@ -327,7 +327,7 @@ def _brief(attempt: Attempt) -> Deciding[SummaryBrief]:
 def _due_plan(attempt: Attempt) -> Deciding[Plan | None]:
     case, brief = attempt.case, (yield from _brief(attempt))
     series, masked = attempt.request.series, case.masked_before
-    return plan_compaction(case.conversation, case.widest_path, case.budget, brief, series, masked)
+    return plan_compaction(case.conversation, case.widest_path, case.budget, brief, series, masked, case.chunks)
 
 
 def _flow(attempt: Attempt, plan: Plan) -> Deciding[Flow]:

@@ -32,12 +32,15 @@ def recovery_budget(
     what the request asked for, in tokens. Like every budget the result is in our estimate.
 
     Where the provider counts more than was expected, all of it is taken to cost as much more. With `holds_media` the
-    difference is taken to be that of pictures, which stay: it is the same for a smaller prompt.
+    difference is taken to be that of pictures, which stay: it is the same for a smaller prompt. Where that leaves no
+    room, it is that of pictures which can go.
     """
     expected = budget.line.reported(sent)
     if not overflow.fixable or (overflow.needs_pressure and expected < PRESSURE * budget.window):
         return None
-    factor, media = 1.0, 0
+    least = least_room(budget)
+    # How much more the provider counts than we did, as a factor and in tokens, and the least room: one way, or two.
+    more: list[tuple[float, int, float]] = [(1.0, 0, least)]
     if overflow.limit is None:
         in_force = budget.line.reported(budget.limit)
         allowed = SENT_SHARE * (expected if SENT_SHARE * expected < in_force else in_force)
@@ -47,16 +50,22 @@ def recovery_budget(
         allowed = CEILING_SHARE * ceiling
         if overflow.prompt is None:
             allowed = min(allowed, SENT_SHARE * expected)
-        elif holds_media and overflow.prompt > expected:
-            media = overflow.prompt - expected
         else:
-            factor = overflow.prompt / expected  # How much more the provider counts than we did: applied once, here.
+            factor = overflow.prompt / expected  # Applied once, here.
+            more = [(factor, 0, least)]
+            if holds_media and overflow.prompt > expected:
+                more = [(1.0, overflow.prompt - expected, least), (factor, 0, least / factor)]
         target = min(allowed, TARGET_SHARE * ceiling)
-    limit = budget.line.estimate(allowed / factor - media)
-    if limit < instructions + least_room(budget):
-        return None
+    for factor, media, room in more:
+        limit = budget.line.estimate(allowed / factor - media)
+        if limit >= instructions + room:
+            aim = budget.line.estimate(max(target / factor - media, LEAST_SHARE * target))
+            return _within(budget, limit, aim)
+    return None
+
+
+def _within(budget: Budget, limit: int, aim: int) -> Budget:
     share = limit / budget.limit if budget.limit else 0.0
-    aim = budget.line.estimate(max(target / factor - media, LEAST_SHARE * target))
     return replace(
         budget,
         limit=limit,

@@ -52,8 +52,9 @@ def compact(
             return Compaction((folded_in,))
         if not folded_in.overflow:
             return _as_far_as((), folded_in)
-    summarised = yield from (_summarised(maker, *plan.spans) if len(plan.spans) == 1 else _in_parts(maker, plan.spans))
-    path = [*plan.base.chunks, *summarised.made]
+    spans = plan.missing
+    summarised = yield from (_summarised(maker, *spans) if len(spans) == 1 else _in_parts(maker, spans))
+    path = [*plan.base.chunks, *sorted((*plan.made, *summarised.made), key=lambda chunk: chunk.first_index)]
     held = max(summary_tokens(path), 2 * released_tokens(conversation.transcript, path[:-1]))
     if not summarised.is_whole or held <= budget.fold:
         return summarised

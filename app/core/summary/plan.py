@@ -19,7 +19,7 @@ from app.core.summary.spans import (
     summary_tokens,
 )
 from app.core.view.chunks import ChunkRange, SummaryChunk
-from app.core.view.reading import Path, build_view, size_after, unmasked_tokens
+from app.core.view.reading import Path, build_view, size_after, unmasked_tokens, usable
 from app.core.view.view import Conversation
 
 MOST_PARTS = 64
@@ -46,6 +46,14 @@ class Plan(Struct, frozen=True):
     """True if its summariser reads the conversation with the masks it has: without them it does not fit one call."""
     goes_on: bool = False
     """True if the history takes more summaries than one compaction makes: the next one goes on behind it."""
+    made: tuple[SummaryChunk, ...] = ()
+    """Chunks of some of the spans, behind one that an earlier compaction failed at: they are not made again."""
+
+    @property
+    def missing(self) -> tuple[Span, ...]:
+        """The spans whose chunks are to be made."""
+        made = {(chunk.first_index, chunk.last_index + 1) for chunk in self.made}
+        return tuple(span for span in self.spans if (span.start, span.stop) not in made)
 
     @property
     def messages(self) -> int:
@@ -60,14 +68,17 @@ def plan_compaction(
     summary: SummaryBrief,
     series: str,
     masked_before: Callable[[int], int] = lambda _: 0,
+    known: Iterable[SummaryChunk] = (),
 ) -> Plan | None:
     """The compaction that is due after `base`, or None if no summary can make the conversation enough smaller.
 
-    `masked_before` tells how many tokens masks take away between the base and a position.
+    `masked_before` tells how many tokens masks take away between the base and a position. Of the `known` chunks those
+    behind the base are taken for their part, unless the parts around them would be too many to make it smaller.
     """
     if summary.cumulative:
         return _plan_cumulative(conversation, base, budget, summary, series)
     start, goes_on, masked = base.covered, False, False
+    made: tuple[SummaryChunk, ...] = ()
     cut = choose_cut(conversation, base, budget, summary)
     if cut is None:
         foldable = base.chunks[:-1]
@@ -77,15 +88,15 @@ def plan_compaction(
         start, cut = 0, conversation.chain.positions[foldable[-1].through_digest]
         spans: tuple[Span, ...] = ()
     else:
-        all_spans = _spans(conversation, base, Span(start, cut), summary)
+        all_spans, made = _spans(conversation, base, Span(start, cut), summary, known)
         if len(all_spans) > 1 and is_shown(conversation, base, Span(start, cut), summary, masked_before(cut)):
-            all_spans, masked = (Span(start, cut),), True
+            all_spans, made, masked = (Span(start, cut),), (), True
         spans = all_spans[:MOST_PARTS]
         cut, goes_on = spans[-1].stop, spans != all_spans
         if not _worth_it(conversation, base, spans, budget, summary, is_last=not goes_on):
-            return None
+            return plan_compaction(conversation, base, budget, summary, series, masked_before) if made else None
     through = ChunkRange(series, conversation.chain[start], conversation.chain[cut])
-    return Plan(base, spans, through, masked=masked, goes_on=goes_on)
+    return Plan(base, spans, through, masked=masked, goes_on=goes_on, made=made)
 
 
 def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: SummaryBrief) -> bool:
@@ -113,7 +124,12 @@ def cut_at(conversation: Conversation, chunks: Iterable[SummaryChunk], position:
 
 
 def plan_asked(
-    conversation: Conversation, base: Path, summary: SummaryBrief, series: str, cut: int | None = None
+    conversation: Conversation,
+    base: Path,
+    summary: SummaryBrief,
+    series: str,
+    cut: int | None = None,
+    known: Iterable[SummaryChunk] = (),
 ) -> Plan | None:
     """The compaction of everything before a cut, by default the last one, or as much of it as one makes; None where
     nothing is left."""
@@ -121,13 +137,13 @@ def plan_asked(
     if cut <= base.covered:
         return None
     start = 0 if summary.strategy == "full" else base.covered
-    spans = _spans(conversation, base if start else Path(), Span(start, cut), summary)
+    spans, made = _spans(conversation, base if start else Path(), Span(start, cut), summary, known)
     if len(spans) > MOST_PARTS and start < base.covered:
-        spans = _spans(conversation, base, Span(base.covered, cut), summary)
+        spans, made = _spans(conversation, base, Span(base.covered, cut), summary)
     spans = spans[:MOST_PARTS]
     first = 0 if summary.cumulative else base.covered
     through = conversation.chain[spans[-1].stop]
-    return Plan(base, spans, ChunkRange(series, conversation.chain[first], through), asked=True)
+    return Plan(base, spans, ChunkRange(series, conversation.chain[first], through), asked=True, made=made)
 
 
 def _plan_cumulative(
@@ -139,10 +155,10 @@ def _plan_cumulative(
     if cut is None:
         return None
     start = 0 if summary.strategy == "full" else base.covered
-    spans = _spans(conversation, base if start else empty, Span(start, cut), summary)
+    spans, _ = _spans(conversation, base if start else empty, Span(start, cut), summary)
     if len(spans) > MOST_PARTS and start < base.covered:  # Too long to be read anew each time.
         start = base.covered
-        spans = _spans(conversation, base, Span(start, cut), summary)
+        spans, _ = _spans(conversation, base, Span(start, cut), summary)
     is_last = len(spans) <= MOST_PARTS
     spans = spans[:MOST_PARTS]
     cut = spans[-1].stop
@@ -155,11 +171,28 @@ def _plan_cumulative(
     return Plan(base, spans, ChunkRange(series, conversation.chain[0], conversation.chain[cut]))
 
 
-def _spans(conversation: Conversation, base: Path, span: Span, summary: SummaryBrief) -> tuple[Span, ...]:
-    """The span whole, where the summariser is shown the conversation up to its end; else as it can read it."""
+def _spans(
+    conversation: Conversation, base: Path, span: Span, summary: SummaryBrief, known: Iterable[SummaryChunk] = ()
+) -> tuple[tuple[Span, ...], tuple[SummaryChunk, ...]]:
+    """The span whole, where the summariser is shown the conversation up to its end; else as it can read it, and the
+    known chunks of some of these parts."""
     if is_shown(conversation, base, span, summary):
-        return (span,)
-    return split_span(conversation.transcript, span, summary)
+        return (span,), ()
+    made = _behind(conversation, span, () if summary.cumulative else known)
+    spans = split_span(conversation.transcript, span, summary, [*made])
+    return spans, tuple(made[part] for part in spans[:MOST_PARTS] if part in made)
+
+
+def _behind(conversation: Conversation, span: Span, known: Iterable[SummaryChunk]) -> dict[Span, SummaryChunk]:
+    """Known chunks of messages of the span that do not overlap. None of its first ones, which the base would have; and
+    none at its end that is only used with another one behind it."""
+    found: dict[Span, SummaryChunk] = {}
+    free = span.start + 1
+    for start, stop, chunk in sorted(usable(conversation, known), key=lambda edge: (edge[0], -edge[1])):
+        goes_on = chunk.continued and stop == span.stop
+        if free <= start and stop <= span.stop and chunk.level == 0 and not goes_on:
+            found[Span(start, stop)], free = chunk, stop
+    return found
 
 
 def is_shown(conversation: Conversation, base: Path, span: Span, summary: SummaryBrief, masked: int = 0) -> bool:

@@ -26,16 +26,33 @@ class Span(Struct, frozen=True):
     stop: int
 
 
-def split_span(transcript: Transcript, span: Span, summary: SummaryBrief) -> tuple[Span, ...]:
+def split_span(
+    transcript: Transcript, span: Span, summary: SummaryBrief, made: Sequence[Span] = ()
+) -> tuple[Span, ...]:
     """The span in as few parts as the summariser can read and a summary may stand for, of about one size.
 
     Cut between turns where one begins near, else between units. A single unit larger than a part stays whole: it is
     shown to the summariser shortened. What is left before or after one may be too little for a summary of its own, and
     goes with its neighbour.
+
+    Cut around the parts that are `made` already. What has come since goes with the last of them where one call reads
+    both: else each time a little more would be a part of its own.
     """
+    at_most = _largest_part(transcript, span, summary)
+    parts: list[Span] = []
+    start = span.start
+    for part in made:
+        parts += [*_cut(transcript, Span(start, part.start), at_most), part]
+        start = part.stop
+    if made and start < span.stop and quoted_tokens(transcript, made[-1].start, span.stop) <= at_most:
+        start = parts.pop().start
+    return _with_neighbours(transcript, [*parts, *_cut(transcript, Span(start, span.stop), at_most)], summary)
+
+
+def _cut(transcript: Transcript, span: Span, at_most: int) -> list[Span]:
+    """Parts of about one size; none of nothing."""
     inside = [cut for cut in transcript.cuts if span.start < cut < span.stop]
     turns = sorted({*transcript.turn_starts} & {*inside})  # A user's message may hold results: then it ends a unit.
-    at_most = _largest_part(transcript, span, summary)
     parts: list[Span] = []
     start = span.start
     while (left := quoted_tokens(transcript, start, span.stop)) > at_most:
@@ -50,7 +67,7 @@ def split_span(transcript: Transcript, span: Span, summary: SummaryBrief) -> tup
             cut = inside[after]
         parts.append(Span(start, cut))
         start = cut
-    return _with_neighbours(transcript, (*parts, Span(start, span.stop)), summary)
+    return [*parts, Span(start, span.stop)] if start < span.stop else parts
 
 
 def _largest_part(transcript: Transcript, span: Span, summary: SummaryBrief) -> int:

@@ -51,7 +51,7 @@ def calls_of_plan(
     """
     rules = 2 * len(brief.prompt) // CHARACTERS_A_TOKEN
     read = written = 0.0
-    for span in plan.spans:
+    for span in plan.missing:
         if plan.masked or is_shown(conversation, plan.base, span, brief):
             size = min(shown_size(conversation, plan.base, span), brief.shown_tokens)
             read += size * (shown.again if shown else price.prompt)

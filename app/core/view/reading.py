@@ -122,9 +122,9 @@ def widest_path(found: Iterable[Path]) -> Path:
 def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Path]:
     """Every path a view may use, best first for each coverage and number of chunks; the empty one is among them."""
     reached: dict[int, dict[_Reached, Path]] = {0: {_Reached(0): Path()}}
-    usable = _usable(conversation, chunks)
-    beginnings = {(start, chunk.level > 0) for start, _, chunk in usable}
-    for start, stop, chunk in usable:
+    found = usable(conversation, chunks)
+    beginnings = {(start, chunk.level > 0) for start, _, chunk in found}
+    for start, stop, chunk in found:
         is_fold = chunk.level > 0
         companion = is_fold if chunk.continued and (stop, is_fold) in beginnings else None
         carried = sum(conversation.transcript.tokens_of(start + offset) for offset in chunk.carried)
@@ -137,7 +137,7 @@ def paths(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[Pa
             # One path for each number of chunks: what another of that length could serve, the best one serves too.
             if now not in arrived or longer.rank < arrived[now].rank:
                 arrived[now] = longer
-    return [path for found in reached.values() for place, path in found.items() if place.may_end]
+    return [path for arrived in reached.values() for place, path in arrived.items() if place.may_end]
 
 
 class _Reached(Struct, frozen=True):
@@ -154,7 +154,7 @@ class _Reached(Struct, frozen=True):
         return not self.in_fold and self.companion is None
 
 
-def _usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
+def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[tuple[int, int, SummaryChunk]]:
     """The chunks that apply to this history with the positions they join, in order of their start."""
     transcript = conversation.transcript
     positions = conversation.chain.positions

@@ -41,6 +41,7 @@ STENO: Mapping[str, Mapping[str, Any]] = {
     "": {},
     "+prices": PRICES,
     "+prefix": {**PRICES, "summary": {"style": "prefix"}},
+    "+uncapped": {"compaction": {"trigger": {"tokens": 0}}},
 }
 """Additions to a preset's name, with the settings that they stand for."""
 
@@ -126,7 +127,9 @@ def arm(name: str, window: int) -> Iterator[Arm]:
                 yield other
             return
         preset, added, rest = name.partition("+")
-        with stage(MODEL, window, compaction=settings_of(preset), settings=STENO[added + rest]) as set_up:
+        settings = dict(STENO[added + rest])
+        compaction = {**settings_of(preset), **settings.pop("compaction", {})}
+        with stage(MODEL, window, compaction=compaction, settings=settings) as set_up:
             assert isinstance(set_up.provider, Simulator)  # noqa: S101 - there is no other upstream
             yield Arm(Provider(set_up.provider), set_up.base_url, client)
 
