@@ -90,8 +90,6 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
     """Headers of the caller."""
     query: bytes
     """Query of the caller, for its keys."""
-    inherited_rules: tuple[str, ...]
-    """Rules of the user, from a compaction that the history begins with."""
     is_left_alone: bool
     """True if nothing is to be done about it, as far as that is known before anything is counted."""
     recognised: Recognition

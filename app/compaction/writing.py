@@ -19,7 +19,6 @@ from app.core.view.view import View
 from app.edge.credentials import for_anybody, keys_alone
 from app.edge.relayed import Headers, for_summary, with_missing
 from app.providers.providers import Provider, Providers
-from app.settings.patterns import pattern
 from app.tokens.estimator import Estimator
 
 INPUT_SHARE = 0.85
@@ -68,7 +67,7 @@ class Writing:
             # What is shown as it came can be read in its own format alone.
             style=style if format_ is request.format else "transcript",
             values_share=summary.values,
-            rule_patterns=tuple(map(pattern, summary.rules.patterns)) if summary.rules.enabled else None,
+            rule_patterns=request.rule_patterns,
             inherited_rules=request.inherited_rules,
             folds_in=rules.policy.folds_in,
             failed_results=rules.policy.failed_results,

@@ -169,7 +169,8 @@ async def take_in(
     if services.allowances is not None:
         models = {wire.model, *measured.rules.summary.models}
         services.allowances.admit_conversation(caller.known, recognised.conversation_id, models)
-    policy = measured.rules.policy
+    rules = measured.rules
+    policy = rules.policy
     if measured.provider.settings.alternating_roles:
         policy = replace(policy, alternates=True)
     return ChatRequest(
@@ -195,6 +196,7 @@ async def take_in(
         prompt=prompt,
         headers=caller.headers,
         query=caller.query,
+        rule_patterns=rules.rule_patterns,
         inherited_rules=caller.inherited_rules,
         is_left_alone=is_left_alone,
         recognised=recognised,

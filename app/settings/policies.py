@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from app.core.history.blocks import mark_of
+from app.core.lazy import lazy
 from app.core.limits.budget import Rule, Shares
 from app.core.recall.asked import READ, SEARCH, AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
@@ -15,6 +16,7 @@ from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
+from app.core.summary.rules import Patterns
 from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
 from app.settings import (
@@ -26,6 +28,7 @@ from app.settings import (
     TriggerSettings,
     UpstreamSettings,
 )
+from app.settings.patterns import pattern
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
 OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds")
@@ -36,7 +39,7 @@ KEPT_FROM = ("rules",)
 """Further settings of `summary` that hold whatever the preset is: users' rules are kept in any case."""
 
 
-class AppliedPolicy(Struct, frozen=True):
+class AppliedPolicy(Struct, frozen=True, dict=True):
     """Settings and policy that decide about one request."""
 
     preset: PresetName
@@ -44,6 +47,12 @@ class AppliedPolicy(Struct, frozen=True):
     summary: SummarySettings
     policy: Policy
     shares: Shares
+
+    @lazy
+    def rule_patterns(self) -> Patterns | None:
+        """Patterns that make a sentence a standing rule, beside everybody's; None where no rules are kept."""
+        rules = self.summary.rules
+        return tuple(map(pattern, rules.patterns)) if rules.enabled else None
 
     @property
     def source_tokens(self) -> int | None:

@@ -119,7 +119,8 @@ class Attempt:
             request = self.request
             conversation = request.conversation
             _ = conversation.cut_digests  # From here on the event loop asks for them.
-            self._case = case_of(conversation, request.policy, request.budget, request.cost, request.all_pins())
+            pins, rules = request.all_pins(), request.rules_left_out
+            self._case = case_of(conversation, request.policy, request.budget, request.cost, pins, rules)
         return self._case
 
     @case.setter

@@ -12,7 +12,10 @@ from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.recall.asked import AskPolicy
 from app.core.stages.policy import Policy
+from app.core.summary.left_out import RulesLeftOut
+from app.core.summary.rules import WINDOW_SHARE, Patterns
 from app.core.tokens.estimate import Cost, Count
+from app.core.view.blocks import steady_estimate
 from app.core.view.view import Conversation, Note, Pins
 
 T = TypeVar("T")
@@ -48,6 +51,10 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     """Messages that this request pins, counted after the leading instructions."""
     pinned_text: str = ""
     """Text that the operator puts after pinned messages; empty for nothing."""
+    rule_patterns: Patterns | None = ()
+    """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are kept."""
+    inherited_rules: tuple[str, ...] = ()
+    """Rules of the user, from a compaction that the history begins with, newest first."""
     ties: bool = False
     """True if its answer may hold thoughts that are tied to what is sent."""
 
@@ -77,6 +84,14 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
         if self.pinned_text:
             note = Note("pinned_text", self.pinned_text, self.cost(own_message(self.pinned_text)))
         return Pins(tuple(sorted({*self.pins, *stored})), note)
+
+    @property
+    def rules_left_out(self) -> RulesLeftOut | None:
+        """Rules for stubs; None where none are kept."""
+        if self.rule_patterns is None:
+            return None
+        room = steady_estimate(WINDOW_SHARE * self.budget.window, self.budget)
+        return RulesLeftOut(self.conversation, self.rule_patterns, self.inherited_rules, room, self.count)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
         """Work something out about the request: by `thread`, for its tenant, if its history is long."""

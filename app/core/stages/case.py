@@ -16,6 +16,7 @@ from app.core.limits.budget import Budget
 from app.core.stages.fit import fit
 from app.core.stages.lighten import exceeds, lighten
 from app.core.stages.policy import Policy
+from app.core.stages.prune import Rules
 from app.core.tokens.estimate import Cost
 from app.core.view.blocks import Blocks, blocks_room
 from app.core.view.chunks import SummaryChunk
@@ -32,6 +33,8 @@ class Case(Struct, frozen=True, eq=False, dict=True):
     cost: Cost
     chunks: Collection[SummaryChunk] = ()
     masking: Masking | None = None
+    rules: Rules | None = None
+    """Rules for stubs; None where none are kept."""
 
     def with_pins(self, pins: Pins) -> Case:
         """A copy with these pins in place of its own: what is pinned is not masked."""
@@ -153,12 +156,15 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         return self.fitted_view.tokens <= self.budget.trigger.tokens
 
 
-def case_of(conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins) -> Case:
+def case_of(
+    conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins, rules: Rules | None = None
+) -> Case:
     """Case that a request begins with, before anything is looked up."""
     blocks = Blocks(conversation.transcript, policy.marks, blocks_room(budget), cost)
     pinned = conversation.with_blocks(blocks).with_pins(pins)
     masks = _masks(pinned, policy, cost)
-    return Case(pinned, policy, budget, cost, masking=Masking(masks) if masks else None)
+    masking = Masking(masks) if masks else None
+    return Case(pinned, policy, budget, cost, masking=masking, rules=rules if policy.stub else None)
 
 
 def _masks(conversation: Conversation, policy: Policy, cost: Cost) -> Masks | None:

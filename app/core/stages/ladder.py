@@ -9,6 +9,7 @@ last. Where the summaries themselves leave too little room for that, all of it i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ from app.core.stages.fade import fade
 from app.core.stages.fit import fit, truncations
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import prune_by_position
-from app.core.stages.prune import prune
+from app.core.stages.prune import prune, with_rules
 from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
@@ -134,7 +135,8 @@ def _over_the_reserve(case: Case, why: Reasons, refused: Decision) -> tuple[Deci
 
 def _repaired(case: Case, view: View) -> View:
     repaired = with_said_again(case.conversation, repair(case.conversation, view, case.cost))
-    return separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
+    repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
+    return with_rules(repaired, case.rules, case.budget.limit, case.cost) if case.rules else repaired
 
 
 def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
@@ -215,7 +217,8 @@ def _shaped(case: Case, view: View) -> View:
     window = policy.window
     if window.turns is not None or window.tokens is not None:
         most = budget.line.estimate(window.tokens) if window.tokens is not None else view.tokens
-        view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=window.turns)
+        turns, rules = window.turns, case.rules
+        view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=turns, rules=rules)
     return view
 
 
@@ -230,13 +233,13 @@ def _fitted(case: Case, conversation: Conversation, view: View) -> Iterator[tupl
     """Views that each stage leaves, in their order."""
     policy, budget, cost = case.policy, case.budget, case.cost
     limit, target = budget.limit, min(budget.target, budget.limit)
+    pruned = partial(prune, conversation, at_most=limit, target=target, cost=cost, stub=policy.stub, rules=case.rules)
     if policy.fit:
         is_known = view is case.widest_view and conversation is case.conversation
         view = case.fitted_view if is_known else fit(conversation, view, limit, cost)
         yield "fit", view
     if policy.prune:
-        yield "prune", prune(conversation, view, limit, target, cost, stub=policy.stub)
+        yield "prune", pruned(view)
     if policy.emergency:
         for truncated in truncations(conversation, view, limit, cost):
-            view = prune(conversation, truncated, limit, target, cost, stub=policy.stub) if policy.prune else truncated
-            yield "truncate", view
+            yield "truncate", pruned(truncated) if policy.prune else truncated

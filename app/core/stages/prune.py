@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +33,19 @@ class SlidingWindow(Struct, frozen=True):
     """Tokens as the provider counts them, instructions included."""
 
 
+class Rules(Protocol):
+    """Standing rules of the user, in messages that are left out with a stub in their place."""
+
+    def tokens_of(self, index: int) -> int:
+        """Tokens of the rules that one message sets."""
+
+    def room_for(self, tokens: int) -> int:
+        """Room that a stub needs for rules of so many tokens."""
+
+    def text(self, out: AbstractSet[int], room: int) -> str:
+        """End of a stub: the rules that these messages set, as far as they fit into the room."""
+
+
 @dataclass(slots=True)
 class _Unit:
     indexes: list[int]
@@ -47,23 +62,38 @@ def prune(
     *,
     stub: bool,
     most_turns: int | None = None,
+    rules: Rules | None = None,
 ) -> View:
     """The view without its oldest units, so that it has at most so many tokens, or as few as can be.
 
     Instructions, the last user message, pinned messages and the last unit stay. Where units must go, as many go as
     bring the view to `target`, and they are the same in the requests that follow: which go is found by living through
     the history from its beginning. `most_turns` also leaves out everything before so many whole turns and
-    the current one.
+    the current one. Room is kept for the `rules` of what goes: see `with_rules`.
     """
     units = _units(conversation, view)
     beside = (STUB_TOKENS if stub else 0) + _most_said_again(conversation, view, units)
     fixed = view.tokens - sum(unit.tokens for unit in units) + beside
-    gone = _gone(units, fixed, at_most, target) if view.tokens > at_most else 0
+    gone = _gone(units, fixed, at_most, target, rules) if view.tokens > at_most else 0
     gone = max(gone, _before_turns(conversation, units, most_turns))
     dropped = [unit for unit in units[:gone] if unit.droppable]
     if not dropped:
         return view
     return _without(conversation, view, dropped, cost if stub else None)
+
+
+def with_rules(view: View, rules: Rules, limit: int, cost: Cost) -> View:
+    """The view whose stub ends with the rules of what is left out, as far as there is room under the limit; itself
+    where there are none. Done last: then no payload is too large for want of the room that they take."""
+    stub = next((part for part in view.parts if isinstance(part, Note) and part.kind == "stub"), None)
+    pruned = (part for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
+    out = frozenset(index for part in pruned for index in range(part.start, part.stop))
+    if stub is None or not (text := rules.text(out, limit - view.tokens)):
+        return view
+    longer = Note("stub", stub.text + text, cost(own_message(stub.text + text)))
+    tokens = view.tokens - stub.tokens + longer.tokens
+    parts = tuple(longer if part is stub else part for part in view.parts)
+    return replace(view, parts=parts, tokens=tokens) if tokens <= limit else view
 
 
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
@@ -99,14 +129,19 @@ def _most_said_again(conversation: Conversation, view: View, units: Sequence[_Un
     return max(0, most_said_again(conversation, view.parts, out) - now)
 
 
-def _gone(units: list[_Unit], fixed: int, at_most: int, target: int) -> int:
+def _gone(units: list[_Unit], fixed: int, at_most: int, target: int, rules: Rules | None) -> int:
     """Number of the first unit that must be kept, if each unit in turn was the end of a request."""
     gone, tokens = 0, fixed
+    said = held = 0
     for number, unit in enumerate(units):
         tokens += unit.tokens
         aim = target if tokens > at_most else at_most
         while tokens > aim and gone < number:
-            tokens -= units[gone].tokens if units[gone].droppable else 0
+            if units[gone].droppable:
+                tokens -= units[gone].tokens + held
+                said += sum(map(rules.tokens_of, units[gone].indexes)) if rules else 0
+                held = rules.room_for(said) if rules else 0
+                tokens += held
             gone += 1
     return gone
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from app.core.history.secrets import Scrub, without_secrets
 from app.core.stages.policy import CUMULATIVE, Strategy
-from app.core.summary.rules import Patterns
+from app.core.summary.rules import WINDOW_SHARE, Patterns
 
 
 class SummaryBrief(Struct, frozen=True):
@@ -38,7 +38,7 @@ class SummaryBrief(Struct, frozen=True):
     """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
     values_share: float = 0.0
     """Exact values take at most this share of what a chunk may have."""
-    rules_share: float = 0.01
+    rules_share: float = WINDOW_SHARE
     """Standing rules take at most this share of the window."""
     rule_patterns: Patterns | None = ()
     """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are looked for."""

@@ -162,12 +162,16 @@ def chunk_text(chunk: SummaryChunk) -> str:
 
 def chunk_beside(chunk: SummaryChunk) -> str:
     """Text of a payload after a summary's own; empty where there is nothing of it."""
-    fence, older = fence_of(chunk.through_digest), chunk.rules_left_out
+    fence = fence_of(chunk.through_digest)
     parts = []
     if chunk.values:
         parts += [VALUES_HEADING, marked("values", "\n".join(chunk.values), fence)]
-    if chunk.rules:
-        parts += [RULES_HEADING, marked("rules", "\n".join(chunk.rules), fence)]
+    return "".join(f"\n{part}" for part in parts) + rules_beside(chunk.rules, chunk.rules_left_out, fence)
+
+
+def rules_beside(rules: Sequence[str], older: int, fence: str) -> str:
+    """Text of a payload with standing rules, after what stands for their messages; `older` ones could not be kept."""
+    parts = [RULES_HEADING, marked("rules", "\n".join(rules), fence)] if rules else []
     if older:
         parts.append(f"[{older} older {'rule' if older == 1 else 'rules'} of the user could not be kept.]")
     return "".join(f"\n{part}" for part in parts)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from hashlib import blake2b
 
 from msgspec import Struct
 
@@ -22,8 +23,13 @@ from app.core.wordings import read_wordings
 
 Patterns = Sequence[re.Pattern[str]]
 
+WINDOW_SHARE = 0.01
+"""Share of the window that rules take at most."""
 MOST_RULES = 1_000
 """Most rules of one range: whoever writes more has not typed them."""
+REMEMBERED = 16_384
+"""Sentences of which this process keeps whether they set a rule, at about 300 bytes each: while no summary can be made,
+they come again with every request."""
 
 _WESTERN = ("english", "german", "french", "spanish", "portuguese", "italian")
 _EASTERN = ("chinese", "japanese")
@@ -119,7 +125,7 @@ def rules_in(
     """
     found: dict[str, Rule] = {}
     for index, pieces in own_words(messages, start, stop):
-        for rule in _rules_of(pieces, further):
+        for rule in rules_of(pieces, further):
             found.pop(rule, None)
             found[rule] = Rule(rule, index)
     return [*reversed(found.values())][:MOST_RULES]
@@ -134,7 +140,8 @@ def new_rules(found: Iterable[Rule], held: Collection[str], room: int, count: Co
     )
 
 
-def _rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
+def rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
+    """The rules in what the user wrote of one message, in their order."""
     for sentence in sentences_in(pieces):
         if _is_rule(sentence, further):
             yield sentence.text
@@ -143,7 +150,15 @@ def _rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
 
 
 def _is_rule(sentence: Sentence, further: Patterns) -> bool:
-    languages = _EASTERN if _EASTERN_SIGN.search(sentence.read) else _WESTERN
-    return any(_language(name).sets_rule(sentence) for name in languages) or any(
-        pattern.search(sentence.read) for pattern in further
-    )
+    key = f"{bool(sentence.items)} {sentence.read}".encode("utf-8", "surrogatepass")
+    kept = _kept(blake2b(key, digest_size=16).digest())
+    if not kept:
+        languages = _EASTERN if _EASTERN_SIGN.search(sentence.read) else _WESTERN
+        kept.append(any(_language(name).sets_rule(sentence) for name in languages))
+    return kept[0] or any(pattern.search(sentence.read) for pattern in further)
+
+
+@lru_cache(REMEMBERED)
+def _kept(_: bytes) -> list[bool]:
+    """List that holds whether the sentence with this digest sets a rule, once that is known."""
+    return []

@@ -30,9 +30,13 @@ SAID_AGAIN = "[instructions of the client that stay in the conversation, not sho
 
 def blocks_room(budget: Budget) -> int:
     """Tokens that all that is said again may take."""
-    # By coarse steps of the calibration: with each answer it moves a little, and so would what there is room for.
-    ratio = max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP
-    return int(BLOCKS_SHARE * budget.reported_limit / ratio)
+    return steady_estimate(BLOCKS_SHARE * budget.reported_limit, budget)
+
+
+def steady_estimate(tokens: float, budget: Budget) -> int:
+    """So many of the provider's tokens in ours, by coarse steps of the calibration: with each answer that moves a
+    little, and so would what there is room for."""
+    return int(tokens / (max(1, round(budget.line.ratio / RATIO_STEP)) * RATIO_STEP))
 
 
 class SaidAgain(Struct, frozen=True):
