@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import ValidationError
 
 from app.edge import own_headers
@@ -10,6 +13,7 @@ from app.proxy.caller import Caller
 from app.settings import TriggerSettings, UpstreamSettings, problems_in
 from app.settings.policies import AppliedPolicy, Policies
 from app.settings.presets import PRESET_NAMES, PresetName
+from app.settings.sections.trigger import ConditionSettings
 from app.wire.early import EVENT_SHAPES, EventShape
 from app.wire.types import WireRequest
 
@@ -28,8 +32,8 @@ LEAST_SILENCE = 1.0
 def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller: Caller) -> AppliedPolicy:
     """Return the rules of its compaction. Raises `InvalidRequest` for a preset or a trigger that is none."""
     options = wire.wishes.options
-    in_body, in_header = options.get("preset"), caller.header(own_headers.PRESET)
-    preset = read_preset(in_body) if in_body else read_preset(in_header, own_headers.PRESET.decode())
+    in_header = caller.header(own_headers.PRESET)
+    preset = read_preset(options.get("preset")) or read_preset(in_header, own_headers.PRESET.decode())
     return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
 
 
@@ -48,10 +52,24 @@ def read_trigger(given: object) -> TriggerSettings | None:
     if given is None:
         return None
     try:
-        return TriggerSettings.model_validate(given)
+        trigger = TriggerSettings.model_validate(given)
     except ValidationError as error:
         found = problems_in(error, TriggerSettings, MOST_TOLD)
         raise InvalidRequest(f"context.trigger: {found:.1000}.", "context.trigger") from error
+    if isinstance(given, Mapping):
+        for said, condition in zip((given, *given.get("any", ())), (trigger, *trigger.any), strict=False):
+            _check_kinds(said, condition)
+    return trigger
+
+
+def _check_kinds(said: Mapping[str, Any], condition: ConditionSettings) -> None:
+    """Raise `InvalidRequest` where a number or a switch is given as something else: settings are read from texts, too,
+    and take what means one."""
+    for name, value in said.items():
+        meant = getattr(condition, name)
+        if any(isinstance(value, kind) != isinstance(meant, kind) for kind in (str, bool)):
+            allowed = "true or false" if isinstance(meant, bool) else "a number"
+            raise InvalidRequest(f"context.trigger: {name} must be {allowed} (got {value!r:.100}).", "context.trigger")
 
 
 def wants_compaction(wire: WireRequest, caller: Caller) -> bool:
@@ -60,12 +78,17 @@ def wants_compaction(wire: WireRequest, caller: Caller) -> bool:
 
 
 def event_shape(wire: WireRequest, caller: Caller, usual: EventShape) -> EventShape:
-    """Shape in which a stream announces a compaction before the answer; `off`: not at all."""
+    """Shape in which a stream announces a compaction before the answer; `off`: not at all. Raises `InvalidRequest` for
+    a header that names none."""
+    asked = caller.header(own_headers.EVENTS)
+    shape = usual if asked is None else next((shape for shape in EVENT_SHAPES if shape == asked.lower()), None)
+    if shape is None:
+        name = own_headers.EVENTS.decode()
+        raise InvalidRequest(f"{name} must be one of {', '.join(EVENT_SHAPES)}; it is {asked!r:.100}.", name)
     # With several choices nothing may be sent early: a role chunk of ours would belong to one of them only.
     if not wire.answer.stream or wire.answer.choices != 1:
         return "off"
-    asked = caller.header(own_headers.EVENTS)
-    return next((shape for shape in EVENT_SHAPES if shape == asked), usual)
+    return shape
 
 
 def wait_seconds(rules: AppliedPolicy, events: EventShape, caller: Caller) -> float:

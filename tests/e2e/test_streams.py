@@ -457,10 +457,6 @@ def test_no_event_holds_the_status(simulator: Simulator, steno: StartSteno) -> N
     assert len(simulator.summaries) == 1
 
 
-def test_unknown_shape_is_the_default(steno: StartSteno) -> None:
-    assert b'"compaction"' in stream_of(steno(), b"x-context-events: smoke")
-
-
 def test_several_choices_hold_the_status(simulator: Simulator, steno: StartSteno) -> None:
     """A role chunk of ours would belong to one of them only."""
     served = steno()
