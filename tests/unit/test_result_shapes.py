@@ -188,6 +188,23 @@ SHAPES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
             "============ 1 failed, 47 passed in 2.31s ============",
         ),
     ),
+    "output: tests that failed, then errors, before warnings": (
+        lines(
+            "<returncode>1</returncode>",
+            *(f"src/parcels/old_{n}.py:{n}: DeprecationWarning: form {n} is deprecated" for n in range(1, 9)),
+            "SomeWarning: the first of all",
+            "sorter - 10:45 : WARNING : no scale",
+            *(f"E   AssertionError: {n} parcels were expected at the counter of the office" for n in range(1, 9)),
+            "FAILED tests/test_counter.py::test_parcels_are_counted_at_the_office - Assert...",
+            "============ 1 failed, 47 passed in 2.31s ============",
+        ),
+        "pytest tests",
+        "output, 21 lines",
+        (
+            "E   AssertionError: 1 parcels were expected at the counter of the office",
+            "FAILED tests/test_counter.py::test_parcels_are_counted_at_the_office - Assert...",
+        ),
+    ),
     "output that tells no failure": (
         lines(*(f"step {number}: copied parcel_{number}.json" for number in range(40)), "done"),
         '{"command": "make copies"}',

@@ -16,11 +16,13 @@ _STATUS = re.compile(
     r"|build (?:failed|succ))",
     re.IGNORECASE,
 )
+_FAILED_TEST = re.compile(r"FAILED |FAIL: |not ok |--- FAIL")
 _FAILURE = re.compile(
-    r"E  |FAILED |ERROR[ :]|FAIL[: ]|not ok |--- FAIL|\s*+(?:[\w.]{0,80}+(?<=Error|ption|rning|ilure)[:\s]"
+    r"E  |ERROR[ :]|FAIL |\s*+(?:[\w.]{0,80}+(?<=Error|ption|ilure)[:\s]"
     r"|error(?:\[\w+\])?:|fatal:|panic:|thread '.{0,80} panicked)|[\w./-]{1,200}+:\d++:(?:\d++:)?+ "
-    r"|[\w./-]{1,200}+: (?:error|cannot|No such|command not)|.{0,100}?(?:✕|✗|❌|: (?:WARNING|ERROR))"
+    r"|[\w./-]{1,200}+: (?:error|cannot|No such|command not)|.{0,100}?(?:✕|✗|❌|: ERROR)"
 )
+_WARNING = re.compile(r"(?:\s*+|[\w./-]{1,200}+:\d++:(?:\d++:)?+ )[\w.]{0,80}+(?<=rning):|.{0,100}?: WARNING")
 _FRAME = re.compile(r'\s*+(?:File "[^"]{1,300}", line \d|at \S{1,200} \(?\S{1,200}:\d)')
 _RUNS = re.compile(r'<(?:returncode|exit_?code)>|"(?:command|cmd|script)"|```(?:bash|sh)\b')
 
@@ -40,6 +42,10 @@ def _rank(line: str, early: float) -> float:
     """`early`: 1 for the first line, and nearly 0 for the last."""
     if _STATUS.match(line):
         return KEY + early / 2
+    if _FAILED_TEST.match(line):
+        return GOOD
+    if _WARNING.match(line):  # It comes before what went wrong, and often in numbers.
+        return FAIR + (2 - early) / 2
     if _FAILURE.match(line):
-        return GOOD + (1 - early) / 2
+        return GOOD + (2 - early) / 2
     return FAIR + early / 2 if _FRAME.match(line) else FILL

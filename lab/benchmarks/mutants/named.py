@@ -12,7 +12,7 @@ NAMED = {
     "2b298058d81beca0": "limits/ahead.py, `nearer_trigger`: no condition gets further away than it was",
     "fdbef950fb093dc4": "stages/ladder.py, `settle`: without a roomier budget the search ends where it began",
     "f8fd7c6dcf0ce401": "recall/question.py, `_read`: a text of exactly 4,000 characters gets a line end in its middle",
-    "0a0213fd14edd72e": "view/mask.py, `SHAPES_VERSION`: it is only compared with what was stored with it",
+    "8590aeb7c36caca1": "view/mask.py, `SHAPES_VERSION`: it is only compared with what was stored with it",
     "602b4e9c8f626c3a": "store/wakeups.py, `_keep`: no clock is looked at in that very moment",
     "43e4d4f983602bd7": "proxy/exchange.py, `_over`: what is surely small is spared a look that finds nothing",
     "f20b691b6d5abe1f": f"store/lease_calls.py, `COMMIT_AT_SECONDS`: {TUNED}",

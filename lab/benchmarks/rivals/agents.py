@@ -28,7 +28,9 @@ LONGEST_SIGN = 100
 _BLOCK = re.compile(r"```(?:bash|sh|shell)\s*\n(.*?)\n?```", re.DOTALL)
 _WRITTEN = re.compile(r"(?<![<\d&-])>{1,2}\s*([~\w./-]*\w\.[A-Za-z]\w*)|\btee\s+(?:-a\s+)?([~\w./-]*\w\.[A-Za-z]\w*)")
 _IN_PLACE = re.compile(r"\bsed\b[^|;&\n]*\s-i|\.write\(|write_text\(|\bgit apply\b|\bpatch\s+-")
-_SHOWN = re.compile(r"(?:^|&&|;|\|\|)\s*(?:cat|sed -n|head|tail|nl|less|more)\b(?![^\n]*<<)", re.MULTILINE)
+_SHOWN = re.compile(
+    r"(?:^|&&|;|\|\|)\s*(?:cat|sed -n|head|tail|nl|less|more|git (?:diff|show|log))\b(?![^\n]*<<)", re.MULTILINE
+)
 _WRITING, _READING = re.compile(r"(?i)write|edit|replace|patch|create"), re.compile(r"(?i)read|view|open")
 _FAILED = re.compile(r"(?i)(?:return ?code|exit(?:ed with)?(?: status| code)?)\W{1,3}[1-9]|Traceback \(most recent")
 _ERROR = re.compile(r"\b\w*(?:Error|Exception|Warning)\b|\bFAILED\b|\bfatal:|\berror:|No such file|not found")
@@ -69,11 +71,14 @@ class Step:
         return self.result if self._reads and self.result.count("\n") >= LEAST_LINES else ""
 
     @cached_property
+    def failed(self) -> bool:
+        """False also where a file or a difference was read, which may say anything."""
+        return not self._reads and _FAILED.search(self.result) is not None
+
+    @cached_property
     def error(self) -> str | None:
-        """Last line that says what failed; None where nothing did, or where a file was read, which may say anything."""
-        if self._reads or _FAILED.search(self.result) is None:
-            return None
-        lines = [line.strip() for line in self.result.splitlines() if _ERROR.search(line)]
+        """Last line that says what failed; None where nothing did, or none is known to say it."""
+        lines = [line.strip() for line in self.result.splitlines() if self.failed and _ERROR.search(line)]
         return lines[-1][:LONGEST_SIGN] if lines else None
 
     @cached_property

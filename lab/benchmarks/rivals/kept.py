@@ -107,10 +107,10 @@ class Memory:
             kept.views.add(seen[file].is_known_from(payload.text))
 
     def _seek_failure(self, end: int, payload: Payload, kept: Kept) -> None:
-        failed = (step for step in reversed(self._steps) if step.answered < end and step.error)
-        if (last := next(failed, None)) is not None:
+        failed = (step for step in reversed(self._steps) if step.answered < end and step.failed)
+        if (last := next(failed, None)) is not None and last.error is not None:
             command = last.command.strip().splitlines()[0][: LONGEST_SIGN // 2]
-            kept.failures.add(command in payload.text and (last.error or "") in payload.text)
+            kept.failures.add(command in payload.text and last.error in payload.text)
 
     def _identifiers(self, place: int) -> list[Value]:
         if place >= len(self._texts):
