@@ -271,7 +271,7 @@ def test_words_of_a_clause_say_what_its_values_are_and_the_first_identifier_owns
 
 def test_end_of_a_picture_in_base64_is_no_label() -> None:
     picture = (
-        f'data:image/png;base64,\niVBO{"Rw0KGgoAAAANSUhEUgAA" * 8}/jdzUjIyPlNo5EFG17K9zkAAAAASUVORK5CYII=" id="HAT136"'
+        f'data:image/png;base64,\niVBO{"Rw0KGgoAAAANSUhEUgAA" * 8}/jdzUjQyQlNo5EFG17K9zkAAAAASUVORK5CYII=" id="HAT136"'
     )
     assert "identifier HAT136" in found(picture)
     assert "flight HAT136" in found(picture.replace("id=", "flight="))
