@@ -35,6 +35,7 @@ READS: dict[str, tuple[Work, tuple[str, str]]] = {
     "behind a change of folder": (shell("cd /repo && cat -n src/b.py"), ("/repo/src/b.py", "")),
     "lines of it": (shell("sed -n '1,40p' b.py"), ("b.py", "1,40p")),
     "lines of it, numbered": (shell("nl -ba b.py | sed -n '1,40p'"), ("b.py", "1,40p")),
+    "lines of it, in another folder": (shell("cd a && nl -ba b.py | sed -n '1,40p'"), ("a/b.py", "1,40p")),
     "its beginning": (shell("head -n 20 b.py"), ("b.py", "head 20")),
 }
 
@@ -64,6 +65,7 @@ WRITES: dict[str, tuple[Work, tuple[str, ...], bool]] = {
     "what is taken back": (shell("cd a; git checkout b.py"), ("a/b.py",), False),
     "no messages that are thrown away": (shell("make 2>/dev/null < b.py >& c"), (), True),
     "nothing of another": (shell("git status"), (), True),
+    "nothing where only the folder changes": (shell("cd a"), (), True),
     "nothing of one that is no command": (shell(";"), (), True),
     "nothing that is only listed": (shell("ls | cat"), (), True),
     "nothing in place of two": (shell("cat a.py b.py"), (), True),

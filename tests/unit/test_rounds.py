@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from app.core.reasons import Code
 from app.core.recall.asked import ask_policy
 from app.errors import UpstreamUnreadable
+from app.proxy.rounds import in_rounds
 from app.wire.formats import FORMATS
 from app.wire.recall_tools import Aside, RecallTools, Rounds, summed
 from app.wire.sse import FrameSplitter, data_of
@@ -616,3 +618,15 @@ def test_what_cannot_be_put_together_is_still_waited_for() -> None:
         composing.frame(b"data: " + json.dumps(said).encode() + b"\n\n")
     assert composing.asks, "the model waits"
     assert not composing.whole_calls, "and is asked without our functions"
+
+
+@pytest.mark.parametrize(("offered", "status", "tools"), [(0, 200, True), (9, 400, True), (9, 200, False)])
+def test_an_answer_stays_as_it_is_where_nothing_was_offered_or_nobody_can_be_asked(
+    offered: int, status: int, tools: bool
+) -> None:
+    format_ = SimpleNamespace(recall_tools=tools_of("messages") if tools else None)
+    request = SimpleNamespace(format=format_, asks=POLICY)
+    observed: Any = SimpleNamespace(request=request, decision=SimpleNamespace(offered=offered, view=SimpleNamespace()))
+    unused: Any = None
+    answering: Any = SimpleNamespace(status=status)
+    assert in_rounds(unused, unused, observed, answering) is answering

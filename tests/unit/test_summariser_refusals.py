@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import respx
@@ -17,6 +18,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.summary.prompts import summary_request
 from app.edge.hops import new_instance
 from app.edge.upstream import Upstream
+from app.telemetry.spans import Tracer
 from app.wire.chat_completions.summaries import ChatSummaries
 from tests.unit.providers import answer
 
@@ -33,11 +35,23 @@ async def upstream(network: respx.MockRouter) -> AsyncIterator[Upstream]:  # noq
     await upstream.close()
 
 
-async def ask(upstream: Upstream, model: str = "m") -> SummaryAnswer | Failure:
+async def ask(upstream: Upstream, model: str = "m", tracer: Tracer | None = None) -> SummaryAnswer | Failure:
     request = summary_request("Do.", "said", 300, 300)
-    return await Summariser(5.0, {}).ask(
+    return await Summariser(5.0, {}, tracer=tracer).ask(
         request, [Route(model, upstream, ChatSummaries(), [])], None, monotonic() + 10.0, "t"
     )
+
+
+@pytest.mark.parametrize(("status", "ended"), [(200, "used"), (403, "failed")])
+async def test_a_span_says_that_it_is_a_summarys_and_how_it_ended(
+    upstream: Upstream, network: respx.MockRouter, status: int, ended: str
+) -> None:
+    network.post(URL).mock(return_value=answer(status, DONE))
+    span = Mock()
+    span.parent_of = lambda headers: headers
+    await ask(upstream, tracer=Mock(begins=lambda *_: span))
+    assert [name for name, *_ in span.method_calls] == ["names", "says", ended, "ends"]
+    span.says.assert_called_once_with("steno.summary_call", value=True)
 
 
 def sent(route: respx.Route) -> list[dict[str, Any]]:
