@@ -30,7 +30,7 @@ from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.plan import MOST_PARTS, Plan, plan_asked
 from app.core.summary.plan import plan_compaction as plan_whole
 from app.core.summary.prompts import SummaryRequest
-from app.core.summary.spans import Span, longest_within, quoted_tokens
+from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
 from app.core.view.view import Altered, Conversation, Part, Pruned, Recalled, Verbatim, View
@@ -618,6 +618,12 @@ def test_a_fold_stands_for_what_was_carried_of_turns_that_are_over() -> None:
     assert (fold.carried, fold.level) == ((), 4)
     asked = [effect.request for effect in effects if isinstance(effect, Summarise)][1]
     assert all(TALK.transcript.messages[index].text in asked.transcript for index in (0, 2))
+
+
+def test_what_a_turn_that_ends_with_the_chunks_was_asked_is_released() -> None:
+    agent = conversation(message("user", "do it"), *(message("assistant", f"step {n}") for n in range(5)), *turns(1))
+    assert released_by(agent.transcript, [chunk(agent, 0, 6, carried=(0,))]) == [0]
+    assert released_by(agent.transcript, [chunk(agent, 0, 5, carried=(0,))]) == []
 
 
 def test_a_fold_still_carries_instructions_and_the_turn_its_end_splits() -> None:
