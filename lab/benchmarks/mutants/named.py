@@ -20,7 +20,7 @@ NAMED = {
     "4e06aeb08d3bdbec": f"store/remains.py, `PAUSE_SECONDS`: {TUNED}",
     "428faf32f9743637": "store/word_index.py, `wanted_terms`: both lists are of the same words",
     "443ccf331084aaae": f"compaction/compactor.py, `_imagine`: {TUNED}",
-    "8134f0b6c9c7ee99": "store/database.py, `execute`: behind a `COMMIT`, all else that is executed so, a local setting changes nothing",
+    "8134f0b6c9c7ee99": "store/database.py, `execute`: a local setting behind a `COMMIT` changes nothing",
     "9ad1e90ea79d8db2": "store/partitions.py, `_tend`: it matters where the rest holds more rows than a test can make",
     "e229a2389768973b": "store/wakeups.py, `_keep`: a connection that is left earlier is made anew, and tells the same",
     "019486cf45dcffec": f"store/calls.py, `REST_SECONDS`: {TUNED}",
