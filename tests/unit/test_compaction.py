@@ -229,6 +229,17 @@ def test_a_part_that_failed_is_the_only_one_that_the_next_attempt_asks_for(faile
     assert [each.first_index for each in path.chunks] == [0, 4, 8, 12]
 
 
+def test_a_part_of_a_few_words_does_not_keep_the_others_from_use() -> None:
+    plan = of_parts(TALK, ())
+    little, rest = Span(0, 1), Span(1, plan.spans[-1].stop)
+    several, alone = replace(plan, spans=(little, rest)), replace(plan, spans=(little,))
+    size = round(0.9 * quoted_tokens(TALK.transcript, 0, 1))
+    _, compaction = play(compact(TALK, "conv", several, budget(**ROOMY), SEVERAL, count), notes(size), notes())
+    assert compaction.is_whole
+    _, compaction = play(compact(TALK, "conv", alone, budget(**ROOMY), SEVERAL, count), *[notes(size)] * 2)
+    assert joined(compaction.why) == "summary_not_smaller"
+
+
 def test_what_was_made_behind_a_failure_is_taken_after_the_history_grew() -> None:
     grown = conversation(message("system", "rules"), *turns(10, size=40), *turns(4, size=41), QUESTION)
     stored = parts_made()

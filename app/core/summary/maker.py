@@ -35,6 +35,8 @@ RULES_SHARE = 1 / 3
 """Rules take at most this share of what a summary replaces, or it would be no smaller than that."""
 LEAST_ASKED = 1_000
 """Tokens. A summary that was asked for is made of less, too: then it may be as short or long as little text needs."""
+LEAST_PART = 100
+"""Tokens. So may that of a part which holds less beyond its rules and values: without it large ones are of no use."""
 
 
 class _Source(Struct, frozen=True):
@@ -269,9 +271,11 @@ class ChunkMaker(Struct, frozen=True):
         Where the first was `refused` before, only the second is made; with `once` only the first.
         """
         replaces, least, quoted = source.replaces, MINIMUM_TOKENS, self.settings.scrub(source.quoted)
+        held = self.count(prompts.chunk_beside(chunk))
         if self.plan.asked and replaces < LEAST_ASKED:
             replaces, least = LEAST_ASKED, 1
-        held = self.count(prompts.chunk_beside(chunk))
+        elif len(self.plan.spans) > 1 and replaces - held < LEAST_PART:
+            replaces, least = LEAST_PART + held, 1
         aim = max(MINIMUM_TOKENS, self._cap(chunk, replaces) - held)
         room = 2 * aim if refused else aim
         too_long = False
