@@ -24,6 +24,7 @@ from app.core.summary.prompts import RULES_HEADING
 from app.core.summary.rules import Patterns, rules_of
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Note, Pins, Pruned, View
+from tests.unit import worlds
 from tests.unit.conversations import budget, case, chunk, conversation, cost, count, message, sure, turns, words
 
 NO_SUMMARIES = Policy(strategy="none", mask=None, fit=False, emergency=False)
@@ -237,3 +238,10 @@ def test_rules_never_make_a_request_fail_that_fitted(seed: int) -> None:
     lines = stub(view).partition(f"{RULES_HEADING}\n")[2].split("\n")
     left = "\n".join(talk.transcript.messages[index].text for index in gone(view))
     assert all(line in left for line in lines if line.startswith("Never"))
+
+
+def test_a_request_has_rules_for_a_stub_unless_none_are_kept() -> None:
+    talk = conversation(*said(NEVER))
+    kept = sure(worlds.asked(talk).rules_left_out)
+    assert kept.tokens_of(0) == count(NEVER) + 1
+    assert worlds.asked(talk, rule_patterns=None).rules_left_out is None
