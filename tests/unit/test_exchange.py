@@ -1,0 +1,175 @@
+"""Exchange: what a client gets for one request, and what its provider is sent, from the gate on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from msgspec import Struct
+
+from app.errors import UpstreamUnreachable
+from app.main import create_app
+from app.proxy.keyring import write_file
+from app.proxy.services import Services
+from app.settings import load
+from app.store.client_keys import KeyLimits, new_key
+from tests.e2e import running
+from tests.e2e.histories import chat
+from tests.e2e.test_refused_shapes import documents
+
+UNREADABLE = b'{"model":"gpt-4o","messages":7}'
+"""Passes as it came, for the provider to judge."""
+COMPLETION: Any = {
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]
+}
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    running.forget_environment(monkeypatch)
+
+
+class Given(Struct):
+    """A provider's answer that has arrived."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+    async def close(self) -> None: ...
+
+
+def given(status: int = 200, **members: Any) -> Given:
+    return Given(status, json.dumps(members or COMPLETION).encode())
+
+
+def refused(message: str, **members: Any) -> Given:
+    return given(
+        400, error={"message": message, "type": "invalid_request_error", "param": None, "code": None} | members
+    )
+
+
+TOO_LONG = refused("This model's maximum context length is 8000 tokens.", code="context_length_exceeded")
+MISSHAPEN = refused("messages with role 'tool' must be a response to a preceding message with 'tool_calls'.")
+STREAM = Given(
+    200,
+    b'data: {"choices":[{"index":0,"delta":{"content":"Yes."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n',
+    ((b"content-type", b"text/event-stream"),),
+)
+NO_USAGE = refused("Unrecognized request argument supplied: stream_options", param="stream_options")
+
+
+class Steno:
+    """Steno before a provider that gives these answers, the last one as often as it is asked."""
+
+    def __init__(self, answers: Sequence[Given | Exception], sections: dict[str, Any]) -> None:
+        usual: dict[str, Any] = {
+            "storage": {"url": "memory"},
+            "upstream": {"base_url": "http://provider.example/v1", "discover_windows": False},
+            "models": [{"match": "*", "context_window": 8_000}],
+        }
+        self._app = create_app(load(**usual | sections))
+        self.services: Services = self._app.state.services
+        self._answers = list(answers)
+        self.sent: list[bytes] = []
+        """Bodies that the provider was sent."""
+        upstream: Any = self.services.providers.default.upstream
+        upstream.relay = self._relay
+
+    async def _relay(self, _: object, body: bytes) -> Given:
+        self.sent.append(body)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def post(self, body: bytes, key: str = "k") -> httpx2.Response:
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(self._app), headers=headers) as client:
+            return await client.post("http://localhost/v1/chat/completions", content=body)
+
+
+@asynccontextmanager
+async def before(*answers: Given | Exception, **sections: Any) -> AsyncIterator[Steno]:
+    steno = Steno(answers, sections)
+    await steno.services.store.start()
+    try:
+        yield steno
+    finally:
+        await steno.services.providers.close()
+        await steno.services.store.close()
+        await steno.services.work.stop()
+
+
+def error(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["message"]
+
+
+def message(refusal: Given) -> tuple[int, str]:
+    return refusal.status, json.loads(refusal.body)["error"]["message"]
+
+
+# Errors of our own
+
+
+async def test_who_is_not_let_in_is_told_why() -> None:
+    async with before(given(), limits={"requests_per_minute": 1}) as steno:
+        assert (await steno.post(chat())).status_code == 200
+        status, said = error(await steno.post(chat()))
+        assert (status, len(steno.sent)) == (429, 1)
+        assert "limits.requests_per_minute" in said
+
+
+async def test_an_answer_about_a_provider_that_is_away_says_what_was_done_with_the_context() -> None:
+    async with before(UpstreamUnreachable("provider.example")) as steno:
+        answered = await steno.post(chat())
+        assert (answered.status_code, answered.headers["x-context-status"]) == (502, "full")
+
+
+# Refusals
+
+
+async def test_a_payload_that_is_refused_for_its_shape_goes_as_it_came() -> None:
+    async with before(MISSHAPEN, given()) as steno:
+        answered = await steno.post(sent := chat(documents(5)))
+        assert (answered.status_code, answered.headers["x-context-status"]) == (200, "full")
+        assert len(steno.sent[0]) < len(sent)
+        assert steno.sent[1:] == [sent]
+
+
+async def test_what_was_refused_twice_is_not_sent_a_third_time() -> None:
+    """Also where what we asked for beside it is at fault, such as the usage that streams here do not tell unasked."""
+    sixteen: Any = [{"match": "*", "context_window": 16_000}]
+    async with before(STREAM, TOO_LONG, NO_USAGE, given(), models=sixteen) as steno:
+        await steno.post(chat(stream=True))
+        answered = await steno.post(chat(documents(6), stream=True))
+        assert error(answered) == message(TOO_LONG)
+        assert [b"stream_options" in body for body in steno.sent] == [False, False, True]
+
+
+# Requests that pass unread
+
+
+async def test_a_key_with_a_limit_for_each_conversation_is_not_for_what_cannot_be_read(tmp_path: Path) -> None:
+    shown, key = new_key("alice", KeyLimits(money_per_conversation=1.0), None)
+    write_file(file := tmp_path / "keys.json", [key])
+    async with before(given(), clients={"keys": str(file)}) as steno:
+        assert (await steno.post(chat(), shown)).status_code == 200
+        status, said = error(await steno.post(UNREADABLE, shown))
+        assert (status, len(steno.sent)) == (403, 1)
+        assert "limit for each conversation" in said
+
+
+async def test_the_usage_of_what_passed_unread_counts_as_the_provider_told_it() -> None:
+    used = {"prompt_tokens": 60_000, "completion_tokens": 40_000, "total_tokens": 100_000}
+    async with before(given(**COMPLETION, usage=used), limits={"tokens_per_day": 100_000}) as steno:
+        assert (await steno.post(UNREADABLE)).headers["x-context-status"] == "bypassed"
+        assert (await steno.post(UNREADABLE)).status_code == 429
