@@ -16,7 +16,7 @@ from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUn
 from app.providers.providers import Ability, Provider
 from app.proxy.allowances import check_use
 from app.proxy.exchange import Exchange
-from app.proxy.native import Done, ExtendedAnswer, compacted, is_due, taken_in
+from app.proxy.native import Done, ExtendedAnswer, compacted, continuing, ids_of, is_due, taken_in
 from app.proxy.peeking import read_refusal
 from app.proxy.report import bypassed, context_headers, editor_of, unless_told
 from app.wire.answers import AnswerEditor
@@ -163,7 +163,8 @@ class Asking(Exchange):
         if asked.place is Place.ALONE:
             await self._answer_alone(wire, done, native)
             return
-        self.body, self.referred = native.compacted(wire, done.made.text), done.chunks
+        self.caller = continuing(self.caller, request.conversation_id, done.chunks)
+        self.body, self.referred = native.compacted(wire, done.made.text), ids_of(done.chunks)
         plain = await self._read()
         extension = native.extension(plain, done.made)
         self.answer = ExtendedAnswer(self.answer, extension, self._made_behind, self._keep_alive_seconds)

@@ -41,16 +41,6 @@ AWAY = "The database that holds this conversation's compaction is away. Try agai
 _REMEDY = "Send it as it came, with the same key, or the messages that it stands for in its place."
 
 
-class Resolved(Struct, frozen=True):
-    """Contents of a reference."""
-
-    text: str
-    chunks: tuple[str, ...]
-    conversation_id: str
-    rules: tuple[str, ...]
-    """Rules of the user, newest first."""
-
-
 class Done(Struct, frozen=True):
     """Compaction of a whole history."""
 
@@ -60,13 +50,13 @@ class Done(Struct, frozen=True):
     made: MadeCompaction
 
     @property
-    def chunks(self) -> tuple[str, ...]:
-        return tuple(chunk.id for chunk in self.decision.view.chunks) if self.decision.view else ()
+    def chunks(self) -> Sequence[SummaryChunk]:
+        return self.decision.view.chunks if self.decision.view else ()
 
 
-async def resolved(services: Services, caller: Caller, referred: Referred) -> Resolved:
-    """Open a reference. Raises `InvalidReference`, and `StorageUnavailable`, without which nobody knows what was
-    said."""
+async def resolved(services: Services, caller: Caller, referred: Referred) -> Sequence[SummaryChunk]:
+    """Return the summaries that a reference stands for. Raises `InvalidReference`, and `StorageUnavailable`, without
+    which nobody knows what was said."""
     try:
         reference = services.references.opened(referred.text, caller.known.tenants, caller.format.name)
     except BrokenReference as error:
@@ -77,11 +67,9 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Re
         raise StorageUnavailable(AWAY) from error
     if not chunks or len(chunks) < len(reference.chunks):
         raise InvalidReference(f"A compaction in the history cannot be read: its summaries are deleted. {_REMEDY}")
-    text = _text(chunks)
-    if referred.told is not None and referred.told != text:
+    if referred.told is not None and referred.told != _text(chunks):
         raise InvalidReference(f"A compaction in the history cannot be read: its text was altered. {_REMEDY}")
-    rules = tuple(merged_rules(chunk.rules for chunk in chunks))
-    return Resolved(text, reference.chunks, chunks[-1].conversation_id, rules)
+    return chunks
 
 
 class Restored(Struct, frozen=True):
@@ -98,10 +86,20 @@ async def restored(services: Services, caller: Caller, wire: WireRequest) -> Res
     """Restore a request; None if it has no compaction of ours. Raises what `resolved` raises, and `read`."""
     if (native := caller.format.native) is None or wire.referred is None:
         return None
-    found = await resolved(services, caller, wire.referred)
-    caller = replace(caller, continues=found.conversation_id, inherited_rules=found.rules)
-    body = native.resolved(wire, found.text)
-    return Restored(caller, body, await read(services, caller, body), found.chunks)
+    chunks = await resolved(services, caller, wire.referred)
+    caller = continuing(caller, chunks[-1].conversation_id, chunks)
+    body = native.resolved(wire, _text(chunks))
+    return Restored(caller, body, await read(services, caller, body), ids_of(chunks))
+
+
+def continuing(caller: Caller, conversation_id: str, chunks: Sequence[SummaryChunk]) -> Caller:
+    """Return the caller as the one of a history that begins with these summaries of a conversation."""
+    rules = tuple(merged_rules(chunk.rules for chunk in chunks))
+    return replace(caller, continues=conversation_id, inherited_rules=rules)
+
+
+def ids_of(chunks: Sequence[SummaryChunk]) -> tuple[str, ...]:
+    return tuple(chunk.id for chunk in chunks)
 
 
 def is_due(request: ChatRequest, ask: CompactionAsk) -> bool:
@@ -137,7 +135,7 @@ async def compacted(services: Services, caller: Caller, request: ChatRequest) ->
     if services.keeps_messages:
         archive(services, request)
     chunks, place = decision.view.chunks, request.conversation.chain[request.covered(decision)]
-    reference = Reference(tuple(chunk.id for chunk in chunks), place, int(time()))
+    reference = Reference(ids_of(chunks), place, int(time()))
     sealed = services.references.sealed(reference, caller.tenant, caller.format.name)
     before, after = request.conversation.tokens, sum(chunk.tokens for chunk in chunks)
     reported = request.budget.line.reported

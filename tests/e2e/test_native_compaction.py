@@ -612,6 +612,20 @@ def test_what_follows_a_compaction_belongs_to_its_conversation(client: openai.Op
     assert later.headers["x-context-conversation-id"] == raw.headers["x-context-conversation-id"]
 
 
+def test_an_answer_with_its_block_belongs_to_the_conversation_that_was_compacted(claude: anthropic.Anthropic) -> None:
+    history: list[Any] = []
+    ids, kinds = set(), []
+    for turn in range(10):
+        history += said(turn, turn + 1)
+        raw = claude.beta.messages.with_raw_response.create(model=CLAUDE, max_tokens=500, messages=history, **EDIT)
+        answer = raw.parse()
+        kinds += [block.type for block in answer.content]
+        ids.add(raw.headers["x-context-conversation-id"])
+        history.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
+    assert "compaction" in kinds
+    assert len(ids) == 1
+
+
 # Standing rules
 
 

@@ -81,6 +81,16 @@ def test_what_was_made_together_is_undone_together() -> None:
     assert last_compaction([elsewhere, SECOND], []) == (SECOND,)
 
 
+def test_what_was_made_anew_for_a_longer_history_is_undone_without_what_is_around_it() -> None:
+    first, second = (
+        replace(FIRST, continued=True, history_length=14),
+        replace(SECOND, continued=True, history_length=16),
+    )
+    third = replace(THIRD, history_length=14)
+    assert last_compaction([first, second], []) == (second,)
+    assert last_compaction([], [second, third, first]) == (second,)
+
+
 def test_a_fold_is_nothing_of_its_own() -> None:
     fold = replace(chunk(TALK, 0, 8), level=1, children=(FIRST.id, SECOND.id))
     assert last_compaction([fold, THIRD], [fold, THIRD]) == (THIRD,)

@@ -95,10 +95,13 @@ def _counts(chunk: SummaryChunk) -> bool:
 
 
 def _beside(chunks: Sequence[SummaryChunk], chunk: SummaryChunk, *, before: bool) -> SummaryChunk | None:
-    """The part of the same compaction that comes before a chunk, or after it."""
+    """The part of the same compaction that comes before a chunk, or after it.
+
+    A part that was made anew for a longer history belongs to another compaction than the parts around it.
+    """
     for other in chunks:
         first, second = (other, chunk) if before else (chunk, other)
-        joined = first.continued and first.through_digest == second.from_digest and first.series == second.series
-        if joined and first is not second:
+        joins = first.continued and first.through_digest == second.from_digest and first.series == second.series
+        if joins and first.history_length == second.history_length and first is not second:
             return other
     return None
