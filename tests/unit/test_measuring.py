@@ -14,6 +14,7 @@ from app.core.limits.overflow import Overflow
 from app.core.tokens.calibration import Sample
 from app.main import create_app
 from app.proxy.caller import Caller
+from app.proxy.intake import terms_of
 from app.proxy.measuring import MOST_GUESSED
 from app.proxy.services import Services
 from app.proxy.tenants import Known
@@ -44,6 +45,12 @@ def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, by
 def test_a_header_switches_compactions_and_quotations(said: str, allowed: bool) -> None:
     assert asked("one", header=(b"x-context-compaction", said.encode()))[1].allows_compaction is allowed
     assert asked("one", header=(b"x-context-recall", said.encode()))[1].allows_recall is allowed
+
+
+@pytest.mark.parametrize(("said", "allowed"), [("true", True), ("false", False)])
+async def test_a_body_switches_quotations(services: Services, said: str, allowed: bool) -> None:
+    request = asked("one", more=f',"context":{{"recall":{said}}}')
+    assert (await terms_of(services, *request, remember=False)).recalls is allowed
 
 
 async def measured(services: Services, *request: Any) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -22,6 +23,7 @@ from app.edge.proxies import client_of
 from app.errors import InvalidCredentials, MissingCredentials
 from app.proxy.tenants import ANONYMOUS, Claim, Known, Rules, Tenants, claim_of
 from app.store import Store
+from tests.unit.test_jwts import ISSUER, issuer, token
 
 IDENTITY = Identity(b"secret")
 
@@ -282,3 +284,34 @@ def test_names_of_one_kind_are_no_names_of_another() -> None:
         IDENTITY.person(*names) for names in (("header", "a"), ("single", "a"), ("header", "a", ""), ("jwt", "a"))
     }
     assert len(persons | {IDENTITY.tenant(b"a")}) == 5
+
+
+async def test_a_signed_token_says_who_calls_whichever_it_is(tmp_path: Path) -> None:
+    tenants = Tenants(IDENTITY, False, (), Store("memory").links, Rules(issuers={ISSUER: issuer(tmp_path)}))
+    sent = [[(b"authorization", b"Bearer " + token(sub="alice", jti=each))] for each in ("first", "second")]
+    found = [await tenants.known(headers, "192.0.2.1") for headers in sent]
+    assert [(each.tenant, each.by) for each in found] == [(IDENTITY.person("jwt", ISSUER, "alice"), "jwt")] * 2
+
+
+# Tenants that became one
+
+
+async def test_what_another_process_says_of_tenants_is_known_here_soon(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.store.link_calls.LOOK_SECONDS", 0.01)
+    here, there = Store(sqlite_url), Store(sqlite_url)
+    try:
+        for store in (here, there):
+            await store.start()
+        tenants = Tenants(IDENTITY, False, (), here.links)
+        headers = [(b"authorization", b"Bearer new")]
+        before = await tenants.known(headers, "192.0.2.1")
+        await there.links.merge("old", before.tenant)
+        async with asyncio.timeout(10):
+            while tenants.holds(before):  # noqa: ASYNC110 - nobody tells when
+                await asyncio.sleep(0.01)
+        assert (await tenants.known(headers, "192.0.2.1")).tenant == "old"
+    finally:
+        for store in (here, there):
+            await store.close()
