@@ -30,5 +30,6 @@ NAMED = {
     "767a91bfa44e81d3": f"recall/words.py, `LONGEST_WORD`: {TUNED}",
     "ac38449cdd6ed366": f"store/archive.py, `BATCH_BYTES`: {TUNED}",
     "e156e25bdbf9742b": f"compaction/paces.py, `REMEMBERED_SECONDS`: {TUNED}",
+    "1b50d8f1f5e594ef": "proxy/archiving.py, `_strands`: to know more places only spares a second write of the same",
 }
 """Reason by the mutant's key."""
