@@ -102,7 +102,9 @@ def test_a_failure_counts_that_says_something_whatever_its_status() -> None:
 
 def test_of_a_long_failure_the_end_stays_whatever_it_looks_like() -> None:
     code = "\n".join(f"def test_{name}():\n    assert {name}" for name in range(100))
-    said = f"<returncode>1</returncode>\n<output>\n{code}\nFAILED test_a.py::test_7\n1 failed in 2.05s\n</output>"
+    failed = "\n".join(f"FAILED test_a.py::test_the_parcels_of_depot_{n}" for n in range(20))
+    ended = f"{failed}\nFAILED test_a.py::test_7\n1 failed in 2.05s"
+    said = f"<returncode>1</returncode>\n<output>\n{code}\n{ended}\n</output>"
     (entry,) = lines(step("bash", said, command="pytest"))
     assert "FAILED test_a.py::test_7\n\t1 failed in 2.05s" in entry
     assert len(entry) < 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from app.core.shapes.pieces import FAIR, FILL, GOOD, KEY, Found, Piece, found
+from app.core.shapes.pieces import CLOSING, FAIR, FILL, GOOD, KEY, Found, Piece, found
 
 LAST = 2
 """Lines of the end that are kept in any case."""
@@ -32,7 +32,7 @@ def ended(lines: Sequence[str], call: str) -> Found | None:
     ranks = [_rank(line, (len(lines) - number) / len(lines)) for number, line in enumerate(lines)]
     if min(ranks, default=FILL) >= FILL and not _RUNS.search(f"{lines[0] if lines else ''}{call}"):
         return None
-    written = [number for number, line in enumerate(lines) if line.strip(" -=")]
+    written = [number for number, line in enumerate(lines) if line.strip(" -=") and not CLOSING.fullmatch(line)]
     for number in written[-LAST:]:
         ranks[number] = KEY
     return found(f"{len(lines)} lines", [Piece(rank, line) for rank, line in zip(ranks, lines, strict=True)])

@@ -24,6 +24,8 @@ LEAST_ROOM = 4
 KEY, GOOD, FAIR, FILL = range(4)
 """Ranks: what makes the shape, what says most beside it, what else is telling, and all the rest."""
 
+CLOSING = re.compile(r"\s*|</\w+>\s*")
+"""Line that only ends what a tool put around its output."""
 _WORD = re.compile(r"\w[\w./@+-]*+")
 _PLAIN = re.compile(r"[A-Za-z]?[a-z]*\.?|\d")
 

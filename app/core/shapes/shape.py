@@ -14,7 +14,7 @@ from hashlib import blake2b
 from app.core.shapes.data import members
 from app.core.shapes.listing import files, hits
 from app.core.shapes.output import ended
-from app.core.shapes.pieces import Found, identifiers, lines_of
+from app.core.shapes.pieces import CLOSING, Found, identifiers, lines_of
 from app.core.shapes.source import outline
 from app.core.shapes.texts import changes, headings, rows
 
@@ -40,7 +40,6 @@ REMEMBERED = 8_192
 """Results of which this process keeps what is left, at about 600 bytes each: they come again with every request."""
 
 _OPENING = re.compile(r"<(?:output|output_head|stdout|result)>\s*")
-_CLOSING = re.compile(r"\s*|</\w+>\s*")
 
 
 def shorten(text: str, longest: int) -> str:
@@ -88,7 +87,7 @@ def _found(text: str, call: str) -> Iterator[tuple[str, Found]]:
         return
     lines = lines_of(text)
     start = next((n + 1 for n, line in enumerate(lines[:MOST_OPENING]) if _OPENING.fullmatch(line)), 0)
-    while lines and _CLOSING.fullmatch(lines[-1]):
+    while lines and CLOSING.fullmatch(lines[-1]):
         lines.pop()
     head, body = lines[: max(0, start - 1)], lines[start:]
     if len(body) < LEAST_LINES:
