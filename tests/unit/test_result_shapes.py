@@ -205,6 +205,25 @@ SHAPES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
             "FAILED tests/test_counter.py::test_parcels_are_counted_at_the_office - Assert...",
         ),
     ),
+    "output: tests that failed, whatever code their traces show": (
+        lines(
+            "<returncode>1</returncode>",
+            "<output_head>",
+            *(f"def test_parcel_{n}():\n    class Office:\n        def counted(self):" for n in range(30)),
+            "src/office.py:12: in counted",
+            "FAILED tests/test_office.py::test_parcel_0 - AssertionError",
+            "============ 1 failed, 47 passed in 2.31s ============",
+            "",
+            "</output_tail>",
+        ),
+        "pytest tests",
+        "output, 94 lines",
+        (
+            "<returncode>1</returncode>",
+            "FAILED tests/test_office.py::test_parcel_0 - AssertionError",
+            "============ 1 failed, 47 passed in 2.31s ============",
+        ),
+    ),
     "output that tells no failure": (
         lines(*(f"step {number}: copied parcel_{number}.json" for number in range(40)), "done"),
         '{"command": "make copies"}',

@@ -9,6 +9,8 @@ from app.core.shapes.pieces import CLOSING, FAIR, FILL, GOOD, KEY, Found, Piece,
 
 LAST = 2
 """Lines of the end that are kept in any case."""
+ENDING = 5
+"""Lines of the end that say whether tests failed."""
 
 _STATUS = re.compile(
     r"\s*+(?:<(?:returncode|exit_?code)>-?[1-9]|\[?(?:process )?exit(?:ed)?(?: with)?(?: (?:code|status))?:? ?-?\d"
@@ -17,6 +19,9 @@ _STATUS = re.compile(
     re.IGNORECASE,
 )
 _FAILED_TEST = re.compile(r"FAILED |FAIL: |not ok |--- FAIL")
+_TESTS_FAILED = re.compile(
+    r"=+ [^=]{0,100}\b\d+ (?:failed|errors?)\b|FAILED\b|FAIL\b|tests?: +\d+ failed|test result: F", re.IGNORECASE
+)
 _FAILURE = re.compile(
     r"E  |ERROR[ :]|FAIL |\s*+(?:[\w.]{0,80}+(?<=Error|ption|ilure)[:\s]"
     r"|error(?:\[\w+\])?:|fatal:|panic:|thread '.{0,80} panicked)|[\w./-]{1,200}+:\d++:(?:\d++:)?+ "
@@ -25,6 +30,11 @@ _FAILURE = re.compile(
 _WARNING = re.compile(r"(?:\s*+|[\w./-]{1,200}+:\d++:(?:\d++:)?+ )[\w.]{0,80}+(?<=rning):|.{0,100}?: WARNING")
 _FRAME = re.compile(r'\s*+(?:File "[^"]{1,300}", line \d|at \S{1,200} \(?\S{1,200}:\d)')
 _RUNS = re.compile(r'<(?:returncode|exit_?code)>|"(?:command|cmd|script)"|```(?:bash|sh)\b')
+
+
+def tests_failed(lines: Sequence[str]) -> bool:
+    """Whether it ends with tests that failed: it is an output then, whatever code and paths they show."""
+    return any(_TESTS_FAILED.match(line.lstrip()) for line in lines[-ENDING:])
 
 
 def ended(lines: Sequence[str], call: str) -> Found | None:

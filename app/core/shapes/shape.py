@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from app.core.shapes.data import members
 from app.core.shapes.listing import files, hits
-from app.core.shapes.output import ended
+from app.core.shapes.output import ended, tests_failed
 from app.core.shapes.pieces import CLOSING, Found, identifiers, lines_of
 from app.core.shapes.source import outline
 from app.core.shapes.texts import changes, headings, rows
@@ -92,7 +92,8 @@ def _found(text: str, call: str) -> Iterator[tuple[str, Found]]:
     head, body = lines[: max(0, start - 1)], lines[start:]
     if len(body) < LEAST_LINES:
         return
-    for name, find in _SHAPES.items():
+    shapes = {"output": ended} if tests_failed(body) else _SHAPES
+    for name, find in shapes.items():
         # What stands before the output of a command tells how that ended.
         if found := find([*head, *body] if find is ended else body, call):
             yield name, found

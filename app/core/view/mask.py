@@ -38,7 +38,7 @@ MASKED_MEDIA = frozenset({"image", "audio", "file"})
 CUT_ARGUMENTS = "_shortened"
 """The one member of arguments that were cut: they must stay a JSON object, providers refuse anything else."""
 
-SHAPES_VERSION = 2
+SHAPES_VERSION = 3
 """Version of what a shape leaves: with another one, boundaries that were stored are not used."""
 
 
