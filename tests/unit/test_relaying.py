@@ -66,6 +66,10 @@ class Provider:
         await self._pool.close()
 
 
+TURNS = 50
+"""Turns of others in which a stream that is there is passed on."""
+
+
 class Client:
     """What it is sent, step by step."""
 
@@ -99,7 +103,9 @@ def relayed(*arrivals: bytes) -> list[str | bytes]:
             for _ in range(3):
                 await asyncio.sleep(0)
             provider.sends(part)
-        await streaming
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        assert streaming.done(), "it waited for more than others' turns"
         await provider.close()
         return client.steps
 

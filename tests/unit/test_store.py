@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from stat import S_IMODE
 
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 from app.store import Store, schema
 from app.store.archive import Archive
 from app.store.database import Database
+from app.store.message_rows import MessageRow
 from app.store.retention import MESSAGES, remove_conversations
 from tests.integration.examples import seen, strand
 
@@ -45,6 +47,24 @@ def test_it_is_told_how_many_messages_were_not_archived(monkeypatch: pytest.Monk
         archive.record(strand(*TALK))
     assert [(line["event"], line["dropped"]) for line in logs] == [("messages not archived", 6)]
     assert archive.dropped == 6
+
+
+async def test_it_is_told_how_often_and_how_long_nothing_was_archived(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = Archive(str)
+    archive.record(strand(*TALK[:3]))
+    with monkeypatch.context() as full:
+        full.setattr("app.store.archive.QUEUE_BYTES", 1)
+        archive.record(strand(*TALK))
+        archive.record(strand(*TALK))
+
+    async def write(_: Sequence[MessageRow]) -> Sequence[MessageRow]:
+        return ()
+
+    with capture_logs() as logs:
+        await archive.flush(write, archive.waiting)
+    assert [(line["event"], line["times"], line["seconds"] < 1) for line in logs] == [
+        ("messages archived again", 2, True)
+    ]
 
 
 def rights_in(folder: Path) -> dict[str, int]:

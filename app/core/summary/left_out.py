@@ -53,7 +53,7 @@ class RulesLeftOut:
     @lazy
     def _around(self) -> int:
         """Tokens of what stands around rules."""
-        return self._count(rules_beside(("",), MOST_RULES, "0" * 8))
+        return self._count(rules_beside(("",), MOST_RULES, fence_of(self._conversation.chain[0])))
 
     def _of(self, index: int) -> Sequence[str]:
         """Rules that a message sets, oldest first."""
