@@ -122,9 +122,10 @@ def message(refusal: Given) -> tuple[int, str]:
 
 async def test_who_is_not_let_in_is_told_why() -> None:
     async with before(given(), limits={"requests_per_minute": 1}) as steno:
-        assert (await steno.post(chat())).status_code == 200
-        status, said = error(await steno.post(chat()))
-        assert (status, len(steno.sent)) == (429, 1)
+        answers = [await steno.post(chat()) for _ in range(3)]  # A new minute may begin between two of them.
+        assert answers[0].status_code == 200
+        status, said = next(error(answered) for answered in answers if answered.status_code != 200)
+        assert (status, len(steno.sent)) in ((429, 1), (429, 2))
         assert "limits.requests_per_minute" in said
 
 
