@@ -50,7 +50,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos fleet soak isolation hostile poisoning carried scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos fleet soak isolation hostile poisoning carried scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint types checks docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -288,10 +288,15 @@ slow: dev-env ## turns that wait where a summary takes three of them; options: F
 	$(VENV)/python -m lab.benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
 		$(if $(FILE),'$(FILE)')
 
-lint: dev-env docs ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
+lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types checks docs
+
+types: dev-env
+	$(VENV)/mypy
+
+checks: dev-env
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
-	$(VENV)/mypy
 	$(VENV)/lint-imports
 	$(VENV)/deptry app lab
 	$(VENV)/python scripts/check_lock.py

@@ -43,6 +43,7 @@ if ! fits run; then
 fi
 rm -f .venv/.steno-*
 echo "installing requirements/$want.txt"
-.venv/bin/python -m pip install -qq --only-binary :all: --require-hashes --requirement "requirements/$want.txt"
+# What is used is compiled when it is imported first: that is a part of all, and on every core.
+.venv/bin/python -m pip install -qq --no-compile --only-binary :all: --require-hashes --requirement "requirements/$want.txt"
 [ "$want" = run ] || echo "$key" > .venv/.steno-dev
 echo "$key" > .venv/.steno-run # dev.txt holds all of run.txt, in the same versions (scripts/check_lock.py)
