@@ -23,9 +23,19 @@ _LISTED = re.compile(rf"^[^\n]{{1,240}}[:：][ \t]*\n(?:[ \t]*\n)?{_ITEM}[^\n]+(
 _LINES = re.compile(r"(?:[^\n]{55,}(?<![.!?:;。！？…])\n(?=[a-zß-öø-ÿ]))*[^\n]+")
 """A line, and long ones before it whose sentence it goes on with."""
 _MARKER = re.compile(r"\s*(?:(?:[-•–—#]+|\*|\d{1,2}[.)])\s+)?")
-_DECORATION = "*_¿¡( "
+_DECORATION = re.compile("^[*_¿¡( \u203c\u2600-\u26ff\u2705\u274c\u2753-\u2757\ufe0f\U0001f300-\U0001faff]+")
+"""Signs before the first word, pictures among them, but none that terminals or programs write there."""
+_EMPHASIS = re.compile(r"(?<!\w)[*_]{1,3}(?=\w)|(?<=[^\s*_])[*_]{1,3}(?!\w)")
 _END = re.compile(r"[.!?…]+[\"”»')\]*_]*(?=\s)|[。！？]+[”」』）]*")
 _BEFORE_DOT = re.compile(r"(?:^|[\s(.])(\w+)\.$")
+_BEFORE_ORDINAL = (
+    "ab|als|am|an|auf|beim?|bis|das|dem|den|der|des|die|diese[mnrs]?|eine?[mnr]?|i[mn]|jede[mnrs]?|meine?|oder|seit|und"
+    "|unsere?|vo[mnr]|zu[mr]?"
+)
+_MONTH = "januar|jänner|februar|märz|april|mai|juni|juli|august|september|oktober|november|dezember"
+_COUNTED = re.compile(rf"(?<![\w'])(?!(?:{_BEFORE_ORDINAL})\b)[^\W\d_]+[*_]* +[*_]*\d+(?:\.\d+)*\.$", re.IGNORECASE)
+"""A number behind the word that it belongs to, such as "option 2.", and not "am 2."."""
+_NEXT_WORD = re.compile(rf"\s{{1,4}}(?!(?:{_MONTH})\b)\W{{0,8}}(\w)", re.IGNORECASE)
 _ABBREVIATIONS = frozenset(
     "approx bzw ca dr etc ex inkl incl mr mrs ms nr no prof sig sr sra st usw vgl vs".split()  # noqa: SIM905
 )
@@ -89,14 +99,22 @@ def _in_lines(own: str, read: str, start: int, end: int) -> Iterator[Sentence]:
 
 def _ends(read: str, start: int, end: int) -> Iterator[int]:
     for found in _END.finditer(read, start, end):
-        if found[0] != "." or not _is_abbreviated(read[max(start, found.end() - 20) : found.end()]):
+        if found[0] != "." or not _is_abbreviated(read, max(start, found.end() - 40), found.end()):
             yield found.end()
 
 
-def _is_abbreviated(before: str) -> bool:
-    """Whether the dot at the end of this belongs to its last word."""
-    last = _BEFORE_DOT.search(before)
-    return last is not None and (len(last[1]) == 1 or last[1].isdigit() or last[1].lower() in _ABBREVIATIONS)
+def _is_abbreviated(read: str, start: int, end: int) -> bool:
+    """Whether the dot that this ends with belongs to its last word."""
+    last = _BEFORE_DOT.search(read[start:end])
+    if last is None or (last[1].isdigit() and _is_counted(read, start, end)):
+        return False
+    return len(last[1]) == 1 or last[1].isdigit() or last[1].lower() in _ABBREVIATIONS
+
+
+def _is_counted(read: str, start: int, end: int) -> bool:
+    """Whether the number before a dot is no ordinal: it belongs to a word before it, and another sentence begins."""
+    word = _NEXT_WORD.match(read, end)
+    return word is not None and word[1].isupper() and _COUNTED.search(read[start:end]) is not None
 
 
 def _sentence(own: str, read: str, start: int, end: int) -> Sentence | None:
@@ -105,4 +123,4 @@ def _sentence(own: str, read: str, start: int, end: int) -> Sentence | None:
     text = own[begin:end].rstrip()
     if not text or len(text) > LONGEST_SENTENCE or GAP in text:
         return None
-    return Sentence(text, read[begin : begin + len(text)].lstrip(_DECORATION))
+    return Sentence(text, _DECORATION.sub("", _EMPHASIS.sub("", read[begin : begin + len(text)])))
