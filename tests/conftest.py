@@ -34,8 +34,8 @@ def _own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than processors: tests wait about as much as they work, and each worker takes time to find them all."""
-    return (os.cpu_count() or 1) + 2
+    """One more than processors: tests wait for a part of their time, and each worker has to find all of them first."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -144,7 +144,10 @@ class Code(StrEnum):
         ":",
     )
     SUMMARY_EMPTY = "summary_empty", "the summary has no text besides its reasoning"
-    SUMMARY_REFUSED = "summary_refused", "the summariser refused to write, or said that there is nothing to summarise"
+    SUMMARY_REFUSED = (
+        "summary_refused",
+        "the summariser refused to write, said that there is nothing to summarise, or repeated its instructions",
+    )
     SUMMARY_TOO_SHORT = "summary_too_short", "the summary has fewer than 20 tokens"
     SUMMARY_TOO_LONG = "summary_too_long", "the summary is over its cap"
     SUMMARY_NOT_SMALLER = "summary_not_smaller", "the summary has more than 70 % of what it would replace"

@@ -100,6 +100,46 @@ def test_a_failure_counts_that_says_something_whatever_its_status() -> None:
     assert lines(silent) == []
 
 
+def parallel(*done: tuple[str, dict[str, Any], str], failed: tuple[int, ...] = ()) -> list[Message]:
+    """Calls of one message, with their results in one message."""
+    calls = tuple(ToolCall(f"p{n}", tool, json.dumps(arguments)) for n, (tool, arguments, _) in enumerate(done))
+    texts = tuple(text for *_, text in done)
+    results = replace(
+        message("tool", "".join(texts)),
+        texts=texts,
+        answers=tuple(call.id for call in calls),
+        owners=tuple(range(len(done))),
+        failed=failed,
+    )
+    return [replace(message("assistant"), calls=calls), results]
+
+
+def test_of_calls_side_by_side_each_is_said_with_its_own_result() -> None:
+    tests = parallel(
+        ("bash", {"command": "pytest a"}, "Exit code: 0\nall passed"),
+        ("bash", {"command": "pytest b"}, "Exit code: 1\nb failed"),
+    )
+    assert lines(tests)[0] == "command failed in message 3: $ pytest b\n\tExit code: 1\n\tb failed"
+    edits = parallel(("Edit", {"file_path": "a.py"}, "Error: no"), ("Edit", {"file_path": "b.py"}, "done"))
+    assert [line.partition(":")[0] for line in lines(edits)] == ["file b.py"]
+    marked = parallel(("Edit", {"file_path": "a.py"}, "done"), ("Edit", {"file_path": "b.py"}, "no"), failed=(1,))
+    assert [line.partition(":")[0] for line in lines(marked)] == ["file a.py"]
+    reads = parallel(("Read", {"file_path": "a.py"}, "a = 1"), ("Read", {"file_path": "b.py"}, "b = 2"))
+    written = step("Edit", file_path="b.py")
+    assert lines(written, reads)[0].endswith("read in message 5\n\tb = 2")
+
+
+@pytest.mark.parametrize("said", ["The user doesn't want to proceed with this tool use.", "patch rejected by user"])
+def test_what_the_user_rejected_is_not_told_as_done(said: str) -> None:
+    assert lines(step("Edit", said, file_path="a.py"), step("Read", said, file_path="b.py")) == []
+    (entry,) = lines(step("bash", said, command="rm -rf build"))
+    assert entry == f"command failed in message 3: $ rm -rf build\n\t{said}"
+
+
+def test_what_a_file_says_of_exits_is_no_failure_of_an_edit() -> None:
+    assert lines(step("Edit", "done:\n7: exit code 1 means that it failed", file_path="a.py")) != []
+
+
 def test_of_a_long_failure_the_end_stays_whatever_it_looks_like() -> None:
     code = "\n".join(f"def test_{name}():\n    assert {name}" for name in range(100))
     failed = "\n".join(f"FAILED test_a.py::test_the_parcels_of_depot_{n}" for n in range(20))

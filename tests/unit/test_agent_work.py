@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.core.history.messages import History, Message, ToolCall
 from app.core.history.own_words import told_in
-from app.core.history.work import LONGEST_COMMAND, Newer, Work, has_failed, newer_in, work_of
+from app.core.history.work import LONGEST_COMMAND, Newer, Work, fails, newer_in, work_of
 from tests.unit.conversations import message
 
 
@@ -96,7 +96,7 @@ def test_a_command_may_be_a_list() -> None:
     ],
 )
 def test_a_result_tells_whether_it_failed(text: str, *, failed: bool) -> None:
-    assert has_failed(text) is failed
+    assert fails(text) is failed
 
 
 def history(*steps: tuple[str, dict[str, Any], str]) -> list[Message]:
@@ -136,6 +136,56 @@ OLD: dict[str, tuple[list[Message], dict[int, Newer]]] = {
 }
 
 
+NOTHING_DONE = [
+    "Error: ENOENT: no such file or directory",
+    "File does not exist.",
+    "<tool_use_error>String to replace not found in file.</tool_use_error>",
+    "File content (31,000 tokens) exceeds maximum allowed tokens (25,000).",
+    "File unchanged since last read. The content from the earlier Read tool_result is still current.",
+    "The user doesn't want to proceed with this tool use. The tool use was rejected.",
+    "[Request interrupted by user for tool use]",
+    "apply_patch verification failed: Failed to find expected lines in b.py",
+    "patch rejected by user",
+    "exec command rejected by user",
+    'execution error: Io(Os { code: 13, kind: PermissionDenied, message: "Permission denied" })',
+    "No replacement was performed, old_str `x` did not appear verbatim in b.py.",
+    "oldString not found in content",
+    "The user rejected permission to use this specific tool call.",
+    "[Operation Cancelled] Reason: the user cancelled",
+    "[write_to_file for 'b.py'] Result:\nThe tool execution failed with the following error:",
+    "<error_details>\nUnable to apply diff\n</error_details>",
+    "The user denied this operation.",
+    "Could not find exact match for edit",
+    "cat: b.py: Permission denied",
+]
+
+
+@pytest.mark.parametrize("said", NOTHING_DONE)
+def test_nothing_is_old_by_what_was_rejected_or_could_not_be_done(said: str) -> None:
+    for tool, arguments in (READ[:2], EDIT[:2], WRITE[:2]):
+        assert newer_in(history(READ, (tool, arguments, said))) == {}
+
+
+def test_a_command_that_was_rejected_is_not_run_again() -> None:
+    rejected = ("bash", {"command": "pytest"}, "The user doesn't want to proceed with this tool use.")
+    assert newer_in(history(TEST, rejected)) == {}
+
+
+def test_what_the_client_marks_as_failed_makes_nothing_old() -> None:
+    messages = history(READ, READ)
+    assert newer_in([*messages[:-1], replace(messages[-1], failed=(0,))]) == {}
+
+
+def test_each_result_of_a_message_is_its_own_calls() -> None:
+    edits = [ToolCall(f"e{place}", "Edit", json.dumps({"file_path": path})) for place, path in enumerate("ab")]
+    reads = history(("Read", {"file_path": "a"}, "1"), ("Read", {"file_path": "b"}, "2"))
+    results = replace(
+        message("tool", "Error: not found"), texts=("Error: not found", "done"), answers=("e0", "e1"), owners=(0, 1)
+    )
+    found = newer_in([*reads, replace(message("assistant"), calls=tuple(edits)), results])
+    assert found == {4: Newer(5, 7, "changed")}
+
+
 @pytest.mark.parametrize(("messages", "old"), OLD.values(), ids=OLD)
 def test_old_is(messages: list[Message], old: dict[int, Newer]) -> None:
     assert newer_in(messages) == old
@@ -144,7 +194,8 @@ def test_old_is(messages: list[Message], old: dict[int, Newer]) -> None:
 def test_a_message_of_several_results_is_old_once_all_are() -> None:
     read, *both = history(READ, TEST, AGAIN)[1:]
     calls = (*read.calls, *both[1].calls)
-    asked = [message("user", "Mend it."), replace(read, calls=calls), replace(both[0], answers=("c0", "c1"))]
+    results = replace(both[0], texts=("x = 1", "1 failed"), answers=("c0", "c1"), owners=(0, 1))
+    asked = [message("user", "Mend it."), replace(read, calls=calls), results]
     assert newer_in([*asked, *both[3:]]) == {}
     again = history(READ)[1:]
     named = [replace(again[0], calls=(replace(again[0].calls[0], id="n"),)), replace(again[1], answers=("n",))]

@@ -117,6 +117,13 @@ def test_two_refused_answers_are_a_failure_and_store_nothing() -> None:
     assert joined(compaction.why) == "summary_refused"
 
 
+def test_instructions_that_are_repeated_are_no_summary() -> None:
+    first = next(effect for effect in play(flow(), notes())[0] if isinstance(effect, Summarise)).request
+    effects, _ = play(flow(), SummaryAnswer(first.instructions), notes())
+    _, second = (effect.request for effect in effects if isinstance(effect, Summarise))
+    assert "summary_refused" in second.instructions
+
+
 def test_a_failed_call_is_not_repeated() -> None:
     effects, compaction = play(flow(), Failure(because(Code.SUMMARISER_STATUS, "500")))
     assert len([effect for effect in effects if isinstance(effect, Summarise)]) == 1

@@ -35,6 +35,18 @@ def test_each_message_stands_under_its_number_and_speaker() -> None:
     )
 
 
+def test_each_result_of_a_message_stands_by_itself() -> None:
+    asked = message("assistant", calls=["c1", "c2"])
+    texts = ("4", "Error: no", "and more", "Go on.")
+    results = replace(message("tool"), texts=texts, answers=("c1", "c2"), owners=(0, 1, 1, -1))
+    quoted = quote_messages([asked, results], 0, (), FENCE)
+    assert "\n[result 1 of 2]\n4\n[result 2 of 2]\nError: no\nand more\nGo on.\n" in quoted
+    assert failed_results([asked, results], 8).endswith("\n- tool_c2: Error: no and more")
+    assert "[result" not in quote_messages(
+        [message("assistant", calls=["c1"]), message("tool", "4", answers="c1")], 0, (), FENCE
+    )
+
+
 def test_carried_messages_are_shown_as_context() -> None:
     assert "1 user, stays in the conversation" in quote_messages([message("user", "x")], 0, (0,), FENCE)
 

@@ -204,6 +204,22 @@ def test_result_belongs_to_what_its_call_asks_for() -> None:
     ]
 
 
+def test_result_of_each_call_belongs_to_what_that_asks_for() -> None:
+    prices = {"AAA-111": "10.50 EUR", "BBBB-222": "99.90 EUR", "CCCCC-333": "7.25 EUR"}
+    calls = tuple(ToolCall(f"c{n}", "get_price", json.dumps({"sku": sku})) for n, sku in enumerate(prices))
+    texts = tuple(json.dumps({"price": price}) for price in prices.values())
+    for order in ((0, 1, 2), (2, 0, 1)):
+        results = replace(
+            message("tool"),
+            texts=(*(texts[place] for place in order), "Go on."),
+            answers=tuple(calls[place].id for place in order),
+            owners=(0, 1, 2, -1),
+            beside=(3,),
+        )
+        said = lines(replace(message("assistant"), calls=calls), results)
+        assert sorted(said) == [f"get_price({sku}): price {price}" for sku, price in prices.items()]
+
+
 def test_what_a_search_finds_is_listed_behind_it() -> None:
     flights = [{"flight_number": f"HAT{n}", "date": "2024-05-20", "status": "available"} for n in (21, 22)]
     [line] = lines(calling("search_direct_flight", origin="JFK", date="2024-05-20"), answered(flights))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate
@@ -73,6 +73,16 @@ class Media(Struct, frozen=True):
     """True where no text may stand in its place."""
 
 
+class Result(Struct, frozen=True):
+    """Text that a call returned."""
+
+    call: str
+    """Id of the call; empty where it names none."""
+    text: str
+    has_failed: bool
+    """True if the client says so."""
+
+
 class Message(Struct, frozen=True, weakref=True):
     """One message, as received: what Steno understands of it, and its own bytes."""
 
@@ -87,6 +97,11 @@ class Message(Struct, frozen=True, weakref=True):
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
     """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
+    owners: tuple[int, ...] = ()
+    """Places among `answers` of the calls that returned each of `texts`, -1 for what none did; empty where one call
+    returned all."""
+    failed: tuple[int, ...] = ()
+    """Places among `answers` of the calls that failed, as the client says."""
     settled: tuple[ToolCall, ...] = ()
     """Calls that the provider answers itself, where they were made: no result has to follow from anybody else."""
     by_place: bool = False
@@ -146,6 +161,20 @@ class Message(Struct, frozen=True, weakref=True):
     @property
     def text(self) -> str:
         return "\n".join(self.texts)
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """Results in order, each with its own texts."""
+        if not self.owners:
+            calls = self.answers[:1] or ("",) * (self.kind is Kind.RESULT)
+            return tuple(Result(call, self.text, bool(self.failed)) for call in calls)
+        return tuple(
+            Result(call, "\n".join(self._returned(place)), place in self.failed)
+            for place, call in enumerate(self.answers)
+        )
+
+    def _returned(self, place: int) -> Iterator[str]:
+        return (text for text, owner in zip(self.texts, self.owners, strict=True) if owner == place)
 
     @property
     def is_paired(self) -> bool:

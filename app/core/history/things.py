@@ -149,7 +149,7 @@ def _read(messages: Sequence[Message]) -> tuple[list[_Told], dict[str, float]]:
             continue
         recent = (len(messages) + index) / (2 * len(messages))
         reading = _Reading(failed, left)
-        reading.message(message, callers.get(index))
+        reading.message(message, callers.get(index, ()))
         for value, use in reading.uses.items():
             if value in worth or len(worth) < MOST_FOUND:
                 worth[value] = worth.get(value, 0.0) + recent * use
@@ -161,19 +161,22 @@ def _read(messages: Sequence[Message]) -> tuple[list[_Told], dict[str, float]]:
     return told[::-1], worth
 
 
-def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, ToolCall], set[int]]:
-    """The call that each result answers, by the result's place, and the calls that failed."""
+def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, Callers], set[int]]:
+    """The call that returned each text, by its message, and the calls that failed."""
     made: dict[str, ToolCall] = {}
-    callers: dict[int, ToolCall] = {}
+    callers: dict[int, Callers] = {}
     failed: set[int] = set()
     for index, message in enumerate(messages):
-        caller = next((made[id_] for id_ in message.answers if id_ in made), None)
-        if caller is not None:
-            callers[index] = caller
-            if message.texts and tells_of_error(message.texts[0]):
-                failed.add(id(caller))
+        answered = [(made[result.call], result) for result in message.results if result.call in made]
+        failed.update(id(call) for call, result in answered if result.has_failed or tells_of_error(result.text))
+        if answered:
+            owners = message.owners or (0,) * len(message.texts)
+            callers[index] = [made.get(message.answers[owner]) if owner >= 0 else None for owner in owners]
         made.update((call.id, call) for call in (*message.calls, *message.settled))
     return callers, failed
+
+
+Callers = Sequence[ToolCall | None]
 
 
 class _Reading:
@@ -187,11 +190,13 @@ class _Reading:
         self.told: list[_Told] = []
         self._place = _ELSEWHERE
 
-    def message(self, message: Message, caller: ToolCall | None) -> None:
+    def message(self, message: Message, callers: Callers) -> None:
+        """`callers`: call that returned each of its texts; empty where none did."""
         self._place = _ARGUMENT
         for call in (*message.calls, *message.settled):
             self._call(call)
-        for self._place, text in _placed(message):
+        for number, self._place, text in _placed(message):
+            caller = callers[number] if callers else None
             content = self._parsed(text)
             if isinstance(content, dict | list):
                 kind, owner = self._asked(caller) if caller is not None else ("", "")
@@ -379,17 +384,18 @@ def _noted(fields: Sequence[Field], name: str = "") -> str:
     return next((value for value in (*exact, *described) if "(" not in value and value not in name), "")
 
 
-def _placed(message: Message) -> Iterator[tuple[float, str]]:
-    """A message's texts, each with what a use in it counts: in the user's those that hold results count as results."""
+def _placed(message: Message) -> Iterator[tuple[int, float, str]]:
+    """A message's texts, each with its number and what a use in it counts: in the user's those that hold results count
+    as results."""
     place = _PLACES.get(message.kind, _ELSEWHERE)
     if message.kind is not Kind.USER:
-        yield from ((place, text) for text in message.texts)
+        yield from ((number, place, text) for number, text in enumerate(message.texts))
         return
     said = iter(before_results(message.own_texts))
     for number, text in enumerate(message.texts):
         own = "" if number in message.passed_on else next(said)
-        yield place, own
-        yield _ELSEWHERE, text[len(own) :]
+        yield number, place, own
+        yield number, _ELSEWHERE, text[len(own) :]
 
 
 def _clauses(text: str, values: Sequence[Spotted]) -> Iterator[list[tuple[str, Spotted]]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from posixpath import join, normpath
 from typing import Any
 
@@ -48,6 +49,9 @@ ERRORS: Sequence[str] = _WORDINGS["errors"]
 """Members of a result in JSON that tell of an error."""
 
 _ERROR_OPENER = re.compile(r"\s*\W?(error|failed|failure|exception|traceback)\b", re.IGNORECASE)
+_FAILURE = re.compile(_WORDINGS["failures"], re.IGNORECASE | re.MULTILINE | re.VERBOSE)
+FAILURE_CHARACTERS = 400
+"""Characters at the beginning of a result in which clients say that nothing was done."""
 _STATUS = re.compile(r"(?:return ?code|exit(?:ed)?(?: with)?(?: code| status)?)\W{1,4}(-?\d+)", re.IGNORECASE)
 _STATUS_CHARACTERS = 200
 """Characters at the beginning and at the end of a result in which its exit status stands."""
@@ -94,6 +98,19 @@ class Newer(Struct, frozen=True):
         return self.how != "changed"
 
 
+class Done(Struct, frozen=True):
+    """Work whose result is there."""
+
+    message: int
+    """Position of the message that holds the result."""
+    caller: int
+    """Position of the message that calls for it."""
+    work: Work
+    said: str
+    """Text of the result."""
+    has_failed: bool
+
+
 def newer_in(messages: Sequence[Message]) -> dict[int, Newer]:
     """The first that makes a result old, by the position of its message; of several results the last of theirs.
 
@@ -101,52 +118,57 @@ def newer_in(messages: Sequence[Message]) -> dict[int, Newer]:
     """
     found: dict[int, Newer] = {}
     latest: dict[tuple[str, ...], Newer] = {}
-    done = [*done_in(messages)]
-    for index, caller, works in reversed(done):
-        said = messages[index].text
+    for index, of_message in groupby([*done_in(messages)][::-1], key=_by_message):
+        done = [*of_message][::-1]
         newer = [
-            min((latest[key] for key in _keys(work, said) if key in latest), key=_by_place, default=None)
-            for work in works
+            min((latest[key] for key in _keys(each) if key in latest), key=_by_place, default=None) for each in done
         ]
-        if works and (all_newer := [each for each in newer if each]) and len(all_newer) == len(works):
+        if len(all_newer := [each for each in newer if each]) == len(newer):
             found[index] = max(all_newer, key=_by_place)
-        for work in works:
-            latest |= _makes_old(work, index, caller, said)
+        for each in done:
+            latest |= _makes_old(each)
     return found
+
+
+def _by_message(done: Done) -> int:
+    return done.message
 
 
 def _by_place(newer: Newer) -> int:
     return newer.known
 
 
-def _keys(work: Work, said: str) -> Iterator[tuple[str, ...]]:
+def _keys(done: Done) -> Iterator[tuple[str, ...]]:
     """Keys of `_makes_old` that make a result of this work old."""
+    work = done.work
     if work.reads:
         yield from (("read", work.reads, part) for part in {work.part, ""})
         yield "write", work.reads
     elif work.runs:
         yield "run", work.call
     else:
-        yield "same", work.call, said
+        yield "same", work.call, done.said
 
 
-def _makes_old(work: Work, index: int, caller: int, said: str) -> dict[tuple[str, ...], Newer]:
-    """The earlier results that are old once this work is done, by key. `caller`: position of its call."""
-    if work.reads:
-        return {("read", work.reads, work.part): Newer(index, index + 1, "read again")}
+def _makes_old(done: Done) -> dict[tuple[str, ...], Newer]:
+    """The earlier results that are old once this work is done, by key. What failed makes none old, but for a command
+    that was run."""
+    work, index = done.work, done.message
     made: dict[tuple[str, ...], Newer] = {}
-    if work.runs:
+    if work.runs and not _does_nothing(done.said):
         made["run", work.call] = Newer(index, index + 1, "run again")
-    elif not work.writes:
-        made["same", work.call, said] = Newer(index, index + 1, "returned again")
-    if work.writes and not has_failed(said):
+    elif work.reads and not done.has_failed:
+        made["read", work.reads, work.part] = Newer(index, index + 1, "read again")
+    elif not (work.runs or work.writes or work.reads):
+        made["same", work.call, done.said] = Newer(index, index + 1, "returned again")
+    if work.writes and not done.has_failed:
         how = "written anew" if work.is_whole else "changed"
-        made |= {("write", path): Newer(caller, index + 1, how) for path in work.writes}
+        made |= {("write", path): Newer(done.caller, index + 1, how) for path in work.writes}
     return made
 
 
-def done_in(messages: Sequence[Message]) -> Iterator[tuple[int, int, list[Work]]]:
-    """Each message of results, with the one that calls for them, and what those calls do."""
+def done_in(messages: Sequence[Message]) -> Iterator[Done]:
+    """Work whose result is there, in the order of the results."""
     called: dict[str, tuple[int, ToolCall]] = {}
     spoken = 0
     for index, message in enumerate(messages):
@@ -154,16 +176,23 @@ def done_in(messages: Sequence[Message]) -> Iterator[tuple[int, int, list[Work]]
             spoken = index
             called.update((call.id, (index, call)) for call in message.calls)
         elif message.is_told:
-            yield index, spoken, [*_told(messages[spoken].text)]
+            for work in _told(messages[spoken].text):
+                yield _done(index, spoken, work, message.text, has_failed=False)
         elif message.is_paired:
-            calls = [called[id_] for id_ in message.answers if id_ in called]
-            yield index, max((place for place, _ in calls), default=index), [work_of(call) for _, call in calls]
+            for result in message.results:
+                if result.call in called:
+                    caller, call = called[result.call]
+                    yield _done(index, caller, work_of(call), result.text, has_failed=result.has_failed)
+
+
+def _done(index: int, caller: int, work: Work, said: str, *, has_failed: bool) -> Done:
+    return Done(index, caller, work, said, has_failed or (fails(said) if work.runs else tells_of_error(said)))
 
 
 def tells_of_error(text: str) -> bool:
-    """Whether a result tells of an error. Not every format has a mark for it: it shows in how the result begins, or in
-    a member of its JSON."""
-    if _ERROR_OPENER.match(text):
+    """Whether a result tells of an error, or that nothing was done. Not every format has a mark for it: it shows in how
+    the result begins, or in a member of its JSON."""
+    if _ERROR_OPENER.match(text) or _does_nothing(text):
         return True
     try:
         content = json.loads(text) if text.lstrip().startswith("{") else None
@@ -172,7 +201,12 @@ def tells_of_error(text: str) -> bool:
     return isinstance(content, dict) and any(map(content.get, ERRORS))
 
 
-def has_failed(text: str) -> bool:
+def _does_nothing(said: str) -> bool:
+    """Whether a result says that its call was rejected, or could not be made."""
+    return _FAILURE.search(said[:FAILURE_CHARACTERS]) is not None
+
+
+def fails(text: str) -> bool:
     """Whether a result tells of an error, or of an exit status other than 0."""
     status = _STATUS.search(text[:_STATUS_CHARACTERS]) or _STATUS.search(text[-_STATUS_CHARACTERS:])
     return int(status[1]) != 0 if status else tells_of_error(text)

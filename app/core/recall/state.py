@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from app.core.history.messages import Kind, Message
-from app.core.history.work import Work, done_in, has_failed, words_of_name
+from app.core.history.work import Done, Work, done_in, words_of_name
 from app.core.quoting import indented, one_line
 from app.core.shapes.output import ended
 from app.core.shapes.pieces import lines_of
@@ -58,10 +58,10 @@ def state_of(messages: Sequence[Message], covered: int, longest_plan: int) -> It
     if (plan := _plan(messages)) and plan[0] < covered:
         place, text = plan
         yield Entry(f"plan in message {place + 1}: {indented(shorten(text, longest_plan))}")
-    done = [each for each in done_in(messages) if not messages[each[0]].sealed]
-    if (failed := _failed(messages, done)) and failed[0] < covered:
+    done = [each for each in done_in(messages) if not messages[each.message].sealed]
+    if (failed := _failed(done)) and failed[0] < covered:
         yield Entry(failed[1])
-    yield from _files(messages, done, covered)
+    yield from _files(done, covered)
 
 
 def _plan(messages: Sequence[Message]) -> tuple[int, str] | None:
@@ -98,31 +98,27 @@ def _held(arguments: str) -> tuple[str, bool]:
     return items, any(isinstance(value, list) for value in values)
 
 
-Done = tuple[int, int, list[Work]]
-
-
-def _failed(messages: Sequence[Message], done: Sequence[Done]) -> tuple[int, str] | None:
+def _failed(done: Sequence[Done]) -> tuple[int, str] | None:
     """The last command that failed, by the message of its result; None where none did."""
     passed: dict[str, int] = {}
-    for place, _, works in reversed(done):
-        said = messages[place].text
-        for work in works:
-            if not work.runs:
-                continue
-            if not _tells_failure(said):
-                passed[work.call] = place
-                continue
-            later = f", passed in message {passed[work.call] + 1}" if work.call in passed else ""
-            entry = f"command failed in message {place + 1}{later}: {_said(work)}\n{_end_of(said, work.call)}"
-            return place, indented(entry)
+    for each in reversed(done):
+        work, place = each.work, each.message
+        if not work.runs:
+            continue
+        if not _tells_failure(each):
+            passed[work.call] = place
+            continue
+        later = f", passed in message {passed[work.call] + 1}" if work.call in passed else ""
+        entry = f"command failed in message {place + 1}{later}: {_said(work)}\n{_end_of(each.said, work.call)}"
+        return place, indented(entry)
     return None
 
 
-def _tells_failure(said: str) -> bool:
+def _tells_failure(done: Done) -> bool:
     """Whether a command's result says what went wrong: also behind a status of 0, where the command caught it. A search
     that finds nothing fails, too, and says nothing."""
-    return _CAUGHT.search(said) is not None or (
-        has_failed(said) and re.search(r"\w", _AROUND.sub("", said)) is not None
+    return _CAUGHT.search(done.said) is not None or (
+        done.has_failed and re.search(r"\w", _AROUND.sub("", done.said)) is not None
     )
 
 
@@ -136,17 +132,17 @@ def _end_of(said: str, call: str) -> str:
     return f"[... {len(said)} characters in all, shortened ...]\n{found.fitting(LONGEST_SEEN)}"
 
 
-def _files(messages: Sequence[Message], done: Sequence[Done], covered: int) -> Iterator[Entry]:
+def _files(done: Sequence[Done], covered: int) -> Iterator[Entry]:
     """Files of which nothing newer is known than what is left out: those that were changed, then those that were
     read, the latest first."""
     changed: dict[str, tuple[int, Work]] = {}
-    seen: dict[str, tuple[int, Work]] = {}
-    for place, caller, works in done:
-        for work in works:
-            if work.reads:
-                seen[work.reads] = place, work
-            if work.writes and not has_failed(messages[place].text):
-                changed |= dict.fromkeys(work.writes, (caller, work))
+    seen: dict[str, tuple[int, Done]] = {}
+    for each in done:
+        if each.has_failed:
+            continue
+        if each.work.reads:
+            seen[each.work.reads] = each.message, each
+        changed |= dict.fromkeys(each.work.writes, (each.caller, each.work))
     latest = {path: max(known[path][0] for known in (changed, seen) if path in known) for path in (*changed, *seen)}
     paths = sorted((path for path in latest if latest[path] < covered), key=latest.__getitem__, reverse=True)
     # What one call changed, and nobody has read since, stands together.
@@ -158,12 +154,12 @@ def _files(messages: Sequence[Message], done: Sequence[Done], covered: int) -> I
             together.setdefault((*change, path) if since else change, []).append(path)
     for (place, work, *_), alike in together.items():
         said = f"file {' and '.join(alike)}: changed in message {place + 1} by {_said(work)}"
-        at, read = seen.get(alike[0], (-1, work))
-        if at < place:
+        read = seen[alike[0]][1] if alike[0] in seen else None
+        if read is None or read.message < place:
             yield Entry(said)
         else:
-            text = shaped(messages[at].text, read.call, LONGEST_SEEN)
-            yield Entry(f"{said}, read in message {at + 1}{_part(read)}", text)
+            text = shaped(read.said, read.work.call, LONGEST_SEEN)
+            yield Entry(f"{said}, read in message {read.message + 1}{_part(read.work)}", text)
     read_only = [f"{path} in message {seen[path][0] + 1}" for path in paths if path not in changed]
     if read_only:
         yield Entry(f"files read: {', '.join(read_only[:MOST_READ])}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from enum import Enum, auto
+from itertools import chain
 
 from msgspec import Struct, field
 
 from app.core.quoting import word
 from app.core.reasons import Code, Reason, Reasons
 from app.core.tokens.usage import UNBILLED, Bill, Tokens
+from app.core.wordings import read_wordings
 
 MINIMUM_TOKENS = 20
 REPLACED_SHARE = 0.70
@@ -21,16 +23,25 @@ MISCOUNT = 1.25
 LONGEST_REFUSAL = 100
 """A refusal is short; a longer text that begins like one quotes somebody who was sorry."""
 
-REASONING = re.compile(r"^\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+ECHOED = 80
+"""Characters of what the summariser was asked that no summary begins with."""
+
+_THOUGHT = "think|thinking|reasoning"
+REASONING = re.compile(
+    rf"\s*<({_THOUGHT})>.*?(?:</\1>|\Z)|(?:[^<]++|<(?!/?(?:{_THOUGHT})>))*+</(?:{_THOUGHT})>[ \t]*(?:\n|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""Reasoning before an answer. A server may leave out its first tag, and who was cut off the last one."""
 REFUSAL = re.compile(
-    r"^\W*(i'?m sorry\b|i am sorry\b|sorry, (but )?i\b|i (can(no|')?t|am unable to|'m unable to|will not|won't)\b"
-    r"|as an ai\b|unfortunately, i (can(no|')t|am unable)"
-    r"|there (is|was) (no|nothing)\b.{0,40}\b(conversation|transcript|messages?|to summari[sz]e)"
-    r"|the (conversation|transcript) (is|was|appears to be) empty"
-    r"|no (conversation|transcript|messages?) (was|were|to)\b"
-    r"|please (provide|share|paste) )",
+    rf"\W*(?:{'|'.join(chain.from_iterable(read_wordings(__package__, 'refusals.toml')['refusals'].values()))})",
     re.IGNORECASE,
 )
+CALL = re.compile(r"<\|?(?:tool_calls?|function_calls?|function=|invoke)\b|\[TOOL_CALLS\]", re.IGNORECASE)
+"""How a call is written where nobody parsed it."""
+ERROR = re.compile(
+    r'<(?:!doctype html|html)\b|\{\s*"(?:error"\s*:\s*[{"]|(?:type|object)"\s*:\s*"error")', re.IGNORECASE
+)
+"""How an error begins that a proxy or a provider wrote in the place of an answer."""
 
 
 class Ending(Enum):
@@ -66,23 +77,26 @@ class SummaryAnswer(Struct, frozen=True):
 
 def visible_text(text: str) -> str:
     """The answer without the reasoning that some models put before it."""
-    return REASONING.sub("", text).strip()
+    found = REASONING.match(text)
+    return text[found.end() if found else 0 :].strip()
 
 
 def objection(
-    answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, at_least: int = MINIMUM_TOKENS
+    answer: SummaryAnswer, tokens: int, at_most: int, replaces: int, asked: str, at_least: int = MINIMUM_TOKENS
 ) -> Reason | None:
     """Why an answer may not become a chunk, or None.
 
     `tokens` estimates its visible text, `replaces` estimates what it would stand for, by the same measure. `at_most`
-    is the cap the provider was given.
+    is the cap the provider was given, `asked` the instructions.
     """
     text = visible_text(answer.text)
+    refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
     checks = (
-        (answer.ending is Ending.CALLED, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
+        (answer.ending is Ending.CALLED or CALL.match(text) is not None, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
         (answer.ending is not Ending.FINISHED, Reason(Code.SUMMARY_NOT_FINISHED, word(answer.word))),
         (not text, Reason(Code.SUMMARY_EMPTY)),
-        (tokens <= LONGEST_REFUSAL and REFUSAL.match(text) is not None, Reason(Code.SUMMARY_REFUSED)),
+        (ERROR.match(text) is not None, Reason(Code.SUMMARISER_ERROR_FRAME)),
+        (refused or asked[:ECHOED] in text[: 2 * ECHOED], Reason(Code.SUMMARY_REFUSED)),
         (tokens < at_least, Reason(Code.SUMMARY_TOO_SHORT)),
         (tokens > MISCOUNT * at_most, Reason(Code.SUMMARY_TOO_LONG)),
         (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),

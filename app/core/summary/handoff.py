@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.core.history.blocks import without_blocks_in
 from app.core.history.messages import History, Kind, Message
 from app.core.history.records import Record, put_together, record_of
-from app.core.history.work import has_failed
+from app.core.history.work import fails
 from app.core.quoting import as_block
 from app.core.recall.state import state_of
 from app.core.summary import prompts
@@ -127,7 +127,8 @@ def _last_failure(history: History, section: Callable[..., str]) -> str:
 
 
 def _fails(message: Message) -> bool:
-    return not message.sealed and any(has_failed(message.texts[place]) for place in message.result_places)
+    marked = any(result.has_failed for result in message.results)
+    return not message.sealed and (marked or any(fails(message.texts[place]) for place in message.result_places))
 
 
 def _latest(history: History, section: Callable[..., str], covered: int) -> Iterator[str]:

@@ -289,7 +289,7 @@ class ChunkMaker(Struct, frozen=True):
             if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
-            found = objection(reply, self.count(text), room, replaces - held, least)
+            found = objection(reply, self.count(text), room, replaces - held, request.instructions, least)
             if found is None:
                 model = reply.model or chunk.model
                 chunk = replace(chunk, model=model, values_kept=kept_share(chunk.values, text))

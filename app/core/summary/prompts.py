@@ -140,7 +140,12 @@ def _section(message: Message, heading: str, fence: str, longest_text: int | Non
 
 def said_in(message: Message, longest_text: int | None) -> str:
     """A message in words: its texts and calls, and what else it holds. `longest_text` as for `quote_messages`."""
-    lines = [_cut(text, longest_text) for text in message.texts]
+    lines = list[str]()
+    for place, text in enumerate(message.texts):
+        owner = message.owners[place] if message.owners else -1
+        if len(message.answers) > 1 and owner >= 0 and owner not in message.owners[:place]:
+            lines.append(f"[result {owner + 1} of {len(message.answers)}]")
+        lines.append(_cut(text, longest_text))
     lines += [f"[{_describe(media)}, not shown]" for media in message.media]
     calls = (*message.calls, *message.settled)
     lines += [f"[calls {word(call.name)} with {_cut(call.arguments, longest_text)}]" for call in calls]
@@ -194,9 +199,12 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
         return ""
     names = called(messages)
     failed = {
-        message.answers: f"- {_tool(message, names) or 'tool'}: {one_line(message.text[:LONGEST_FAILURE])}"
+        (result.call or message.answers): f"- {word(names.get(result.call) or message.name) or 'tool'}:"
+        f" {one_line(result.text[:LONGEST_FAILURE])}"
         for message in messages
-        if message.kind is Kind.RESULT and not message.sealed and tells_of_error(message.text)
+        if message.kind is Kind.RESULT and not message.sealed
+        for result in message.results
+        if result.has_failed or tells_of_error(result.text)
     }
     lines = list(failed.values())[-most:]
     return FAILURES_HEADING + "\n".join(lines) if lines else ""

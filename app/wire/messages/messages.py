@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from app.core.history.blocks import is_programs
@@ -84,6 +85,8 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         digest=b"",
         calls=tuple(_call(block) for block in blocks if block.get("type") == "tool_use"),
         answers=answers,
+        owners=_owners(blocks) if answers else (),
+        failed=_failed(blocks) if answers else (),
         settled=tuple(map(_call, served)),
         media=tuple(media_in(message.get("content"))),
         thoughts=tuple(_thoughts(blocks)),
@@ -110,6 +113,22 @@ def _is_programs(blocks: Sequence[Json]) -> bool:
     return all(block.get("type") == "text" for block in said) and is_programs(
         [text_at(block, "text") for block in said]
     )
+
+
+def _owners(blocks: Sequence[dict[str, Any]]) -> tuple[int, ...]:
+    """Places among the results by the texts of a message, -1 for those outside; empty where all are of the first."""
+    owners = list[int]()
+    results = count()
+    for block in blocks:
+        owner = next(results) if is_result(block) else -1
+        owners += [owner for _ in texts_in({"content": [block]})]
+    return tuple(owners) if any(owners) else ()
+
+
+def _failed(blocks: Sequence[Json]) -> tuple[int, ...]:
+    """Places of the results that are marked as errors among the results."""
+    results = filter(is_result, blocks)
+    return tuple(place for place, block in enumerate(results) if block.get("is_error") is True)
 
 
 def _passed_on(blocks: Sequence[Json], places: Sequence[Place]) -> tuple[int, ...]:
