@@ -185,8 +185,8 @@ SAMPLES = Samples(
         (
             (
                 b'{"role":"user","content":[{"type":"tool_result","content":"a"},{"type":"text","text":'
-                b'"<system-reminder>\\nThe user sent the following message:\\nUse tabs.\\n\\nPlease address this message '
-                b'and continue with your tasks.\\n</system-reminder>"}]}'
+                b'"<system-reminder>\\nThe user sent the following message:\\nUse tabs.\\n\\nPlease address this '
+                b'message and continue with your tasks.\\n</system-reminder>"}]}'
             ),
             Kind.USER,
         ),

@@ -107,8 +107,8 @@ def test_only_blocks_and_reminders_are_the_programs() -> None:
 
 def test_a_reminder_of_what_the_user_typed_while_the_assistant_worked_is_his() -> None:
     typed = (
-        "<system-reminder>\nThe user sent the following message:\nUse tabs.\n\nPlease address this message and continue "
-        "with your tasks.\n</system-reminder>"
+        "<system-reminder>\nThe user sent the following message:\nUse tabs.\n\nPlease address this message and "
+        "continue with your tasks.\n</system-reminder>"
     )
     assert not is_programs((typed,))
     assert [text.strip() for text in without_blocks(user(CLAUDE, typed))] == ["Use tabs."]
