@@ -38,6 +38,7 @@ QUEUED = (
     "<system-reminder>\nThe user sent a new message while you were working:\n{}\n\nThis is how Claude Code surfaces "
     "messages the user sends mid-turn. Address the message above as you continue this turn.\n</system-reminder>",
 )
+ATTACHED = 'Attached document(s):\n```md# "policy.txt"\n{}\n\n```'
 CONTINUED = (
     "This session is being continued from a previous conversation that ran out of context. The summary below covers "
     "the earlier portion of the conversation."
@@ -465,6 +466,7 @@ SAID = {
     "words while the assistant works": (QUEUED[0].format(f"Here it is.\n{RULE}"),),
     "words while the assistant works, as newer ones write them": (ENVIRONMENT, QUEUED[1].format(RULE)),
     "words while the assistant works, as the newest ones write them": (QUEUED[2].format(RULE),),
+    "words behind attached files": (f"{ATTACHED.format(ORDERS[0])}\n{RULE}",),
     "words behind a command": (
         "<command-message>review</command-message>\n<command-name>/review</command-name>\n"
         f"<command-args>{RULE}</command-args>",
@@ -518,6 +520,16 @@ def test_what_only_looks_like_words_while_the_assistant_works_is_not_the_users()
         ("Tool result:", CONTINUED, RULE),
     ):
         assert "".join(words_of(parts)).strip() in ("", "Fix it.", "Here is the log"), parts
+
+
+def test_no_attached_file_gets_out_of_the_fence_around_it() -> None:
+    page = "The weather was fine and the sea was calm. " * 400
+    for inside in ("```\n{}", "```\n{0}\n```\n{0}", "~~~\n{}", "Attached document(s):\n```\n{0}\n```\n{0}"):
+        attached = ATTACHED.format(inside.format(ORDERS[0]))
+        assert rules([user(f"{attached}\n{RULE}")]) in ([], [RULE]), inside
+        long = ATTACHED.format(f"{inside.format(ORDERS[0])}\n{page}")
+        assert rules([user(f"{long}\n{page}")]) == rules([user(f"{page}{attached}\n{page}")]) == [], inside
+        assert rules([user(attached.replace("policy", "`policy") + f"\n{ORDERS[0]}")]) == [], inside
 
 
 def test_own_tags_on_a_line_with_the_users_words_are_none_of_them() -> None:

@@ -83,6 +83,7 @@ _ASKS = ("?", "？")
 _UNMISTAKABLE = re.compile("|".join(passed_on.UNMISTAKABLE), re.IGNORECASE)
 _RESULT_END = _line_with(passed_on.RESULT_ENDS)
 _DOCUMENT = _line_with(pattern for patterns in passed_on.DOCUMENTS.values() for pattern in patterns)
+_FENCED = re.compile(passed_on.FENCED, re.IGNORECASE)
 _NAMES_DOCUMENT = re.compile(passed_on.HEADING_WORDS, re.IGNORECASE)
 _NAMES_RULE = re.compile(passed_on.RULE_WORDS, re.IGNORECASE)
 _NOTE = _line_with(passed_on.NOTES)
@@ -351,7 +352,10 @@ def _first_document(read: _Read) -> int:
     last = found.start() if found else len(text)
     for heading in _HEADING_END.finditer(text, 0, last):
         line = text.rfind("\n", 0, heading.start()) + 1
-        if _is_heading(text[max(line, heading.start() - LONGEST_HEADING) : heading.start()]):
+        said = text[max(line, heading.start() - LONGEST_HEADING) : heading.start()]
+        # Of a text that is read in part the last fence may be missing.
+        is_fenced = _FENCED.fullmatch(said) and _FENCE.match(read.lines, heading.end()) and GAP not in text
+        if _is_heading(said) and not is_fenced:
             return heading.start()
     return last
 

@@ -58,3 +58,5 @@ HEADING_WORDS: str = _WORDINGS["heading_words"]
 """Words that make a document of what follows, in a line that ends with a colon."""
 RULE_WORDS: str = _WORDINGS["rule_words"]
 """Words that keep such a line from announcing a document."""
+FENCED: str = _WORDINGS["fenced"]
+"""A heading, all of its line, behind which the client puts a document into a fence: it goes on to the last fence."""
