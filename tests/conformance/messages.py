@@ -182,6 +182,14 @@ SAMPLES = Samples(
             ),
             Kind.RESULT,
         ),
+        (
+            (
+                b'{"role":"user","content":[{"type":"tool_result","content":"a"},{"type":"text","text":'
+                b'"<system-reminder>\\nThe user sent the following message:\\nUse tabs.\\n\\nPlease address this message '
+                b'and continue with your tasks.\\n</system-reminder>"}]}'
+            ),
+            Kind.USER,
+        ),
     ),
     shown=(
         (

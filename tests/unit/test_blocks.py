@@ -105,6 +105,17 @@ def test_only_blocks_and_reminders_are_the_programs() -> None:
     assert not is_programs((REMINDER, "What now?"))
 
 
+def test_a_reminder_of_what_the_user_typed_while_the_assistant_worked_is_his() -> None:
+    typed = (
+        "<system-reminder>\nThe user sent the following message:\nUse tabs.\n\nPlease address this message and continue "
+        "with your tasks.\n</system-reminder>"
+    )
+    assert not is_programs((typed,))
+    assert [text.strip() for text in without_blocks(user(CLAUDE, typed))] == ["Use tabs."]
+    assert found(CLAUDE, typed, environment("/srv")) == [CLAUDE]
+    assert is_programs((f"{REMINDER}\n{typed}",)), "behind another reminder a page may say so"
+
+
 @pytest.mark.parametrize("written", ["", "a", "*</rules>", "<rules>*", "<a>*b*c", "  "])
 def test_what_is_no_mark_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match="is no mark"):

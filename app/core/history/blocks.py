@@ -15,6 +15,7 @@ from functools import cache
 from msgspec import Struct
 
 from app.core.history.messages import Kind, Message
+from app.core.history.passed_on import TYPED
 
 
 class Mark(Struct, frozen=True):
@@ -139,16 +140,28 @@ _IN_USERS_NAME = frozenset({Kind.USER, Kind.CLIENT})
 
 
 _SAID = re.compile(r"\S")
+_TYPED = re.compile(rf"\s*+{TYPED}\s*+", re.DOTALL | re.IGNORECASE)
+
+
+def typed_in(text: str) -> str | None:
+    """The words in a reminder that says what the user typed while the assistant worked; None if it is none."""
+    typed = _TYPED.fullmatch(text)
+    return typed["words"] if typed else None
 
 
 def _rest(text: str) -> str:
     """A text behind the blocks that it begins with."""
+    typed = typed_in(text)
+    if typed is not None:
+        return typed
     return text[max((end for _, _, end in _leading(text, ())), default=0) :]
 
 
 def _leading(text: str, further: tuple[Mark, ...]) -> Iterator[tuple[Mark, int, int]]:
     """The blocks that a text begins with, one behind the other: the mark, start and end of each, with the blanks around
     it."""
+    if _TYPED.fullmatch(text):
+        return
     marks, pattern = _written(further)
     end = 0
     while match := pattern.match(text, end):

@@ -25,7 +25,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from app.core.history import passed_on
-from app.core.history.blocks import without_blocks_in
+from app.core.history.blocks import typed_in, without_blocks_in
 from app.core.history.messages import Kind, Message
 from app.core.history.passed_on import (
     ANSWER_TAG,
@@ -61,7 +61,10 @@ _TAG = re.compile(r"<(/?)([A-Za-z][\w.:-]{0,63})(?:\s[^<>]{0,1000})?(?<!/)>")
 _ALONE = re.compile(r"^[ \t]*(?:</?[A-Za-z][^<>\n]{0,1000}>)[ \t]*$", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*(?:(?:[-*+>]|\d{1,2}[.)])[ \t]*)?(?:```[^`\n]*|~~~[^\n]*)$", re.MULTILINE)
 _RECORD = re.compile(r"\s*(?:\{.*\}|\[.*\])\s*", re.DOTALL)
-_QUOTED_LINE = re.compile(r"^(?:[ \t]*[>|]|(?: {4,}|\t+)(?![-*•–\d \t]))[^\n]*$", re.MULTILINE)
+_QUOTED_LINE = re.compile(
+    r"^(?:[ \t]*[>|]|(?: {4,}|\t+)(?![-*•–\d \t])|(?i:" + passed_on.CLIENT_LINES + r"))[^\n]*$", re.MULTILINE
+)
+_CONTINUED = re.compile(rf"\s*{passed_on.CONTINUED}", re.IGNORECASE)
 _HEADING_END = re.compile(r"[:：][*_]{0,2}[ \t]*\n")
 _LINE_ENDS = str.maketrans(dict.fromkeys("\r\v\f\x85\u2028\u2029", "\n"))
 _IN_LINES = re.compile(r"[^\n]")
@@ -85,6 +88,7 @@ _NAMES_RULE = re.compile(passed_on.RULE_WORDS, re.IGNORECASE)
 _NOTE = _line_with(passed_on.NOTES)
 _OWN_TAG = rf"(?:{'|'.join(sorted(OWN_TAGS))})"
 _OWN_TAGS = re.compile(rf"<(/?){_OWN_TAG}>", re.IGNORECASE)
+_OWN_EDGE = re.compile(rf"^[ \t]*<{_OWN_TAG}>|</{_OWN_TAG}>[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _BEFORE_OWN = rf"(?:{'|'.join(passed_on.OWN_SENTENCES)})"
 _BEFORE_OWN_TAG = re.compile(rf"^{_BEFORE_OWN}\s*\n(?=<{_OWN_TAG}>)", re.MULTILINE | re.IGNORECASE)
 _OWN_BEGINNING = re.compile(rf"\s*(?:{_BEFORE_OWN}\s*)?<{_OWN_TAG}>", re.IGNORECASE)
@@ -143,7 +147,7 @@ def words_of(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
     `texts`: of one message, without those that its format knows as somebody else's. `is_protocol`: most of the user's
     messages before it are results.
     """
-    read = _read(texts)
+    read = _read([typed_in(text) or text for text in texts if not _CONTINUED.match(text)])
     # Tags may be in a fence, and fences between tags: neither hides where the other begins.
     own = _blank(read.lines, _tagged(read))
     own = _blank(own, [*_fenced(own, read.parts), *_fenced(read.lines, read.parts, is_closed=True)])
@@ -156,7 +160,7 @@ def words_of(texts: Sequence[str], is_protocol: bool = False) -> list[str]:
         if is_protocol and result < len(read.lines) and not _OWN_BEGINNING.match(read.lines, start, stop):
             continue
         spans += _inside_own_tags(own, start, stop) if _NOTE.match(read.lines, start, stop) else [(start, stop)]
-    own = _QUOTED_LINE.sub(_hidden, own)
+    own = _OWN_EDGE.sub(_hidden, _QUOTED_LINE.sub(_hidden, own))
     pieces = [read.text[place:end] for start, stop in spans for place, end in _visible(own, start, stop)]
     if feedback := _feedback(read, result):
         pieces += words_of([read.text[slice(*feedback)]])

@@ -39,6 +39,12 @@ OWN_SENTENCES: Sequence[str] = _WORDINGS["own_sentences"]
 """Sentences before one of the own tags, in a part of its own or after a note."""
 NOTES: Sequence[str] = _WORDINGS["notes"]
 """Notes of the client on itself, all of the part but for own tags."""
+TYPED: str = _WORDINGS["typed"]
+"""Text around words that the user typed while the assistant worked: all of a part."""
+CLIENT_LINES: str = _WORDINGS["lines"]
+"""Beginning of a line that the client writes of its own."""
+CONTINUED: str = _WORDINGS["continued"]
+"""Beginning of a part that is the client's summary of an earlier session, and never announces the parts behind it."""
 DENIED = "The user denied this operation."
 """Text in place of a result: nothing was done, and the next part may say why."""
 ASKING_TOOLS = frozenset[str](_WORDINGS["asking_tools"])
