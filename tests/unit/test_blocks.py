@@ -172,6 +172,17 @@ def test_the_newest_of_each_kind_that_is_left_out_is_said_again_before_the_summa
     assert coverage_of(TALK, view)[1] == {"kind": "client_instructions", "tokens": cost(user(note))}
 
 
+def test_of_a_block_that_may_name_only_what_changed_the_newest_of_each_member_is_said_again() -> None:
+    members = ("<cwd>/srv</cwd><shell>zsh</shell>", "<sandbox_mode>a</sandbox_mode>", "<sandbox_mode>b</sandbox_mode>")
+    begun, first, second = (f"<environment_context>{each}</environment_context>" for each in members)
+    folder, rules = environment("/a"), ("<rules><cwd>1</cwd></rules>", "<rules>2</rules>")
+    talk = holding(conversation(*map(user, (begun, first, second, folder, *rules, "Go on."))))
+    said = [[block.text for block in talk.blocks.again(reach, ()).blocks] for reach in range(1, 7)]
+    assert said[:3] == [[begun], [begun, first], [begun, second]]
+    assert said[3:] == [[begun, second, folder], [begun, second, folder, rules[0]], [begun, second, folder, rules[1]]]
+    assert talk.blocks.most_again(2, 3, ()) == talk.blocks.again(3, ()).tokens
+
+
 def test_what_follows_changes_nothing_of_the_note() -> None:
     longer = holding(
         conversation(*TALK.transcript.messages, user(environment("/later"), "Go on."), message("user", "q"))

@@ -25,6 +25,8 @@ class Mark(Struct, frozen=True):
     """Text at the beginning; it names the kind, too. Where its lines end there may be more blanks, or none."""
     ends: str = ""
     """Text at the end; empty where the block goes on to the end of the text that it stands in."""
+    members: tuple[str, ...] = ()
+    """Tags of what a later block of the kind names only where it changed."""
 
 
 def mark_of(written: str) -> Mark:
@@ -35,7 +37,7 @@ def mark_of(written: str) -> Mark:
             f"{written!r} is no mark: it has to be what a block begins with, at least {SHORTEST_MARK} characters, then"
             " one `*`, then what it ends with; or only what it begins with, where it takes all of its text"
         )
-    return Mark(begins, *ends)
+    return Mark(begins, "".join(ends))
 
 
 SHORTEST_MARK = 3
@@ -49,7 +51,19 @@ MARKS = (
     # Codex
     Mark("# AGENTS.md instructions", "</INSTRUCTIONS>"),
     Mark("<user_instructions>", "</user_instructions>"),
-    Mark("<environment_context>", "</environment_context>"),
+    Mark(
+        "<environment_context>",
+        "</environment_context>",
+        (
+            "<cwd>",
+            "<shell>",
+            "<approval_policy>",
+            "<sandbox_mode>",
+            "<network_access>",
+            "<writable_roots>",
+            "<subagents>",
+        ),
+    ),
     # Cursor
     Mark("<rules>", "</rules>"),
     Mark("<user_info>", "</user_info>"),
@@ -81,6 +95,11 @@ class Block(Struct, frozen=True):
     place: int
     """Position of its text among those of the message."""
     text: str
+
+    @property
+    def kinds(self) -> Iterator[tuple[Mark, str]]:
+        """What it takes the place of in older blocks: each member that it names, and all else."""
+        return ((self.mark, tag) for tag in ("", *self.mark.members) if tag in self.text)
 
 
 def is_programs(texts: Sequence[str]) -> bool:

@@ -81,7 +81,7 @@ class Blocks:
 
     def again(self, reach: int, stands: Container[int]) -> SaidAgain:
         """Blocks to be said in a view in which, of the first `reach` messages, only those in `stands` are sent."""
-        newest = {block.mark: block for block in self._found if block.index < reach}
+        newest = {kind: block for block in self._found if block.index < reach for kind in block.kinds}
         return self._said_of(newest.values(), stands)
 
     def most_again(self, least_reach: int, reach: int, stands: Container[int]) -> int:
@@ -90,18 +90,18 @@ class Blocks:
         The furthest reach need not have it: where that takes in a message that stands, what this says is not said
         again, and an older block of the same kind is for a shorter one.
         """
-        newest: dict[Mark, Block] = {}
+        newest: dict[tuple[Mark, str], Block] = {}
         most = 0
         for block in self._found:
             if block.index >= reach:
                 break
-            newest[block.mark] = block
+            newest.update(dict.fromkeys(block.kinds, block))
             if block.index + 1 >= least_reach:
                 most = max(most, self._said_of(newest.values(), stands).tokens)
         return most
 
     def _said_of(self, blocks: Iterable[Block], stands: Container[int]) -> SaidAgain:
-        gone = tuple(block for block in blocks if block.index not in stands)
+        gone = tuple(dict.fromkeys(block for block in blocks if block.index not in stands))
         if not gone:
             return NOTHING
         if gone not in self._said:
