@@ -98,7 +98,7 @@ class Block(Struct, frozen=True):
 
     @property
     def kinds(self) -> Iterator[tuple[Mark, str]]:
-        """What it takes the place of in older blocks: each member that it names, and all else."""
+        """Parts of older blocks that it takes the place of: each member that it names, and all else."""
         return ((self.mark, tag) for tag in ("", *self.mark.members) if tag in self.text)
 
 
