@@ -106,6 +106,8 @@ def test_each_result_of_a_message_is_its_own_calls() -> None:
         ("a", "yes", False),
         ("b", "no\nsuch file", True),
     ]
+    silent = read(user("q"), assistant(use("a"), use("b")), user(result("a", "yes"), result("b", [])))[2]
+    assert [(each.call, each.text) for each in silent.results] == [("a", "yes"), ("b", "")]
     (alone,) = read(user(result("a", [block("yes"), block("no")])))
     assert [(each.call, each.text, each.has_failed) for each in alone.results] == [("a", "yes\nno", False)]
 

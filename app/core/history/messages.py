@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import or_
 from typing import Any, Self
 
@@ -98,7 +98,7 @@ class Message(Struct, frozen=True, weakref=True):
     answers: tuple[str, ...] = ()
     """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
     owners: tuple[int, ...] = ()
-    """Places among `answers` of the calls that returned each of `texts`, -1 for what none did; empty where one call
+    """Places among `answers` of the calls that returned each of `texts`, -1 for what none did; empty where the first
     returned all."""
     failed: tuple[int, ...] = ()
     """Places among `answers` of the calls that failed, as the client says."""
@@ -165,16 +165,13 @@ class Message(Struct, frozen=True, weakref=True):
     @property
     def results(self) -> tuple[Result, ...]:
         """Results in order, each with its own texts."""
-        if not self.owners:
-            calls = self.answers[:1] or ("",) * (self.kind is Kind.RESULT)
-            return tuple(Result(call, self.text, bool(self.failed)) for call in calls)
+        returned: dict[int, list[str]] = {}
+        for owner, text in zip(self.owners or repeat(0), self.texts, strict=False):
+            returned.setdefault(owner, []).append(text)
+        calls, failed = self.answers or ("",) * (self.kind is Kind.RESULT), frozenset(self.failed)
         return tuple(
-            Result(call, "\n".join(self._returned(place)), place in self.failed)
-            for place, call in enumerate(self.answers)
+            Result(call, "\n".join(returned.get(place, ())), place in failed) for place, call in enumerate(calls)
         )
-
-    def _returned(self, place: int) -> Iterator[str]:
-        return (text for text, owner in zip(self.texts, self.owners, strict=True) if owner == place)
 
     @property
     def is_paired(self) -> bool:

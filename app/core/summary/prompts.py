@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from itertools import repeat
 
 from msgspec import Struct
 
@@ -140,11 +141,11 @@ def _section(message: Message, heading: str, fence: str, longest_text: int | Non
 
 def said_in(message: Message, longest_text: int | None) -> str:
     """A message in words: its texts and calls, and what else it holds. `longest_text` as for `quote_messages`."""
-    lines = list[str]()
-    for place, text in enumerate(message.texts):
-        owner = message.owners[place] if message.owners else -1
-        if len(message.answers) > 1 and owner >= 0 and owner not in message.owners[:place]:
+    lines, shown = list[str](), -1
+    for owner, text in zip(message.owners or repeat(-1), message.texts, strict=False):
+        if owner > shown and len(message.answers) > 1:
             lines.append(f"[result {owner + 1} of {len(message.answers)}]")
+        shown = owner
         lines.append(_cut(text, longest_text))
     lines += [f"[{_describe(media)}, not shown]" for media in message.media]
     calls = (*message.calls, *message.settled)
