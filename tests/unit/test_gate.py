@@ -117,3 +117,10 @@ def test_a_summary_may_speak_of_what_would_be_no_summary(text: str) -> None:
 def test_what_stands_before_the_end_of_reasoning_is_no_part_of_the_summary() -> None:
     assert visible_text("Okay, the user wants notes: a < b.\n</think>\n\nThe user asked.") == "The user asked."
     assert visible_text("<think>Notes, then.</think>\n\nThe user asked.") == "The user asked."
+
+
+@pytest.mark.parametrize("asked", ["", "Summary"])
+def test_instructions_of_a_few_words_may_stand_in_a_summary(asked: str) -> None:
+    text = "Summary: the customer wants a refund for ORD-0001 by Friday, and the clerk has asked the warehouse for it."
+    answer = SummaryAnswer(text, Ending.FINISHED, "stop")
+    assert objection(answer, 30, 100, 1_000, asked) is None

@@ -91,12 +91,14 @@ def objection(
     """
     text = visible_text(answer.text)
     refused = tokens <= LONGEST_REFUSAL and REFUSAL.match(text.replace("\u2019", "'")) is not None
+    # Instructions of a few words may well stand in a summary, too.
+    echoed = len(asked) >= ECHOED and asked[:ECHOED] in text[: 2 * ECHOED]
     checks = (
         (answer.ending is Ending.CALLED or CALL.match(text) is not None, Reason(Code.SUMMARY_IS_A_TOOL_CALL)),
         (answer.ending is not Ending.FINISHED, Reason(Code.SUMMARY_NOT_FINISHED, word(answer.word))),
         (not text, Reason(Code.SUMMARY_EMPTY)),
         (ERROR.match(text) is not None, Reason(Code.SUMMARISER_ERROR_FRAME)),
-        (refused or asked[:ECHOED] in text[: 2 * ECHOED], Reason(Code.SUMMARY_REFUSED)),
+        (refused or echoed, Reason(Code.SUMMARY_REFUSED)),
         (tokens < at_least, Reason(Code.SUMMARY_TOO_SHORT)),
         (tokens > MISCOUNT * at_most, Reason(Code.SUMMARY_TOO_LONG)),
         (tokens > REPLACED_SHARE * replaces, Reason(Code.SUMMARY_NOT_SMALLER)),
