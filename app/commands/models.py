@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from rich.console import Console
@@ -78,11 +78,11 @@ def show(found: Sequence[Sized]) -> None:
             file=sys.stderr,
         )
         return
+    found = sorted(found, key=_place)
     if not on_terminal():
-        for each in sorted(found, key=_place):
+        for each in found:
             of = each.window
-            sizes = (of.context, of.max_input or "", of.max_output or "")
-            say_row((each.model, *sizes, of.source, each.upstream))
+            say_row((each.model, of.context, of.max_input or "", of.max_output or "", of.source, each.upstream))
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("model", overflow="fold")
@@ -90,8 +90,10 @@ def show(found: Sequence[Sized]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("from", no_wrap=True)
     table.add_column("upstream")
-    for row in _rows(found):
-        table.add_row(*row)
+    for each in found:
+        of = each.window
+        sizes = (f"{tokens:,}" if tokens else "" for tokens in (of.context, of.max_input, of.max_output))
+        table.add_row(each.model, *sizes, SOURCES[of.source], each.upstream)
     Console().print(table)
 
 
@@ -111,13 +113,6 @@ def show_json(found: Sequence[Sized]) -> None:
             for each in sorted(found, key=_place)
         ]
     )
-
-
-def _rows(found: Sequence[Sized]) -> Iterator[tuple[str, ...]]:
-    for each in sorted(found, key=_place):
-        window = each.window
-        sizes = (f"{tokens:,}" if tokens else "" for tokens in (window.context, window.max_input, window.max_output))
-        yield (each.model, *sizes, SOURCES[window.source], each.upstream)
 
 
 def _place(sized: Sized) -> tuple[str, str]:

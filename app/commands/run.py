@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ from app.commands.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIAB
 from app.core.tokens.rules import rules_for
 from app.edge.protocol import protocol_within
 from app.inspector.links import operator_link
-from app.main import Application, create_app
+from app.main import create_app
 from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
 from app.settings.secret import server_secret
@@ -191,7 +190,10 @@ def _log_file(settings: Settings) -> Iterator[LogFile]:
 def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Iterator[str]:
     """Run Steno; yields its address. Raises `ConfigurationError` or `StoreError` if it cannot serve."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    listener = _listener(settings, port)
+    try:
+        listener = ports.take(HOST, port)[0]
+    except OSError as error:
+        raise ConfigurationError(cannot_listen(settings, error)) from error
     taken = listener.getsockname()[1]
     settings = settings.model_copy(update={"server": settings.server.model_copy(update={"port": taken, "admin": None})})
     app = create_app(settings)
@@ -206,22 +208,12 @@ def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Itera
             lifespan="on",
         )
     except RuntimeError as error:
-        raise ConfigurationError(_why(app, log)) from error
+        why: str | None = app.state.failure
+        raise ConfigurationError(why or f"Steno could not start; {log.path} says why.") from error
     try:
         yield server.url
     finally:
         server.stop(2 * DRAIN_SECONDS)
-
-
-def _listener(settings: Settings, port: int) -> socket.socket:
-    try:
-        return ports.take(HOST, port)[0]
-    except OSError as error:
-        raise ConfigurationError(cannot_listen(settings, error)) from error
-
-
-def _why(app: Application, log: LogFile) -> str:
-    return app.state.failure or f"Steno could not start; {log.path} says why."
 
 
 def _introduce(settings: Settings, url: str, command: Sequence[str], arguments: Sequence[str]) -> None:

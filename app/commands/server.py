@@ -76,7 +76,7 @@ def run(
     server = _Server(_config_of(settings, app), settings, app, taken.operator, on_start, supervisor)
     # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _ignore)
+        signal.signal(number, lambda *_: None)
     with suppress(SystemExit):  # uvicorn's own, when the start failed.
         server.run(taken.callers)
     if server.started:
@@ -143,10 +143,6 @@ def cannot_listen(settings: Settings, error: OSError) -> str:
     by = ports.holder(host, port)
     other = f"`steno serve --port {port + 1}`, or `make run PORT={port + 1}`"
     return f"{at}{f' by {by}' if by else ''}. Stop what listens there, or choose another port: {other}."
-
-
-def _ignore(number: int, frame: FrameType | None) -> None:
-    """Ignore a signal that was obeyed already."""
 
 
 class _Server(uvicorn.Server):

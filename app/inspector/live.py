@@ -38,12 +38,8 @@ class Live:
     def __init__(self) -> None:
         self._listeners: Counter[str] = Counter()
 
-    @property
-    def listeners(self) -> int:
-        return self._listeners.total()
-
     def has_room(self, tenant: str) -> bool:
-        return self.listeners < MOST_LISTENERS and self._listeners[tenant] < MOST_OF_A_TENANT
+        return self._listeners.total() < MOST_LISTENERS and self._listeners[tenant] < MOST_OF_A_TENANT
 
     async def events(
         self, services: Services, tenant: str, conversation_id: str, is_over: Callable[[], Awaitable[bool]]
@@ -53,7 +49,7 @@ class Live:
         place, store, under_way = (tenant, conversation_id), services.store, services.compactor.under_way
         with self._listening(tenant), under_way.watched(place) as changed:
             yield _RECONNECT
-            shown: object = None
+            shown: tuple[tuple[Running, ...], Pulse | None] | None = None
             pulse: Pulse | None = None
             looked = written = news = -IDLE_SECONDS
             while not services.tasks.draining:
@@ -66,7 +62,7 @@ class Live:
                             return
                         pulse = await store.at_once(read_pulse, *place, store.leases.ttl_ms)
                 running = under_way.at(place)
-                if (state := _state(running, pulse)) != shown:
+                if (state := (running, pulse)) != shown:
                     shown, written, news = state, now, now
                     yield _frame(running, pulse, under_way.clock())
                 elif now - news >= IDLE_SECONDS:
@@ -86,10 +82,6 @@ class Live:
         finally:
             self._listeners[tenant] -= 1
             self._listeners += Counter()  # Drops those who have none left.
-
-
-def _state(running: tuple[Running, ...], pulse: Pulse | None) -> object:
-    return running, pulse
 
 
 def _frame(running: tuple[Running, ...], pulse: Pulse | None, now: float) -> bytes:

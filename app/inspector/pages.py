@@ -32,7 +32,7 @@ _A_YEAR = 31_536_000
 
 class Pages:
     def __init__(self) -> None:
-        self._files = StaticFiles()
+        self.files = StaticFiles()
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -42,14 +42,10 @@ class Pages:
             auto_reload=False,
         )
         self._environment.filters |= FILTERS | {"segment": segment}
-        self._environment.globals |= {"static": self._files.address, "version": __version__, "address": address}
+        self._environment.globals |= {"static": self.files.address, "version": __version__, "address": address}
 
     def page(self, template: str, shown: dict[str, Any], status: int = 200) -> Response:
         return HTMLResponse(self._environment.get_template(template).render(shown), status, HEADERS)
-
-    def file(self, name: str, known: str | None) -> Response | None:
-        """Answer with a static file; None where there is no such file. `known`: the tag of what the browser has."""
-        return self._files.answer(name, known)
 
 
 class StaticFiles:
@@ -64,6 +60,7 @@ class StaticFiles:
         return f"/ui/static/{name}?{self._tags[name]}"
 
     def answer(self, name: str, known: str | None) -> Response | None:
+        """Answer with a file; None where there is no such file. `known`: the tag of what the browser has."""
         if name not in self._files:
             return None
         tag = f'"{self._tags[name]}"'

@@ -16,7 +16,7 @@ _rest = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @_rest.get("/ui/static/{name}")
 async def read_file(request: Request, inspector: TheInspector, name: str) -> Response:
-    found = inspector.pages.file(name, value_of(request.scope["headers"], b"if-none-match"))
+    found = inspector.pages.files.answer(name, value_of(request.scope["headers"], b"if-none-match"))
     if found is None:
         raise NoSuchPage
     return found

@@ -230,7 +230,8 @@ def plot_of(teeth: Sequence[Tooth], size: Size = WIDE) -> Plot | None:
     def x(place: float) -> float:
         return round(size.left + inner * (place + 0.5) / len(teeth), 1)
 
-    sent, forwarded = ([(x(i), y(each)) for i, each in enumerate(series)] for series in _series(teeth))
+    sent = [(x(place), y(tooth.sent)) for place, tooth in enumerate(teeth)]
+    forwarded = [(x(place), y(tooth.forwarded)) for place, tooth in enumerate(teeth)]
     trigger_path, window_path = (
         _path([(y(each) if each is not None and each <= highest else None) for each in series], size, len(teeth))
         for series in ([tooth.trigger for tooth in teeth], [tooth.window for tooth in teeth])
@@ -281,10 +282,6 @@ def _highest(teeth: Sequence[Tooth], most: int) -> float:
     if not window or most < _FLOOR * trigger:
         return max(1, most) * 1.15
     return min(max(window, most), _CEILING * window) * 1.04
-
-
-def _series(teeth: Sequence[Tooth]) -> tuple[list[int], list[int]]:
-    return [tooth.sent for tooth in teeth], [tooth.forwarded for tooth in teeth]
 
 
 def _nice(least: float) -> float:

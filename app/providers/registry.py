@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -95,12 +95,8 @@ Models = Mapping[str, BundledModel]
 ListPrices = Mapping[str, ListPrice]
 
 
-class _Table(msgspec.Struct):
-    models: dict[str, BundledModel]
-
-
-class _LongContext(msgspec.Struct):
-    models: dict[str, int]
+class _Table(msgspec.Struct, Generic[T]):
+    models: dict[str, T]
 
 
 class _PriceTable(msgspec.Struct):
@@ -158,14 +154,14 @@ def days_since(day: date) -> int:
 
 
 @cache
-def _long_context() -> _LongContext:
-    return msgspec.json.decode(LONG_CONTEXT.read_bytes(), type=_LongContext)
+def _long_context() -> Mapping[str, int]:
+    return msgspec.json.decode(LONG_CONTEXT.read_bytes(), type=_Table[int]).models
 
 
 def cap_of(model: str, usual: int) -> int:
     """Tokens over which a compaction of the model's prompts is due in any window: the usual ones, or more where public
     results say that it reads them well, and less where its list price rises before."""
-    known = look_up_release(model, _long_context().models)
+    known = look_up_release(model, _long_context())
     cap = known[1] if known else usual
     price = tariff(model)
     dearer = (above for above, step in price.steps if step.prompt > price.base.prompt) if price else ()
@@ -175,7 +171,7 @@ def cap_of(model: str, usual: int) -> int:
 @cache
 def bundled() -> Models:
     """The table, read once, at the first look-up."""
-    return msgspec.json.decode(DATA.read_bytes(), type=_Table).models
+    return msgspec.json.decode(DATA.read_bytes(), type=_Table[BundledModel]).models
 
 
 def look_up(model: str, models: Models) -> tuple[str, BundledModel] | None:

@@ -11,12 +11,13 @@ from app.store import Strand
 
 
 def archive(services: Services, request: ChatRequest) -> None:
-    """Archive the messages after the answer, and after the request itself was recorded; not those kept before.
+    """Archive the messages after the answer, and after the request itself was recorded, if messages are kept; not those
+    kept before.
 
     An answer is kept with the next request, which has it in its history: as its client took it, and not as a stream
     that would have to be put together here.
     """
-    for strand in _strands(request, services.identity):
+    for strand in _strands(request, services.identity) if services.keeps_messages else ():
         services.store.writes.record_messages(strand)
 
 

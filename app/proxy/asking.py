@@ -194,7 +194,8 @@ class Asking(Exchange):
         return None
 
     async def _answer_alone(self, wire: WireRequest, done: Done, native: NativeCompaction) -> None:
-        body = self._written(wire, done, native)
+        # The client's messages, with its reference: the summaries in its place are none of the user's.
+        body = native.alone(self.sent or wire, done.made, path_of(self.caller.target))
         if wire.answer.stream:
             if not self.has_begun:
                 await self._begin(done.request, done.decision)
@@ -202,10 +203,6 @@ class Asking(Exchange):
         else:
             own = context_headers(done.request, done.decision)
             await self.answer.whole(200, [*JSON, *own], self._editor(done).whole(body))
-
-    def _written(self, wire: WireRequest, done: Done, native: NativeCompaction) -> bytes:
-        """Return the client's messages, with its reference: the summaries in its place are none of the user's."""
-        return native.alone(self.sent or wire, done.made, path_of(self.caller.target))
 
     async def _stream_alone(self, wire: WireRequest, body: bytes, done: Done) -> None:
         spoken, editor = self.caller.format, self._editor(done)

@@ -97,15 +97,27 @@ def plain_answer(answering: UpstreamAnswer) -> UpstreamAnswer:
     return PlainAnswer(answering, encodings) if encodings.strip().lower() not in ("", "identity") else answering
 
 
-class PlainAnswer(Struct, frozen=True):
-    """Compressed answer, decoded as it arrives."""
+class WrappedAnswer(Struct):
+    """Provider's answer that is passed on with other bytes."""
 
     answering: UpstreamAnswer
-    encodings: str
 
     @property
     def status(self) -> int:
         return self.answering.status
+
+    @property
+    def headers(self) -> Received:
+        return self.answering.headers
+
+    async def close(self) -> None:
+        await self.answering.close()
+
+
+class PlainAnswer(WrappedAnswer):
+    """Compressed answer, decoded as it arrives."""
+
+    encodings: str
 
     @property
     def headers(self) -> Received:
@@ -130,9 +142,6 @@ class PlainAnswer(Struct, frozen=True):
         except DecodedTooLarge as error:
             text = f"The provider's answer is compressed, and has more than {MOST_OF_ANSWER} bytes when decoded."
             raise UpstreamUnreadable(text) from error
-
-    async def close(self) -> None:
-        await self.answering.close()
 
 
 async def _in_turns(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

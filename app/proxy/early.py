@@ -9,17 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from msgspec import Struct
-
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import CompactionStart
 from app.core.stages.ladder import Decision
 from app.edge.asgi import ClientAnswer
 from app.edge.relayed import EVENT_STREAM, Headers, media_type
 from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
-from app.edge.upstream import Headers as Received
 from app.errors import StenoError
-from app.proxy.decoding import plain_answer
+from app.proxy.decoding import WrappedAnswer, plain_answer
 from app.proxy.learning import Observation
 from app.proxy.report import announcement, closing, context_headers, editor_of, status_member
 from app.wire.answers import AnswerEditor
@@ -101,28 +98,16 @@ class EarlyStream:
         return await kept_alive(work, self.keep_alive_seconds, lambda: self.stream.answer.body(events.keep_alive()))
 
 
-class StreamedAnswer(Struct, frozen=True):
+class StreamedAnswer(WrappedAnswer):
     """Answer with status 200 as a stream, in whatever form it came: it is paid for."""
 
-    answering: UpstreamAnswer
     format: WireFormat
     wire: WireRequest
-
-    @property
-    def status(self) -> int:
-        return self.answering.status
-
-    @property
-    def headers(self) -> Received:
-        return self.answering.headers
 
     def chunks(self) -> AsyncIterator[bytes]:
         is_stream = media_type(self.headers) == EVENT_STREAM
         chunks = self.answering.chunks()
         return self.format.answers.as_stream(self.wire, chunks, is_stream=is_stream, headers=self.headers)
-
-    async def close(self) -> None:
-        await self.answering.close()
 
 
 async def kept_alive(work: Awaitable[T], seconds: float, say: Callable[[], Awaitable[object]]) -> T:

@@ -552,8 +552,7 @@ def _note(services: Services, request: ChatRequest, milestones: Milestones) -> N
             shown(request, ask, services.words) for observation in milestones.observed for ask in observation.asked
         ]
         services.store.writes.record(seen(request, decision, asked))
-        if services.keeps_messages:
-            archive(services, request)
+        archive(services, request)
 
 
 def _passes_where_it_fits(handed_off: Reason) -> bool:

@@ -124,7 +124,7 @@ class Forwarding(Struct, frozen=True):
             # At another spelling of it, such as with a slash more, a server may miss what it has.
             is_own = self.caller.target.partition(b"?")[0] == observed.request.format.path
             if is_own and says_no_such_path(refused.status, refused.read):
-                observed.lacks_path()
+                observed.request.provider.lacks(observed.request.format.name, observed.request.tenant)
             return refused
         is_stream = media_type(answering.headers) == EVENT_STREAM
         if is_stream and observed.could_overflow and (error := await first_error(answering, observed.request.format)):

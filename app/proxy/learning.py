@@ -231,10 +231,6 @@ class Observation:
         self.decision = await self.services.compactor.decide(request, Untie(before))
         return self.decision is not before
 
-    def lacks_path(self) -> None:
-        """Record that the provider has no such path: it does not speak the request's format."""
-        self.request.provider.lacks(self.request.format.name, self.request.tenant)
-
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:

@@ -132,8 +132,7 @@ async def compacted(services: Services, caller: Caller, request: ChatRequest) ->
         why = decision.why or because(Code.SUMMARY_FAILED)
         raise CompactionFailed(f"The history could not be compacted: {joined(why)}.", why)
     services.store.writes.record(await request.beside(services.work.do, lambda: seen(request, decision)))
-    if services.keeps_messages:
-        archive(services, request)
+    archive(services, request)
     chunks, place = decision.view.chunks, request.conversation.chain[request.covered(decision)]
     reference = Reference(ids_of(chunks), place, int(time()))
     sealed = services.references.sealed(reference, caller.tenant, caller.format.name)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from time import monotonic
 
 from app.edge.connection import Exchange
-from app.edge.upstream import LONGEST_REFUSAL, Headers, UpstreamAnswer, read_into
+from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer, read_into
 from app.errors import StenoError
+from app.proxy.decoding import WrappedAnswer
 from app.wire.answers import AnswerEditor
 from app.wire.format import WireFormat
 from app.wire.sse import FrameSplitter, may_tell_error
@@ -18,23 +18,13 @@ FIRST_PIECE_SECONDS = 1.0
 opened before the prompt is looked at, the frames that say so may be held back as long, too."""
 
 
-@dataclass(slots=True)
-class PeekedAnswer:
+class PeekedAnswer(WrappedAnswer):
     """Answer whose beginning was read to see what it is. It is passed on as it came."""
 
-    answering: UpstreamAnswer
     rest: AsyncIterator[bytes]
     read: bytes = b""
     broken: StenoError | None = None
     """Reason why it broke off while it was read."""
-
-    @property
-    def status(self) -> int:
-        return self.answering.status
-
-    @property
-    def headers(self) -> Headers:
-        return self.answering.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
         if self.read:
@@ -43,9 +33,6 @@ class PeekedAnswer:
             raise self.broken
         async for chunk in self.rest:
             yield chunk
-
-    async def close(self) -> None:
-        await self.answering.close()
 
 
 async def read_refusal(answering: UpstreamAnswer, *, is_passed_on: bool = False) -> PeekedAnswer:

@@ -169,7 +169,7 @@ class RequestRecord:
             upstream=self.upstream,
             model=self.model,
             status=answering.status,
-            remedy=remedy_for_status(answering.status),
+            remedy=_FAULT if answering.status >= 500 else _STATUSES.get(answering.status),
         )
 
     def failed(self, error: StenoError) -> None:
@@ -200,7 +200,7 @@ class RequestRecord:
                 status=error.status,
                 code=error.code,
                 times=times,
-                remedy=remedy_for_error(error),
+                remedy=_AWAY.get(type(error)),
             )
 
     def cut(self, error: StenoError) -> None:
@@ -226,6 +226,7 @@ def _describe(span: Span, request: ChatRequest, decision: Decision) -> None:
     span.says("steno.window", request.window.context)
 
 
+# Remedies for a provider's refusal, and for one that did not answer.
 _STATUSES: Mapping[int, str] = {
     400: "The answer that the client got says what the provider did not accept.",
     401: "Check the key: the client's own, or that of the upstream in the settings.",
@@ -240,13 +241,3 @@ _AWAY: Mapping[type[StenoError], str] = {
     UpstreamTimedOut: "Raise the upstream's first_byte_seconds or between_bytes_seconds if its models need longer.",
     UpstreamDisconnected: "The provider closed the connection; its log says why.",
 }
-
-
-def remedy_for_status(status: int) -> str | None:
-    """Return the remedy for a provider's refusal."""
-    return _FAULT if status >= 500 else _STATUSES.get(status)
-
-
-def remedy_for_error(error: StenoError) -> str | None:
-    """Return the remedy for a provider that did not answer."""
-    return _AWAY.get(type(error))

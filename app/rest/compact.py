@@ -219,8 +219,7 @@ async def _keep(services: Services, chat: ChatRequest, record: RequestRecord, de
     """Record and store what the request showed. `began` is the monotonic clock's."""
     record.decided(chat, decision, began, waited=False)
     services.store.writes.record(await chat.beside(services.work.do, lambda: seen(chat, decision)))
-    if services.keeps_messages:
-        archive(services, chat)
+    archive(services, chat)
 
 
 def _compaction(chat: ChatRequest, decision: Decision) -> dict[str, Any]:
