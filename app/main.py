@@ -17,7 +17,9 @@ from starlette.types import Receive, Scope, Send
 from app import __version__
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
+from app.compaction.memory import ChunkMemory
 from app.compaction.paces import Paces
+from app.compaction.performer import Performer
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
 from app.compaction.references import References
 from app.compaction.summariser import Summariser
@@ -180,7 +182,9 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     keyring = Keyring(store, settings.clients.keys_file) if settings.clients.keys else None
     room = BackgroundRoom(BackgroundLimits())
     writing = Writing(providers, estimator, settings.base_model, settings.storage.scrub)
-    compactor = Compactor(store, summariser, writing, tasks, work, ledger, quotas, metrics, paces, room, holder, caches)
+    memory = ChunkMemory(caches)
+    performer = Performer(summariser, writing, tasks, work, ledger, quotas, metrics, paces, memory)
+    compactor = Compactor(store, performer, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
     return Services(

@@ -14,16 +14,13 @@ from typing import Any
 from app.compaction.asides import Asides
 from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.leased import LeasedCompaction
-from app.compaction.memory import ChunkMemory
-from app.compaction.paces import LIKELY_REQUESTS, LIKELY_TOKENS_PER_HOUR, Paces
+from app.compaction.paces import LIKELY_REQUESTS, LIKELY_TOKENS_PER_HOUR
 from app.compaction.performer import Course, OnStart, Performer, nobody
 from app.compaction.prints import SentPrints
-from app.compaction.quotas import BackgroundRoom, Quotas
+from app.compaction.quotas import BackgroundRoom
 from app.compaction.recaller import Recaller
 from app.compaction.request import ChatRequest
-from app.compaction.summariser import Summariser
 from app.compaction.unstored import UnstoredCompaction
-from app.compaction.writing import Writing
 from app.core.deciding import effects
 from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
@@ -39,17 +36,13 @@ from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
 from app.core.view.ties import PRINT_BYTES
 from app.core.view.view import Recalled, View
-from app.providers.ledger import Ledger
 from app.runtime.caches import Caches
 from app.runtime.erased import Erased
-from app.runtime.owned import OwnedTasks
 from app.runtime.shared import SharedWork
-from app.runtime.threads import Work
 from app.store import Store, StoreUnavailable
 from app.store.chunks import chunks_in, recent_first_chunks
 from app.store.pins import pins_in
 from app.store.places import keep_mask, masks_in
-from app.telemetry.metrics import Metrics
 
 CHANGES_WITHIN_SECONDS = 3_600.0
 
@@ -58,41 +51,20 @@ _Act = Callable[[Course, Any], Awaitable[object]]
 
 
 class Compactor:
-    def __init__(
-        self,
-        store: Store,
-        summariser: Summariser,
-        writing: Writing,
-        tasks: OwnedTasks,
-        work: Work,
-        ledger: Ledger,
-        quotas: Quotas,
-        metrics: Metrics,
-        paces: Paces,
-        room: BackgroundRoom,
-        holder: str,
-        caches: Caches,
-    ) -> None:
+    def __init__(self, store: Store, performer: Performer, room: BackgroundRoom, holder: str, caches: Caches) -> None:
+        """`holder`: name of this process."""
         self._store = store
-        self._writing = writing
-        self._tasks = tasks
-        self._work = work
-        self._ledger = ledger
-        self._quotas = quotas
-        self._metrics = metrics
-        self._paces = paces
+        self._performer = performer
         self._room = room
-        self._memory = memory = ChunkMemory(caches)
         self._refused_shapes = Setbacks(tolerated=0)
         self._breaker = HistoryBreaker()
         self._shared: SharedWork[Stored] = SharedWork()
-        performer = Performer(summariser, writing, tasks, work, ledger, quotas, metrics, paces, memory)
-        self._setbacks, self.under_way = performer.setbacks, performer.under_way
+        self.under_way = performer.under_way
         self._leased = LeasedCompaction(store, performer, holder)
         self._unstored = UnstoredCompaction(performer)
-        self._recaller = Recaller(work, caches)
+        self._recaller = Recaller(performer.work, caches)
         self._prints = SentPrints(store, caches)
-        self.asides = Asides(store, caches, writing.scrub)
+        self.asides = Asides(store, caches, performer.writing.scrub)
         self._acts: Mapping[type, _Act] = {
             effects.Read: lambda course, _: self._read(course.request),
             effects.KeepMask: self._keep_mask,
@@ -138,7 +110,7 @@ class Compactor:
         async def perform(effect: object) -> object:
             return await acts[type(effect)](course, effect)
 
-        beside = partial(request.beside, self._work.do)
+        beside = partial(request.beside, self._performer.work.do)
         try:
             decision = await drive_async(decide(attempt), perform, beside, thrown=(StoreUnavailable,))
         except StoreUnavailable:
@@ -146,7 +118,7 @@ class Compactor:
         except StoreAway as away:
             raise StoreUnavailable(str(away)) from away
         if isinstance(mode, Answer):
-            self._metrics.reused(_reused(decision))
+            self._performer.metrics.reused(_reused(decision))
         return decision
 
     async def answer(
@@ -164,7 +136,7 @@ class Compactor:
 
     def comes_back(self, request: ChatRequest) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""
-        pace = self._paces.of(request.place)
+        pace = self._performer.paces.of(request.place)
         return (
             request.measure.rules.compaction.background.enabled
             and pace.requests >= LIKELY_REQUESTS
@@ -173,24 +145,24 @@ class Compactor:
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased, here or at another process."""
-        for memory in (self._recaller, self._memory, self._paces, self.asides):
+        for memory in (self._recaller, self._performer.memory, self._performer.paces, self.asides):
             memory.forget(erased)
 
     def forget_stored(self) -> None:
         """Forget the summaries that the database has: another process may have erased some of them unheard."""
-        self._memory.forget_stored()
+        self._performer.memory.forget_stored()
 
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
         """Forget summaries that are not in use any more, which the database knows. Other processes remember them for
         `memory.SECONDS` at most, and go by that only while the database is away."""
-        self._memory.forget_chunks(tenant, ids)
+        self._performer.memory.forget_chunks(tenant, ids)
 
     async def _read(self, request: ChatRequest, *, bind: bool = True) -> Stored:
         mask, last = request.policy.mask, request.conversation.chain.digests[-1]
         what = request.place, request.series, request.policy.summarises, mask.key if mask else None, last, bind
         # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
         stored = await self._shared.do(what, lambda: self._find(request, bind=bind))
-        self._memory.keep(request.tenant, stored.chunks)
+        self._performer.memory.keep(request.tenant, stored.chunks)
         return stored
 
     async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
@@ -223,42 +195,42 @@ class Compactor:
         return [head.digest for head in await self._store.heads(course.request.tenant, asked.digests)]
 
     async def _brief(self, course: Course, _: effects.Brief) -> SummaryBrief:
-        return self._writing.brief(course.request, warm=self._is_warm(course.request))
+        return self._performer.writing.brief(course.request, warm=self._is_warm(course.request))
 
     async def _prices(self, course: Course, asked: effects.AskPrices) -> Prices:
-        request, price_of = course.request, self._ledger.price_of
+        request, price_of = course.request, self._performer.ledger.price_of
         price, summariser = price_of(request.model), asked.summariser and price_of(asked.summariser)
         if price is None or (asked.summariser and summariser is None):
             # One of them alone would be in another currency.
             price, summariser = COMMON_PRICE, asked.summariser and COMMON_PRICE
-        is_own = self._writing.is_by_own_model(request)
+        is_own = self._performer.writing.is_by_own_model(request)
         return Prices(rates_of(price, warm=self._is_warm(request)), summariser or None, is_own)
 
     def _is_warm(self, request: ChatRequest) -> bool:
-        return self._ledger.is_warm(request.tenant, request.conversation_id, request.model)
+        return self._performer.ledger.is_warm(request.tenant, request.conversation_id, request.model)
 
     async def _lately(self, course: Course, asked: effects.LookBack) -> Lately:
         request = course.request
         tokens, budget, undertaking = request.conversation.tokens, request.budget, request.undertaking(asked.plan)
         often = budget.trigger.counts_turns
         return Lately(
-            stopping=self._tasks.draining,
+            stopping=self._performer.tasks.draining,
             blocked=self._breaker.blocks(request.history(), tokens, budget.room, often=often),
-            paused=self._setbacks.pauses(undertaking),
-            failed_last=self._setbacks.failed_last(undertaking),
+            paused=self._performer.setbacks.pauses(undertaking),
+            failed_last=self._performer.setbacks.failed_last(undertaking),
         )
 
     async def _background(self, course: Course, _: effects.LookAhead) -> Background:
         request = course.request
         return Background(
             comes_back=self.comes_back(request),
-            tokens_spent=self._quotas.are_tokens_spent(request.tenant),
+            tokens_spent=self._performer.quotas.are_tokens_spent(request.tenant),
             has_room=self._room.is_taken(request.place) or self._room.is_free(request.tenant, request.size),
         )
 
     async def _lately_imagined(self, course: Course, asked: effects.LookBack) -> Lately:
         """The same without what speaks against a compaction: a dry run says what one would bring."""
-        return Lately(failed_last=self._setbacks.failed_last(course.request.undertaking(asked.plan)))
+        return Lately(failed_last=self._performer.setbacks.failed_last(course.request.undertaking(asked.plan)))
 
     async def _shape_refusals(self, course: Course, asked: effects.ShapeRefusals) -> Reasons | None:
         return self._refused_shapes.pauses(course.request.history(asked.status))
@@ -268,7 +240,7 @@ class Compactor:
 
     async def _remembered(self, course: Course, _: effects.Remember) -> Sequence[SummaryChunk]:
         request = course.request
-        return self._memory.chunks_in(request.tenant, request.series, request.conversation.cut_digests)
+        return self._performer.memory.chunks_in(request.tenant, request.series, request.conversation.cut_digests)
 
     async def _freed(self, course: Course, asked: effects.Freed) -> None:
         request = course.request
@@ -279,10 +251,10 @@ class Compactor:
         return await self._recaller.recalled(course.request, asked.view, asked.policy)
 
     async def _imagined_compaction(self, course: Course, asked: effects.Make) -> Compaction:
-        return await course.request.beside(self._work.do, lambda: _imagine(asked.flow))
+        return await course.request.beside(self._performer.work.do, lambda: _imagine(asked.flow))
 
     async def _imagined_chunks(self, course: Course, asked: effects.Postpone) -> Sequence[SummaryChunk]:
-        return (await course.request.beside(self._work.do, lambda: _imagine(asked.flow))).made
+        return (await course.request.beside(self._performer.work.do, lambda: _imagine(asked.flow))).made
 
 
 async def _nothing(_: Course, __: object) -> tuple[()]:

@@ -25,7 +25,6 @@ from app.inspector.visits import NoSuchPage, PageRoute, TheVisit, Visit
 from app.inspector.why import explained, meanings
 from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
-from app.proxy.services import Services
 from app.rest import handoff
 from app.store import StoredConversation, StoredMessage, UsagePage
 from app.store.chunks import chunks_named, find_summary, read_summaries, read_versions
@@ -158,7 +157,8 @@ async def page_of(
         summaries=replace(summaries, data=sorted(summaries.data, key=_newest_first)),
         costs=_by_summary(ledger),
         keeps_messages=visit.services.keeps_messages,
-        needs_key=needs_key(visit.services, visit.tenant, conversation.model),
+        # To ask for summaries with.
+        needs_key=visit.services.providers.of(conversation.model, None, visit.tenant).settings.api_key is None,
         **await _timeline(visit, conversation, parts, at),
     )
 
@@ -206,11 +206,6 @@ def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: s
         )
         for index in places
     ]
-
-
-def needs_key(services: Services, tenant: str, model: str) -> bool:
-    """True where the model's upstream has no key of its own to ask for summaries with."""
-    return services.providers.of(model, None, tenant).settings.api_key is None
 
 
 def _newest_first(chunk: SummaryChunk) -> tuple[int, int, int]:

@@ -9,6 +9,7 @@ is summarised where that is due (`compacted`) -> the answer is that alone, or th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import time
 
 from msgspec import Struct
@@ -195,9 +196,7 @@ class ExtendedAnswer(ClientAnswer):
             if (closes := self._extension.frame_closes(frame)) is not None:
                 await self._answer.body(b"".join(edited))
                 edited.clear()
-                made = await self._made_meanwhile(closes)
+                say = partial(self._answer.body, KEEP_ALIVE)
+                made = await kept_alive(self._make(closes), self._keep_alive_seconds, say)
             edited.append(self._extension.frame(frame, made))
         return b"".join(edited)
-
-    async def _made_meanwhile(self, closes: WireRequest) -> MadeCompaction | None:
-        return await kept_alive(self._make(closes), self._keep_alive_seconds, lambda: self._answer.body(KEEP_ALIVE))

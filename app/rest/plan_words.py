@@ -37,7 +37,8 @@ _REFUSED: Mapping[str, str] = {
 
 def in_words(plan: Mapping[str, Any]) -> list[str]:
     """Sentences for a plan: the numbers first, then each step, then the outcome."""
-    return [*_numbers(plan), *map(step_in_words, plan["steps"]), _outcome(plan)]
+    sent = f"The provider was sent {plan['forwarded']:,} tokens ({plan['context_status']})"
+    return [*_numbers(plan), *map(step_in_words, plan["steps"]), _because(sent, plan["reason"])]
 
 
 def _numbers(plan: Mapping[str, Any]) -> list[str]:
@@ -62,15 +63,11 @@ def step_in_words(step: Mapping[str, Any]) -> str:
         return "Shortening results of tools was put off: it would cost more than it saves."
     if name == "summarise":
         if outcome == "made":
-            return f"{_summaries(step).capitalize()} of {step['tokens'] or 0:,} tokens in all {_was(step)} made."
+            was = "was" if step["summaries"] == 1 else "were"
+            return f"{_summaries(step).capitalize()} of {step['tokens'] or 0:,} tokens in all {was} made."
         return _because(_ATTEMPTS.get(outcome, outcome), step["reason"])
     sentences = _SENT if outcome == "sent" else _REFUSED
     return _because(f"{sentences.get(name, name)} ({step['tokens']:,} tokens)", step["reason"])
-
-
-def _outcome(plan: Mapping[str, Any]) -> str:
-    text = f"The provider was sent {plan['forwarded']:,} tokens ({plan['context_status']})"
-    return _because(text, plan["reason"])
 
 
 def _because(text: str, reason: str | None) -> str:
@@ -80,7 +77,3 @@ def _because(text: str, reason: str | None) -> str:
 def _summaries(step: Mapping[str, Any]) -> str:
     number = step["summaries"]
     return "one summary" if number == 1 else f"{number or 'no'} summaries"
-
-
-def _was(step: Mapping[str, Any]) -> str:
-    return "was" if step["summaries"] == 1 else "were"

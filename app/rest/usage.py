@@ -20,7 +20,7 @@ from app.rest.dependencies import (
     known,
     listing,
 )
-from app.store import Grouping, StoredUsage, TurnUsage, UsageGroup, UsageSum, UsageSums
+from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
 from app.store.usage_records import read_records, read_report
 
 USUAL_PERIOD = timedelta(days=30)
@@ -199,7 +199,7 @@ async def report_usage(
         since=begin,
         until=end if until else None,
         totals=totals_out(found.sums),
-        groups=[_group(group, by) for group in found.groups],
+        groups=[UsageGroupOut.model_validate({**_totals(each.sums), by: each.key}) for each in found.groups],
         has_more=found.has_more,
     )
 
@@ -281,10 +281,6 @@ def _ms(time: datetime) -> int:
 
 def totals_out(sums: UsageSums) -> TotalsOut:
     return TotalsOut.model_validate(_totals(sums))
-
-
-def _group(group: UsageGroup, by: Grouping | None) -> UsageGroupOut:
-    return UsageGroupOut.model_validate({**_totals(group.sums), by: group.key})
 
 
 def _sum(sums: UsageSums) -> SumOut:

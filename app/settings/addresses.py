@@ -28,6 +28,14 @@ def is_address(url: str) -> bool:
     )
 
 
+def is_loopback(host: str) -> bool:
+    """True for a host that is this machine by its name."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def leads_to(url: str, host: str, port: int) -> bool:
     """True where a URL leads to a server on this machine that listens there; a name at that port is looked up."""
     parts = urlsplit(url)

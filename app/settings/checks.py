@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
+from app.settings.addresses import is_loopback
 from app.settings.old_keys import OLD_KEYS
 from app.settings.places import earlier_database, home, sqlite_url
 from app.settings.secret import secret_beside
@@ -120,17 +120,10 @@ def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
     keyed = [*(["upstream"] if settings.upstream.api_key_env else []), *keyed]
     clients = settings.clients
     is_known = clients.keys is not None or clients.jwt or clients.header is not None
-    if keyed and not is_known and not _is_loopback(settings.server.host):
+    if keyed and not is_known and not is_loopback(settings.server.host):
         text = f"{keyed[0]}.api_key_env would be spent by anybody who reaches {settings.server.host}"
         remedy = 'Set clients.keys ("database", or a file) and give out keys with `steno keys add NAME`.'
         yield Finding("fatal", "callers", text, remedy)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_tables(missing: str, *, required: bool) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from app.edge.credentials import CREDENTIALS
+from app.settings.addresses import is_loopback
 from app.settings.types import Section
 from app.wire.early import EventShape
 
@@ -49,7 +49,7 @@ class JwtSettings(Section):
         if "://" not in value:
             return value
         address = urlsplit(value)
-        if address.scheme == "https" or (address.scheme == "http" and _is_loopback(address.hostname or "")):
+        if address.scheme == "https" or (address.scheme == "http" and is_loopback(address.hostname or "")):
             return value
         raise ValueError("jwks must be a file, or an https URL: whoever can change the keys on the way is anybody")
 
@@ -107,13 +107,6 @@ class ClientSettings(Section):
     def keys_file(self) -> Path | None:
         """File of the keys; None for the database, or for no keys."""
         return None if self.keys in (None, "database") else Path(str(self.keys)).expanduser()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class IdentitySettings(Section):
