@@ -64,13 +64,7 @@ from app.runtime.caches import Caches
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
-from app.settings import (
-    ConfigurationError,
-    LimitSettings,
-    Settings,
-    UpstreamSettings,
-    problems_in,
-)
+from app.settings import ConfigurationError, LimitSettings, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS

@@ -187,8 +187,7 @@ def migrate(
     config: Config = None,
     database_url: DatabaseURL = None,
     if_reachable: Annotated[
-        bool,
-        typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there."),
+        bool, typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there.")
     ] = False,
 ) -> None:
     """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""

@@ -11,13 +11,7 @@ import msgspec
 from msgspec import Struct
 from pydantic import SecretStr
 
-from app.settings import (
-    ConfigurationError,
-    Settings,
-    environment_name,
-    every_setting,
-    load,
-)
+from app.settings import ConfigurationError, Settings, environment_name, every_setting, load
 from app.store import DatabaseURLError
 from app.store.database import read_url
 

@@ -172,12 +172,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         return self.format.render(self.conversation, view, self.provider.settings.alternating_roles)
 
     def payload(
-        self,
-        decision: Decision,
-        *,
-        ask_usage: bool = False,
-        asides: Iterable[Aside] = (),
-        more: Iterable[bytes] = (),
+        self, decision: Decision, *, ask_usage: bool = False, asides: Iterable[Aside] = (), more: Iterable[bytes] = ()
     ) -> bytes:
         """Bytes for the provider: the client's own if nothing was changed. `asides` go back to their places, `more`
         follows the messages."""

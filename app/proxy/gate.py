@@ -19,14 +19,7 @@ from app.edge.hops import check_hops
 from app.edge.origins import AUTHORITY, Door, check_type, is_preflight, preflight_headers, shared_with
 from app.edge.own_headers import COUNT
 from app.edge.relayed import Headers, value_of
-from app.errors import (
-    BadTarget,
-    InvalidRequest,
-    MethodNotAllowed,
-    StenoError,
-    UnknownPath,
-    WebSocketNotSpoken,
-)
+from app.errors import BadTarget, InvalidRequest, MethodNotAllowed, StenoError, UnknownPath, WebSocketNotSpoken
 from app.providers.ledger import new_request_id
 from app.proxy.naming import IN_PATH, name_in_path
 from app.proxy.record import LONGEST_PATH, REQUEST, RequestRecord

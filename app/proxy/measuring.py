@@ -36,11 +36,7 @@ SECONDS = 1.0
 
 class Measuring:
     def __init__(
-        self,
-        providers: Providers,
-        policies: Policies,
-        estimator: Estimator,
-        base_model: Callable[[str], str],
+        self, providers: Providers, policies: Policies, estimator: Estimator, base_model: Callable[[str], str]
     ) -> None:
         self._providers = providers
         self._policies = policies

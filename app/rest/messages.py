@@ -12,16 +12,7 @@ from pydantic import BaseModel, Field
 
 from app.errors import InvalidRequest, MessagesNotKept
 from app.proxy.services import Services
-from app.rest.dependencies import (
-    ConversationId,
-    Listing,
-    OldestFirst,
-    Tenant,
-    TheServices,
-    known,
-    listing,
-    made_of,
-)
+from app.rest.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing, made_of
 from app.rest.usage import TotalsOut, totals_out
 from app.store import MessagePage, StoredMessage
 from app.store.message_rows import read_history, read_messages

@@ -87,12 +87,7 @@ def _calibration(services: Services, stored: StoredCalibration) -> CalibrationOu
 
 
 @router.get("/models")
-async def list_models(
-    request: Request,
-    services: TheServices,
-    tenant: Tenant,
-    paging: OldestFirst,
-) -> ModelListing:
+async def list_models(request: Request, services: TheServices, tenant: Tenant, paging: OldestFirst) -> ModelListing:
     """The windows Steno assumes, and where each is from: of models that the provider lists, that the settings name, and
     that the caller used; by name. A list that the provider shows to keys alone is read with the caller's own.
     A model that several upstreams list is there once for each, and counts once."""

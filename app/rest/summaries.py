@@ -11,16 +11,7 @@ from pydantic import BaseModel, Field
 from app.core.view.chunks import SummaryChunk
 from app.errors import SummaryNotFound
 from app.proxy.services import Services
-from app.rest.dependencies import (
-    ConversationId,
-    Listing,
-    OldestFirst,
-    Tenant,
-    TheServices,
-    known,
-    listing,
-    made_of,
-)
+from app.rest.dependencies import ConversationId, Listing, OldestFirst, Tenant, TheServices, known, listing, made_of
 from app.store.chunks import find_summary, read_summaries
 
 
@@ -53,10 +44,7 @@ router = APIRouter(prefix="/context", tags=["summaries"])
 
 @router.get("/conversations/{conversation_id}/summaries")
 async def list_summaries(
-    services: TheServices,
-    tenant: Tenant,
-    conversation_id: ConversationId,
-    paging: OldestFirst,
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, paging: OldestFirst
 ) -> Listing[SummaryOut]:
     """The summaries that a conversation made or uses, oldest first; those too that are not in use any more."""
     await known(services, tenant, conversation_id)

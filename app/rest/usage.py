@@ -11,15 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spends
 from app.errors import InvalidRequest
-from app.rest.dependencies import (
-    ConversationId,
-    Listing,
-    NewestFirst,
-    Tenant,
-    TheServices,
-    known,
-    listing,
-)
+from app.rest.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing
 from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
 from app.store.usage_records import read_records, read_report
 
@@ -206,10 +198,7 @@ async def report_usage(
 
 @router.get("/conversations/{conversation_id}/usage")
 async def read_usage(
-    services: TheServices,
-    tenant: Tenant,
-    conversation_id: ConversationId,
-    paging: NewestFirst,
+    services: TheServices, tenant: Tenant, conversation_id: ConversationId, paging: NewestFirst
 ) -> UsageListing:
     """Usage of the conversation's calls: in all, by turn, and each by itself, newest first."""
     await known(services, tenant, conversation_id)

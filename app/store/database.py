@@ -154,12 +154,7 @@ class Database:
     """The engine and its two kinds of transaction. Nothing connects before the first one."""
 
     def __init__(
-        self,
-        url: str,
-        *,
-        statement_cache: bool = True,
-        lock_seconds: float = LOCK_SECONDS,
-        sealing: object = None,
+        self, url: str, *, statement_cache: bool = True, lock_seconds: float = LOCK_SECONDS, sealing: object = None
     ) -> None:
         """`sealing`: of texts, for `sealing.sealing_of`."""
         self.address = read_url(url)

@@ -36,11 +36,7 @@ class Guard:
     """
 
     def __init__(
-        self,
-        probe: Work[object],
-        *,
-        open_seconds: float = 5.0,
-        opened: Callable[[], object] = lambda: None,
+        self, probe: Work[object], *, open_seconds: float = 5.0, opened: Callable[[], object] = lambda: None
     ) -> None:
         self._probe = probe
         self._opened = opened

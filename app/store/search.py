@@ -19,11 +19,7 @@ _INDEXES = {"summaries": (SUMMARIES,), "messages": (MESSAGES,), "all": (SUMMARIE
 
 
 async def search_texts(
-    connection: AsyncConnection,
-    tenant: str,
-    words: Sequence[str],
-    among: Searched,
-    paging: Paging,
+    connection: AsyncConnection, tenant: str, words: Sequence[str], among: Searched, paging: Paging
 ) -> Page[SummaryChunk | StoredMessage]:
     """A page of what holds every word, or one that begins with it: see `words`. Raises UnknownCursor if `after` is none
     of it."""

@@ -111,11 +111,7 @@ def wanted_terms(connection: AsyncConnection, tenant: str, words: Sequence[str])
 
 
 async def find_words(
-    connection: AsyncConnection,
-    indexes: Sequence[WordIndex],
-    tenant: str,
-    words: Sequence[str],
-    paging: Paging,
+    connection: AsyncConnection, indexes: Sequence[WordIndex], tenant: str, words: Sequence[str], paging: Paging
 ) -> Page[str]:
     """The ids of the tenant's rows that hold every word, or one that begins with it. Of several tables together."""
     wanted = wanted_terms(connection, tenant, words)
