@@ -36,10 +36,12 @@ from app.inspector.session import Sessions
 from app.inspector.visits import Inspector
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
+from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.proofs import Proofs
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
+from app.providers.tokenizer import Tokenizer
 from app.providers.windows import Windows
 from app.proxy.allowances import Allowances
 from app.proxy.asking import Asking, AskingAtPath
@@ -89,8 +91,6 @@ from app.telemetry.families import (
 )
 from app.telemetry.metrics import Gauges, Metrics, Sampler
 from app.telemetry.spans import Tracer
-from app.tokens.estimator import Estimator
-from app.tokens.tokenizer import Tokenizer
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS, mark_of
 from app.wire.paths import format_at, key_headers

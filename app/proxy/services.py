@@ -12,6 +12,7 @@ from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.core.history.secrets import Scrub
 from app.edge.admission import BytesInFlight
+from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.allowances import Allowances
@@ -27,7 +28,6 @@ from app.settings import CalibrationSettings, EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Sampler
 from app.telemetry.spans import Tracer
-from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 from app.wire.reader import MessageReader
 
