@@ -26,7 +26,6 @@ from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
 from app.edge.admission import BytesInFlight
 from app.edge.hops import new_instance
-from app.edge.jwts import Issuer
 from app.edge.origins import Door
 from app.edge.upstream import CONNECT_SECONDS, Upstream
 from app.edge.withheld import Withheld
@@ -49,6 +48,7 @@ from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
+from app.proxy.issuers import Issuer
 from app.proxy.keyring import Keyring
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
