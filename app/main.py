@@ -77,6 +77,7 @@ from app.settings.presets import PRESETS
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store
 from app.store.sealing import Sealing
+from app.telemetry.exposition import exposed
 from app.telemetry.families import (
     CACHE_BYTES,
     CACHES,
@@ -132,7 +133,8 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    app.include_router(metrics_router(metrics.table, services.store.writes.catch_up, services.sampler.sample))
+    store, sampler = services.store, services.sampler
+    app.include_router(metrics_router(partial(exposed, metrics.table), store.writes.catch_up, sampler.sample))
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:

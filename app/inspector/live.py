@@ -13,7 +13,6 @@ from time import monotonic
 
 import msgspec
 
-from app.compaction.under_way import Running
 from app.proxy.services import Services
 from app.store import Pulse, StoreUnavailable
 from app.store.conversation_rows import read_pulse
@@ -65,10 +64,9 @@ class Live:
                         if await is_over():
                             return
                         pulse = await store.at_once(read_pulse, *place, store.leases.ttl_ms)
-                running = under_way.at(place)
-                if (state := _state(running, pulse)) != shown:
+                if (state := (under_way.at(place), pulse)) != shown:
                     shown, written, news = state, now, now
-                    yield _frame(running, pulse, under_way.clock())
+                    yield _frame(under_way.told(place), pulse)
                 elif now - news >= IDLE_SECONDS:
                     yield _IDLE
                     return
@@ -88,17 +86,10 @@ class Live:
             self._listeners += Counter()  # Drops those who have none left.
 
 
-def _state(running: tuple[Running, ...], pulse: Pulse | None) -> object:
-    return running, pulse
-
-
-def _frame(running: tuple[Running, ...], pulse: Pulse | None, now: float) -> bytes:
-    state: dict[str, object] = {
+def _frame(running: dict[str, object], pulse: Pulse | None) -> bytes:
+    state = {
         "compacting": bool(running) or (pulse is not None and pulse.compacting),
         "updated": None if pulse is None or pulse.updated_at is None else pulse.updated_at.isoformat(),
+        **running,
     }
-    if running:
-        first = running[0]
-        messages = sum(each.messages for each in running)
-        state |= {"messages": messages, "seconds": round(now - first.began, 1), "ahead": first.ahead}
     return b"event: state\ndata: %b\n\n" % msgspec.json.encode(state)
