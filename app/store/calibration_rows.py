@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from sqlalchemy import Row, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -98,7 +98,7 @@ async def _insert_missing(connection: AsyncConnection, keys: Iterable[Calibratio
         insert_into(connection, calibrations)
         .values(recent=[], samples=0, created_at=now_ms(), updated_at=now_ms())
         .on_conflict_do_nothing(),
-        [_key_columns(key) for key in keys],
+        [{"id": key.id, **asdict(key)} for key in keys],
     )
 
 
@@ -130,11 +130,6 @@ async def read_own_calibrations(connection: AsyncConnection, tenant: str, paging
     """A page of the calibrations that the tenant's requests taught. Raises UnknownCursor if `after` is none of them."""
     rows = select(calibrations).where(calibrations.c.tenant == tenant)
     return await read_page(connection, calibrations, rows, _stored, paging)
-
-
-def _key_columns(key: CalibrationKey) -> dict[str, Any]:
-    columns = {"upstream": key.upstream, "model": key.model, "formula": key.formula, "tools": key.tools}
-    return {"id": key.id, "tenant": key.tenant, **columns}
 
 
 def _stored(row: Row[Any]) -> StoredCalibration:

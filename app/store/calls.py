@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from time import monotonic
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -18,7 +19,7 @@ from app.store.errors import Queued, StoreUnavailable
 from app.store.files import close_to_others
 from app.store.guard import Guard, Work
 from app.store.readiness import Readiness
-from app.store.slots import Slot, Slots
+from app.store.slots import Slots
 from app.store.standby import Standby, position_of
 from app.store.write_behind import WriteBehind
 
@@ -179,7 +180,7 @@ class Calls:
         came = monotonic()
         try:
             # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
-            async with self._request_slots.taken(tenant):
+            async with await self._request_slots.take(tenant):
                 return await self._patiently(work, late)
         finally:
             self._took(monotonic() - came)
@@ -207,7 +208,7 @@ class Calls:
                 return await work()
             finally:
                 # Not when its caller gives up: until it ends the database is still at it.
-                slot.end()
+                await slot.aclose()
 
         return await self.bounded(flush_first, REST_SECONDS)
 
@@ -216,7 +217,7 @@ class Calls:
         self._require_ready()
         return await self.guard.bounded(work, seconds)
 
-    async def _rest_slot(self, tenant: str) -> Slot:
+    async def _rest_slot(self, tenant: str) -> AsyncExitStack:
         try:
             async with asyncio.timeout(REST_SECONDS):
                 return await self._rest_slots.take(tenant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import time
 
+import msgspec
 from msgspec import Struct
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -49,21 +50,7 @@ async def read_client_keys(connection: AsyncConnection) -> list[ClientKey]:
     """All keys, the oldest first."""
     table = client_keys.c
     found = await connection.execute(select(client_keys).order_by(table.created_at, table.id))
-    return [
-        ClientKey(
-            id=row.id,
-            digest=row.digest,
-            owner=row.owner,
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-            revoked_at=row.revoked_at,
-            limits=KeyLimits(**{**row.limits, **{name: tuple(row.limits.get(name, ())) for name in _LISTS}}),
-        )
-        for row in found
-    ]
-
-
-_LISTS = ("models", "upstreams")
+    return [msgspec.convert(row, ClientKey, from_attributes=True) for row in found]
 
 
 async def add_client_key(connection: AsyncConnection, key: ClientKey) -> None:

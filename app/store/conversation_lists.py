@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, Select, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.reasons import Code
@@ -103,7 +103,7 @@ async def search_conversations(
             owned(conversations, tenant, id=shown)
         )
     )
-    listed = {row.id: _listed(row) for row in rows}
+    listed = {row.id: ListedConversation(**members(row)) for row in rows}
     more = len(places) > limit
     return ConversationList(
         [listed[id_] for id_ in shown if id_ in listed], f"{places[shown[-1]]}.{shown[-1]}" if more else None
@@ -149,7 +149,3 @@ def _read_cursor(after: str) -> tuple[int, str]:
     if not point or not key.removeprefix("-").isdecimal() or len(key) > 18:
         raise UnknownCursor(f"The list holds no {after!r:.100} to continue after.")
     return int(key), id_
-
-
-def _listed(row: Row[Any]) -> ListedConversation:
-    return ListedConversation(**members(row))

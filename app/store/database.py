@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
-from app.store.errors import DatabaseURLError, Queued
+from app.store.errors import DatabaseURLError, Queued, StoreUnavailable, describe
 from app.store.files import beside, identity_of
 
 CONNECT_SECONDS = 3.0
@@ -180,7 +180,9 @@ class Database:
         """The files that SQLite keeps beside it."""
         self.engine = self._postgresql(COMMAND_SECONDS) if self.address.kind == "postgresql" else self._sqlite()
         self.engine.dialect.steno_sealing = sealing  # type: ignore[attr-defined]
-        self._reader = self.engine.execution_options(**self._reading_options())
+        # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
+        reading = {"isolation_level": "AUTOCOMMIT"} if self.address.kind == "postgresql" else {_READS_ONLY: True}
+        self._reader = self.engine.execution_options(**reading)
 
     @asynccontextmanager
     async def writing(self, *, patient: bool = False) -> AsyncIterator[AsyncConnection]:
@@ -313,10 +315,6 @@ class Database:
         limits = _limits_of(version, self._lock_seconds) if self._is_pooled else {}
         return {**limits, **_lock_limit(PATIENT_LOCK_SECONDS)} if patient else limits
 
-    def _reading_options(self) -> dict[str, Any]:
-        # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
-        return {"isolation_level": "AUTOCOMMIT"} if self.address.kind == "postgresql" else {_READS_ONLY: True}
-
     def _sqlite(self) -> AsyncEngine:
         # In memory the connection is the database. A pool of exactly one keeps it, and makes transactions take turns;
         # StaticPool would hand it to two tasks at once, and one's rollback would take the other's rows.
@@ -397,6 +395,22 @@ class Database:
             # Others lead to the same server. Those in use are made anew when they come back: SQLAlchemy sees to it.
             context.is_disconnect = True
             self.doubt_idle()
+
+
+@asynccontextmanager
+async def connected(dsn: str, command_seconds: float) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A connection to PostgreSQL beside the pool, for statements that take their time. Raises StoreUnavailable, also
+    for what the database does not take of the block."""
+    try:
+        connection = await asyncpg.connect(
+            dsn, timeout=CONNECT_SECONDS, command_timeout=command_seconds, statement_cache_size=0
+        )
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(describe(error)) from error
 
 
 def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:

@@ -19,6 +19,7 @@ from collections.abc import Collection
 from hashlib import blake2b
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from sqlalchemy import (
     CTE,
     ColumnElement,
@@ -38,6 +39,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.view.chunks import ChunkRange
 from app.store.clock import now_ms
 from app.store.database import insert_into
+from app.store.rows import owned
 from app.store.tables import leases
 
 _NEVER = 0
@@ -187,10 +189,7 @@ async def is_revoked(connection: AsyncConnection, lease: Lease) -> bool:
     """Whether the lease was revoked; who takes a lease over puts a name of its own in the holder's place."""
     found = await connection.execute(
         select(leases.c.epoch).where(
-            *_key_of(lease),
-            leases.c.holder == lease.holder,
-            leases.c.epoch > lease.epoch,
-            leases.c.expires_at <= _NEVER,
+            _key_of(lease), leases.c.holder == lease.holder, leases.c.epoch > lease.epoch, leases.c.expires_at <= _NEVER
         )
     )
     return found.first() is not None
@@ -259,14 +258,7 @@ async def _insert_or_take_over(
     connection: AsyncConnection, tenant: str, conversation_id: str, wanted: ChunkRange, holder: str, ttl_ms: int
 ) -> int | None:
     granted = {"conversation_id": conversation_id, "holder": holder, "expires_at": now_ms() + ttl_ms}
-    statement = insert_into(connection, leases).values(
-        tenant=tenant,
-        series=wanted.series,
-        from_digest=wanted.from_digest,
-        through_digest=wanted.through_digest,
-        epoch=1,
-        **granted,
-    )
+    statement = insert_into(connection, leases).values(tenant=tenant, **asdict(wanted), epoch=1, **granted)
     rows = await connection.execute(
         statement.on_conflict_do_update(
             index_elements=list(leases.primary_key),
@@ -279,13 +271,8 @@ async def _insert_or_take_over(
 
 
 def _held_by(lease: Lease) -> ColumnElement[bool]:
-    return and_(*_key_of(lease), leases.c.holder == lease.holder, leases.c.epoch == lease.epoch)
+    return and_(_key_of(lease), leases.c.holder == lease.holder, leases.c.epoch == lease.epoch)
 
 
-def _key_of(lease: Lease) -> tuple[ColumnElement[bool], ...]:
-    return (
-        leases.c.tenant == lease.tenant,
-        leases.c.series == lease.range.series,
-        leases.c.from_digest == lease.range.from_digest,
-        leases.c.through_digest == lease.range.through_digest,
-    )
+def _key_of(lease: Lease) -> ColumnElement[bool]:
+    return owned(leases, lease.tenant, **asdict(lease.range))

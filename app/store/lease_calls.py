@@ -41,24 +41,24 @@ class LeaseCalls:
         self,
         tenant: str,
         conversation_id: str,
-        range: ChunkRange,  # noqa: A002 - the noun of the design
+        wanted: ChunkRange,
         chain: Collection[bytes],
         holder: str,
         most: int | None = None,
     ) -> Lease | Busy | TooMany:
         """Take the lease of a range; Busy if waiting is better than making the chunk, see `lease`; TooMany if `most`
         conversations of the tenant are being compacted, by all processes."""
-        if busy := self.waiters.awaited(tenant, (conversation_id, range, frozenset(chain))):
+        if busy := self.waiters.awaited(tenant, (conversation_id, wanted, frozenset(chain))):
             return busy
 
         async def work() -> Lease | Busy | TooMany:
-            wanted = tenant, conversation_id, range, chain
+            place = tenant, conversation_id, wanted, chain
             # A crowd that has to wait should not queue for a write lock to hear it.
             async with self._calls.database.reading() as connection:
-                if found := await lease.find_live(connection, *wanted, self.ttl_ms):
+                if found := await lease.find_live(connection, *place, self.ttl_ms):
                     return found
             async with self._calls.database.writing() as connection:
-                return await lease.acquire_lease(connection, *wanted, holder, self.ttl_ms, most)
+                return await lease.acquire_lease(connection, *place, holder, self.ttl_ms, most)
 
         try:
             return await self._calls.guarded(tenant, work, late=self._give_back)
@@ -67,29 +67,20 @@ class LeaseCalls:
             return Busy(conversation_id, self._calls.timeout)
 
     async def live(
-        self,
-        tenant: str,
-        conversation_id: str,
-        range: ChunkRange,  # noqa: A002 - the noun of the design
-        chain: Collection[bytes],
+        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes]
     ) -> Busy | None:
         """The lease that `acquire` would have to wait for; None if nothing is."""
-        return await self._calls.request(lease.find_live, tenant, conversation_id, range, chain, self.ttl_ms)
+        return await self._calls.request(lease.find_live, tenant, conversation_id, wanted, chain, self.ttl_ms)
 
     async def ended(
-        self,
-        tenant: str,
-        conversation_id: str,
-        range: ChunkRange,  # noqa: A002 - the noun of the design
-        chain: Collection[bytes],
-        seconds: float,
+        self, tenant: str, conversation_id: str, wanted: ChunkRange, chain: Collection[bytes], seconds: float
     ) -> bool:
         """Wait until `acquire` would not have to wait; False if that takes longer than so many seconds.
 
         Raises StoreUnavailable as soon as the database cannot be asked.
         """
-        what = conversation_id, range, frozenset(chain)
-        return await self.waiters.wait(tenant, what, lambda: self.live(tenant, conversation_id, range, chain), seconds)
+        what = conversation_id, wanted, frozenset(chain)
+        return await self.waiters.wait(tenant, what, lambda: self.live(tenant, conversation_id, wanted, chain), seconds)
 
     # In compaction tasks
 

@@ -16,8 +16,7 @@ from typing import ParamSpec, TypeVar
 
 import asyncpg
 
-from app.store.database import CONNECT_SECONDS, MIGRATION_SECONDS
-from app.store.errors import StoreUnavailable, describe
+from app.store.database import MIGRATION_SECONDS, connected
 from app.store.tables import usage_records
 from app.store.usage_days import DAY_MS
 
@@ -69,16 +68,8 @@ async def tend(dsn: str, kept_ms: int) -> tuple[bool, int]:
 
     Raises StoreUnavailable.
     """
-    try:
-        connection = await asyncpg.connect(
-            dsn, timeout=CONNECT_SECONDS, command_timeout=MIGRATION_SECONDS, statement_cache_size=0
-        )
-        try:
-            return await _tend(connection, kept_ms)
-        finally:
-            connection.terminate()
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailable(describe(error)) from error
+    async with connected(dsn, MIGRATION_SECONDS) as connection:
+        return await _tend(connection, kept_ms)
 
 
 async def _tend(connection: asyncpg.Connection[asyncpg.Record], kept_ms: int) -> tuple[bool, int]:

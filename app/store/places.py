@@ -40,16 +40,10 @@ async def keep_mask(
     connection: AsyncConnection, tenant: str, settings: str, digest: bytes, start: bytes, conversation_id: str
 ) -> None:
     """Needs a transaction; doing it twice is doing it once."""
+    values = {"tenant": tenant, "settings": settings, "digest": digest, "start_digest": start}
     await connection.execute(
         insert_into(connection, masks)
-        .values(
-            tenant=tenant,
-            settings=settings,
-            digest=digest,
-            start_digest=start,
-            conversation_id=conversation_id,
-            created_at=now_ms(),
-        )
+        .values(**values, conversation_id=conversation_id, created_at=now_ms())
         .on_conflict_do_nothing()
     )
 

@@ -18,8 +18,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.calls import Calls
-from app.store.database import COMMAND_SECONDS, CONNECT_SECONDS
-from app.store.errors import StoreUnavailable, describe
+from app.store.database import COMMAND_SECONDS, connected
 from app.store.tables import message_words, messages, metadata
 
 SEARCHES = ("summary_search", "message_search")
@@ -83,18 +82,10 @@ async def write_anew(dsn: str) -> dict[str, str]:
 
     Raises StoreUnavailable.
     """
-    try:
-        connection = await asyncpg.connect(
-            dsn, timeout=CONNECT_SECONDS, command_timeout=SNAPSHOT_SECONDS + COMMAND_SECONDS, statement_cache_size=0
-        )
-        try:
-            # One replica after another: what a second one erased meanwhile is still to be cleared.
-            await connection.execute("SELECT pg_advisory_lock($1, $2)", *_LOCK)
-            return {**await _tables_left(connection), **await _log_left(connection)}
-        finally:
-            connection.terminate()
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailable(describe(error)) from error
+    async with connected(dsn, SNAPSHOT_SECONDS + COMMAND_SECONDS) as connection:
+        # One replica after another: what a second one erased meanwhile is still to be cleared.
+        await connection.execute("SELECT pg_advisory_lock($1, $2)", *_LOCK)
+        return {**await _tables_left(connection), **await _log_left(connection)}
 
 
 async def _tables_left(connection: asyncpg.Connection[asyncpg.Record]) -> dict[str, str]:

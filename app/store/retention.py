@@ -73,29 +73,9 @@ async def date_chunks(connection: AsyncConnection, most: int) -> int:
     return dated.rowcount
 
 
-async def remove_chunks(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove chunks by the last payload they stood in, which is noted to the hour."""
-    return await _remove(connection, summary_chunks, summary_chunks.c.used_at, kept_ms + USED_EVERY_MS, most)
-
-
 async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """Remove usage records by their time, and take them off their days. Most go with a partition: see `partitions`."""
     return await delete_some_records(connection, usage_records.c.created_at < _before(kept_ms), most)
-
-
-async def remove_usage_days(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove days that are too old as a whole and have no records left."""
-    return await _remove(connection, usage_days, usage_days.c.day, kept_ms + DAY_MS, most)
-
-
-async def remove_calibrations(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove calibrations by their latest sample."""
-    return await _remove(connection, calibrations, calibrations.c.updated_at, kept_ms, most)
-
-
-async def remove_learned_windows(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove learned windows by the time at which they ceased to hold."""
-    return await _remove(connection, learned_windows, learned_windows.c.expires_at, kept_ms, most)
 
 
 async def remove_acts(connection: AsyncConnection, most: int) -> int:
@@ -112,11 +92,13 @@ async def remove_asides(connection: AsyncConnection, most: int) -> int:
     return await _remove(connection, asides, asides.c.created_at, DAY_MS, most)
 
 
-OF_USAGE: tuple[Removal, ...] = (remove_usage, remove_usage_days)
-REMOVALS: tuple[Removal, ...] = (
-    *(remove_conversations, remove_chunks, *OF_USAGE),
-    *(remove_calibrations, remove_learned_windows),
-)
+def _by(table: Table, time: Column[int], later_ms: int = 0) -> Removal:
+    """Removal of rows by this time, so many milliseconds later than usual."""
+
+    async def remove(connection: AsyncConnection, kept_ms: int, most: int) -> int:
+        return await _remove(connection, table, time, kept_ms + later_ms, most)
+
+    return remove
 
 
 def _before(kept_ms: int) -> ColumnElement[int]:
@@ -135,3 +117,16 @@ async def _remove(connection: AsyncConnection, table: Table, time: Column[int], 
     key, some = tuple_(*table.primary_key), _oldest(table, time, kept_ms, most)
     removed = await connection.execute(delete(table).where(key.in_(some), time < _before(kept_ms)))
     return removed.rowcount
+
+
+OF_USAGE: tuple[Removal, ...] = (
+    remove_usage,
+    _by(usage_days, usage_days.c.day, DAY_MS),  # Those that are too old as a whole, and have no records left.
+)
+REMOVALS: tuple[Removal, ...] = (
+    remove_conversations,
+    _by(summary_chunks, summary_chunks.c.used_at, USED_EVERY_MS),  # The last payload is noted to the hour.
+    *OF_USAGE,
+    _by(calibrations, calibrations.c.updated_at),
+    _by(learned_windows, learned_windows.c.expires_at),
+)

@@ -69,11 +69,8 @@ class Sealing:
         return [term if term.startswith(HIDDEN, OWNER_BYTES) else self._hide(term) for term in terms]
 
     def _hide(self, term: str) -> str:
-        return (
-            term[:OWNER_BYTES]
-            + HIDDEN
-            + blake2b(term[OWNER_BYTES:].encode(), digest_size=12, key=self._words).hexdigest()
-        )
+        digest = blake2b(term[OWNER_BYTES:].encode(), digest_size=12, key=self._words).hexdigest()
+        return f"{term[:OWNER_BYTES]}{HIDDEN}{digest}"
 
     def _seal(self, place: bytes, value: Any) -> str:
         text = clean(value) if isinstance(value, str) else json.dumps(value)

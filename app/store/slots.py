@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from contextlib import AsyncExitStack
 
 
 class Slots:
@@ -14,58 +14,24 @@ class Slots:
     def __init__(self, each: int, overall: int | None = None) -> None:
         self._each = each
         self._all = asyncio.Semaphore(overall) if overall is not None else None
-        self._tenants: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
-        """Semaphore and slots of each tenant with calls under way, or waiting."""
+        self._tenants: dict[str, asyncio.Semaphore] = {}
+        """Semaphore of each tenant with calls under way, or waiting."""
+        self._users: Counter[str] = Counter()
+        """Number of these calls, by tenant."""
 
-    async def take(self, tenant: str) -> Slot:
-        """Wait for a slot; whoever gets one ends it."""
-        own, users = self._tenants.setdefault(tenant, (asyncio.Semaphore(self._each), set()))
-        slot = Slot(self, tenant)
-        users.add(slot)
-        try:
-            await own.acquire()
-            try:
-                # The tenant's own limit first: of those who wait here nobody has more than that.
-                if self._all is not None:
-                    await self._all.acquire()
-            except BaseException:
-                own.release()
-                raise
-        except BaseException:
-            self._leave(slot)
-            raise
-        return slot
+    async def take(self, tenant: str) -> AsyncExitStack:
+        """Wait for a slot; whoever gets one closes it."""
+        async with AsyncExitStack() as slot:
+            own = self._tenants.setdefault(tenant, asyncio.Semaphore(self._each))
+            self._users[tenant] += 1
+            slot.callback(self._leave, tenant)
+            # The tenant's own limit first: of those who wait for the other one nobody has more than that.
+            await slot.enter_async_context(own)
+            if self._all is not None:
+                await slot.enter_async_context(self._all)
+            return slot.pop_all()
 
-    @asynccontextmanager
-    async def taken(self, tenant: str) -> AsyncIterator[None]:
-        """Wait for a slot, and have it for the block."""
-        slot = await self.take(tenant)
-        try:
-            yield
-        finally:
-            slot.end()
-
-    def ended(self, slot: Slot) -> None:
-        """Pass the slot on to the next in the queue."""
-        if self._all is not None:
-            self._all.release()
-        self._tenants[slot.tenant][0].release()
-        self._leave(slot)
-
-    def _leave(self, slot: Slot) -> None:
-        _, users = self._tenants[slot.tenant]
-        users.discard(slot)
-        if not users:
-            del self._tenants[slot.tenant]
-
-
-class Slot:
-    """A slot that somebody has, or waits for."""
-
-    def __init__(self, slots: Slots, tenant: str) -> None:
-        self._slots = slots
-        self.tenant = tenant
-
-    def end(self) -> None:
-        """Give the slot back. To be called once."""
-        self._slots.ended(self)
+    def _leave(self, tenant: str) -> None:
+        self._users[tenant] -= 1
+        if not self._users[tenant]:
+            del self._users[tenant], self._tenants[tenant]

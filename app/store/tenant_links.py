@@ -70,12 +70,9 @@ class Mark(Struct, frozen=True):
 
 
 async def read_mark(connection: AsyncConnection) -> Mark:
-    row = (
-        await connection.execute(
-            select(func.count(), func.coalesce(func.max(_links.created_at), 0)).where(_links.expires_at.is_(None))
-        )
-    ).one()
-    return Mark(*row)
+    latest = func.coalesce(func.max(_links.created_at), 0)
+    found = await connection.execute(select(func.count(), latest).where(_links.expires_at.is_(None)))
+    return Mark(*found.one())
 
 
 async def read_links(connection: AsyncConnection) -> list[Link]:
@@ -143,12 +140,7 @@ async def merge(connection: AsyncConnection, old: str, new: str) -> None:
 
 
 async def _insert(
-    connection: AsyncConnection,
-    alias: str,
-    tenant: str,
-    *,
-    leads: bool = True,
-    state: State = "plain",
+    connection: AsyncConnection, alias: str, tenant: str, *, leads: bool = True, state: State = "plain"
 ) -> bool:
     values = {"alias": alias, "tenant": tenant, "leads": leads, "state": state, "created_at": now_ms()}
     added = await connection.execute(insert_into(connection, tenant_links).values(**values).on_conflict_do_nothing())

@@ -277,13 +277,7 @@ def _sums_of(records: FromClause, *conditions: ColumnElement[bool], sign: int = 
     day = (of.created_at - of.created_at % DAY_MS).label("day")
     status = func.coalesce(of.context_status, "").label("fate")
     added = ((sign * (func.coalesce(sums[name], 0.0) if name in COSTS else sums[name])).label(name) for name in SUMS)
-    key: tuple[ColumnElement[Any], ...] = (
-        of.tenant,
-        literal_column("day"),
-        of.purpose,
-        of.model,
-        literal_column("fate"),
-    )
+    key: list[ColumnElement[Any]] = [of.tenant, literal_column("day"), of.purpose, of.model, literal_column("fate")]
     # In the order of their keys, so that two replicas cannot deadlock.
     rows = select(of.tenant, day, of.purpose, of.model, status, *added).where(*conditions)
     return rows.group_by(*key).order_by(*key)

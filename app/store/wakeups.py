@@ -126,7 +126,9 @@ class Wakeups:
     async def _watch_file(self) -> None:
         while self._waiting:
             try:
-                connection = await self._guard.bounded(self._database.connect_to_read, BOUND_SECONDS, _give_back)
+                connection = await self._guard.bounded(
+                    self._database.connect_to_read, BOUND_SECONDS, AsyncConnection.close
+                )
                 try:
                     self._woken_again()
                     await self._follow(connection)
@@ -164,10 +166,6 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
 
 async def _cut(connection: Listener) -> None:
     connection.terminate()
-
-
-async def _give_back(connection: AsyncConnection) -> None:
-    await connection.close()
 
 
 def _now() -> float:

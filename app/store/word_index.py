@@ -29,6 +29,7 @@ from app.store.pages import Page, Paging, read_page
 from app.store.sealing import sealing_of
 from app.store.words import OWNER_BYTES, may_go_on, terms
 
+_ROWID: ColumnElement[int] = literal_column("rowid")
 Indexed = tuple[str, str, Sequence[str]]
 """A tenant, an id and the words that are to find it."""
 
@@ -77,8 +78,13 @@ class WordIndex(Struct, frozen=True):
 
     def holding(self, connection: AsyncConnection, wanted: Sequence[tuple[str, bool]]) -> Select[Any]:
         """The rows with every one of these terms, or, where that is allowed, one that begins with it."""
-        holds = self._holds_on_postgresql if connection.dialect.name == "postgresql" else self._holds_on_sqlite
-        return select(self.words.c.tenant, self.words.c.id, self.words.c.created_at).where(holds(wanted))
+        of = self.words.c
+        if connection.dialect.name == "postgresql":
+            query = " & ".join(f"{term}:*" if goes_on else term for term, goes_on in wanted)
+            holds = of.words.bool_op("@@")(cast(bindparam(None, query, type_=String), TSQUERY))
+        else:
+            holds = of.number.in_(self._matching(wanted))
+        return select(of.tenant, of.id, of.created_at).where(holds)
 
     def latest(self, connection: AsyncConnection, wanted: Sequence[tuple[str, bool]], most: int) -> Select[Any]:
         """Tenant and id of `holding`, those that were stored last."""
@@ -87,21 +93,14 @@ class WordIndex(Struct, frozen=True):
             held = self.holding(connection, wanted).order_by(of.number.desc()).limit(most)
             return select(held.subquery())
         # SQLite's own index gives them in order, and goes no further than it has to.
-        rowid: ColumnElement[int] = literal_column("rowid")
-        found = select(rowid).select_from(table(self.search)).where(self._matches(wanted))
-        return select(of.tenant, of.id).where(of.number.in_(found.order_by(rowid.desc()).limit(most)))
+        found = self._matching(wanted).order_by(_ROWID.desc()).limit(most)
+        return select(of.tenant, of.id).where(of.number.in_(found))
 
-    def _holds_on_postgresql(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
-        query = " & ".join(f"{term}:*" if goes_on else term for term, goes_on in wanted)
-        return self.words.c.words.bool_op("@@")(cast(bindparam(None, query, type_=String), TSQUERY))
-
-    def _holds_on_sqlite(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
-        rowid: ColumnElement[int] = literal_column("rowid")
-        return self.words.c.number.in_(select(rowid).select_from(table(self.search)).where(self._matches(wanted)))
-
-    def _matches(self, wanted: Sequence[tuple[str, bool]]) -> ColumnElement[bool]:
+    def _matching(self, wanted: Sequence[tuple[str, bool]]) -> Select[int]:
+        """The numbers of the rows in SQLite's own index."""
         query = " AND ".join(f'"{term}" *' if goes_on else f'"{term}"' for term, goes_on in wanted)
-        return literal_column(self.search).bool_op("MATCH")(bindparam(None, query))
+        matches = literal_column(self.search).bool_op("MATCH")(bindparam(None, query))
+        return select(_ROWID).select_from(table(self.search)).where(matches)
 
 
 def wanted_terms(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> list[tuple[str, bool]]:
