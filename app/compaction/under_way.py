@@ -47,13 +47,13 @@ class UnderWay:
         """Return the compactions of a conversation, the oldest first."""
         return tuple(self._running.get(place, ()))
 
-    def told(self, place: Place) -> dict[str, object]:
-        """Return what whoever watches is told of them: how much they summarise, and of the oldest how long it takes by
-        now and for whom. Empty if there is none."""
+    def told(self, place: Place) -> tuple[int, float, bool] | None:
+        """Return what whoever watches is told: how many messages are being summarised, and of the oldest compaction for
+        how many seconds, and whether it is made ahead. None if there is none."""
         if not (running := self.at(place)):
-            return {}
+            return None
         first, messages = running[0], sum(each.messages for each in running)
-        return {"messages": messages, "seconds": round(self._clock() - first.began, 1), "ahead": first.ahead}
+        return messages, round(self._clock() - first.began, 1), first.ahead
 
     @contextmanager
     def watched(self, place: Place) -> Iterator[asyncio.Event]:

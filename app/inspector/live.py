@@ -86,10 +86,11 @@ class Live:
             self._listeners += Counter()  # Drops those who have none left.
 
 
-def _frame(running: dict[str, object], pulse: Pulse | None) -> bytes:
-    state = {
-        "compacting": bool(running) or (pulse is not None and pulse.compacting),
+def _frame(running: tuple[int, float, bool] | None, pulse: Pulse | None) -> bytes:
+    state: dict[str, object] = {
+        "compacting": running is not None or (pulse is not None and pulse.compacting),
         "updated": None if pulse is None or pulse.updated_at is None else pulse.updated_at.isoformat(),
-        **running,
     }
+    if running is not None:
+        state["messages"], state["seconds"], state["ahead"] = running
     return b"event: state\ndata: %b\n\n" % msgspec.json.encode(state)

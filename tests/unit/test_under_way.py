@@ -21,12 +21,12 @@ def test_a_compaction_is_seen_where_it_runs_and_nowhere_else() -> None:
 def test_whoever_watches_is_told_how_much_is_summarised_and_how_long_the_oldest_takes() -> None:
     now = 7.0
     under_way = UnderWay(clock=lambda: now)
-    assert under_way.told(HERE) == {}
+    assert under_way.told(HERE) is None
     with under_way.during(HERE, 24, ahead=True):
         now = 8.26
         with under_way.during(HERE, 3, ahead=False):
-            assert under_way.told(HERE) == {"messages": 27, "seconds": 1.3, "ahead": True}
-            assert under_way.told(THERE) == {}
+            assert under_way.told(HERE) == (27, 1.3, True)
+            assert under_way.told(THERE) is None
 
 
 def test_whoever_watches_is_woken_at_the_start_and_at_the_end() -> None:
