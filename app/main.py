@@ -28,7 +28,6 @@ from app.core.history.identity import Identity
 from app.core.tokens.usage import Tariff
 from app.edge.admission import BytesInFlight
 from app.edge.hops import new_instance
-from app.edge.jwts import Issuer
 from app.edge.origins import Door
 from app.edge.upstream import CONNECT_SECONDS, Upstream
 from app.edge.withheld import Withheld
@@ -38,10 +37,12 @@ from app.inspector.session import Sessions
 from app.inspector.visits import Inspector
 from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
+from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.proofs import Proofs
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
+from app.providers.tokenizer import Tokenizer
 from app.providers.windows import Windows
 from app.proxy.allowances import Allowances
 from app.proxy.asking import Asking, AskingAtPath
@@ -49,6 +50,7 @@ from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
+from app.proxy.issuers import Issuer
 from app.proxy.keyring import Keyring
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
@@ -71,6 +73,7 @@ from app.settings.presets import PRESETS
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store
 from app.store.sealing import Sealing
+from app.telemetry.exposition import exposed
 from app.telemetry.families import (
     CACHE_BYTES,
     CACHES,
@@ -85,8 +88,6 @@ from app.telemetry.families import (
 )
 from app.telemetry.metrics import Gauges, Metrics, Sampler
 from app.telemetry.spans import Tracer
-from app.tokens.estimator import Estimator
-from app.tokens.tokenizer import Tokenizer
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS, mark_of
 from app.wire.paths import format_at, key_headers
@@ -128,7 +129,8 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     )
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
-    app.include_router(metrics_router(metrics.table, services.store.writes.catch_up, services.sampler.sample))
+    store, sampler = services.store, services.sampler
+    app.include_router(metrics_router(partial(exposed, metrics.table), store.writes.catch_up, sampler.sample))
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:

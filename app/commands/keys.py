@@ -12,18 +12,10 @@ from msgspec.structs import replace
 from app.commands.audit import user
 from app.commands.conversations import opened
 from app.commands.terminal import say_row
-from app.proxy.keyring import LOOK_SECONDS, alone_with, read_file, write_file
+from app.proxy.keyring import LOOK_SECONDS, alone_with, new_key, read_file, write_file
 from app.settings import Settings
 from app.store.audit import record_act
-from app.store.client_keys import (
-    ClientKey,
-    KeyLimits,
-    add_client_key,
-    new_key,
-    read_client_keys,
-    revoke_client_keys,
-    revoked,
-)
+from app.store.client_keys import ClientKey, KeyLimits, add_client_key, read_client_keys, revoke_client_keys
 
 SECONDS_UNTIL_REFUSED = round(2 * LOOK_SECONDS)
 
@@ -70,7 +62,8 @@ async def revoke(settings: Settings, named: str) -> list[str]:
 
 def _revoked(keys: Sequence[ClientKey], named: str) -> list[str]:
     """Ids of the keys to end. Raises `NoSuchKey`."""
-    if ids := revoked(keys, named):
+    now = time()
+    if ids := [key.id for key in keys if named in (key.id, key.owner) and key.holds_at(now)]:
         return ids
     raise NoSuchKey(f"No key that holds has the id or the owner {named!r}.")
 

@@ -35,12 +35,12 @@ from app.core.tokens.rules import rules_for
 from app.edge.protocol import protocol_within
 from app.inspector.links import operator_link
 from app.main import create_app
+from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
 from app.settings.secret import server_secret
 from app.settings.sections.upstreams import ANTHROPIC
 from app.store.database import read_url
-from app.tokens.tokenizer import Tokenizer
 
 HOST = "127.0.0.1"
 DRAIN_SECONDS = 5.0

@@ -36,11 +36,11 @@ from app.commands.logs import configure_logging
 from app.commands.ports import Taken
 from app.commands.server import Started
 from app.core.tokens.rules import rules_for
+from app.providers.tokenizer import Tokenizer
 from app.runtime import heap
 from app.settings import Settings
 from app.telemetry.metrics import Metrics, SupervisorMetrics
 from app.telemetry.table import Table
-from app.tokens.tokenizer import Tokenizer
 
 log = structlog.get_logger("steno.workers")
 

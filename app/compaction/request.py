@@ -19,10 +19,10 @@ from app.core.tokens.usage import Decided, Purpose
 from app.core.view.reading import covered_by
 from app.core.view.view import Conversation, Note, Recalled, View
 from app.edge.relayed import Headers
+from app.providers.estimator import Prompt
 from app.providers.providers import Provider
 from app.runtime.lineages import Lineage
 from app.settings.policies import AppliedPolicy
-from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
 from app.wire.format import WireFormat
 from app.wire.recall_tools import Aside

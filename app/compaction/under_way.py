@@ -23,14 +23,14 @@ class Running(Struct, frozen=True, eq=False):
 
 class UnderWay:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self.clock = clock
+        self._clock = clock
         self._running: dict[Place, list[Running]] = {}
         self._watching: dict[Place, list[asyncio.Event]] = {}
 
     @contextmanager
     def during(self, place: Place, messages: int, *, ahead: bool) -> Iterator[None]:
         """Show a compaction from its start to its end, whatever comes of it."""
-        running = Running(messages, ahead, self.clock())
+        running = Running(messages, ahead, self._clock())
         self._running.setdefault(place, []).append(running)
         self._wake(place)
         try:
@@ -46,6 +46,14 @@ class UnderWay:
     def at(self, place: Place) -> tuple[Running, ...]:
         """Return the compactions of a conversation, the oldest first."""
         return tuple(self._running.get(place, ()))
+
+    def told(self, place: Place) -> tuple[int, float, bool] | None:
+        """Return what whoever watches is told: how many messages are being summarised, and of the oldest compaction for
+        how many seconds, and whether it is made ahead. None if there is none."""
+        if not (running := self.at(place)):
+            return None
+        first, messages = running[0], sum(each.messages for each in running)
+        return messages, round(self._clock() - first.began, 1), first.ahead
 
     @contextmanager
     def watched(self, place: Place) -> Iterator[asyncio.Event]:

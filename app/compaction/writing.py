@@ -18,8 +18,8 @@ from app.core.summary.brief import SummaryBrief
 from app.core.view.view import View
 from app.edge.credentials import for_anybody, keys_alone
 from app.edge.relayed import Headers, for_summary, with_missing
+from app.providers.estimator import Estimator
 from app.providers.providers import Provider, Providers
-from app.tokens.estimator import Estimator
 
 INPUT_SHARE = 0.85
 """Share of the summariser's room that one call may read: the rest is for wrong estimates."""

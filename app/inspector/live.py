@@ -13,7 +13,6 @@ from time import monotonic
 
 import msgspec
 
-from app.compaction.under_way import Running
 from app.proxy.services import Services
 from app.store import Pulse, StoreUnavailable
 from app.store.conversation_rows import read_pulse
@@ -49,7 +48,7 @@ class Live:
         place, store, under_way = (tenant, conversation_id), services.store, services.compactor.under_way
         with self._listening(tenant), under_way.watched(place) as changed:
             yield _RECONNECT
-            shown: tuple[tuple[Running, ...], Pulse | None] | None = None
+            shown: object = None
             pulse: Pulse | None = None
             looked = written = news = -IDLE_SECONDS
             while not services.tasks.draining:
@@ -61,10 +60,9 @@ class Live:
                         if await is_over():
                             return
                         pulse = await store.at_once(read_pulse, *place, store.leases.ttl_ms)
-                running = under_way.at(place)
-                if (state := (running, pulse)) != shown:
+                if (state := (under_way.at(place), pulse)) != shown:
                     shown, written, news = state, now, now
-                    yield _frame(running, pulse, under_way.clock())
+                    yield _frame(under_way.told(place), pulse)
                 elif now - news >= IDLE_SECONDS:
                     yield _IDLE
                     return
@@ -84,13 +82,11 @@ class Live:
             self._listeners += Counter()  # Drops those who have none left.
 
 
-def _frame(running: tuple[Running, ...], pulse: Pulse | None, now: float) -> bytes:
+def _frame(running: tuple[int, float, bool] | None, pulse: Pulse | None) -> bytes:
     state: dict[str, object] = {
-        "compacting": bool(running) or (pulse is not None and pulse.compacting),
+        "compacting": running is not None or (pulse is not None and pulse.compacting),
         "updated": None if pulse is None or pulse.updated_at is None else pulse.updated_at.isoformat(),
     }
-    if running:
-        first = running[0]
-        messages = sum(each.messages for each in running)
-        state |= {"messages": messages, "seconds": round(now - first.began, 1), "ahead": first.ahead}
+    if running is not None:
+        state["messages"], state["seconds"], state["ahead"] = running
     return b"event: state\ndata: %b\n\n" % msgspec.json.encode(state)

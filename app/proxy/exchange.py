@@ -40,6 +40,7 @@ from app.edge.asgi import (
 from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.edge.upstream import UpstreamAnswer
 from app.errors import StenoError
+from app.providers.tokenizer import by_bytes
 from app.proxy.allowances import check_use
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
@@ -58,7 +59,6 @@ from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, s
 from app.proxy.rounds import in_rounds, tell_asked
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
-from app.tokens.tokenizer import by_bytes
 from app.wire.members import Unreadable
 from app.wire.paths import path_of
 from app.wire.types import WireRequest

@@ -24,13 +24,13 @@ from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of, possible_heads
 from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
+from app.providers.estimator import Prompt
 from app.proxy.allowances import check_use
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
 from app.proxy.options import event_shape, wait_seconds, wants_compaction
 from app.proxy.services import Services
-from app.tokens.estimator import Prompt
 from app.wire.early import EventShape
 from app.wire.reader import MessageReader
 from app.wire.requests import check_number

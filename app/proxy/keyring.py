@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from time import monotonic, time
@@ -14,10 +16,11 @@ from time import monotonic, time
 import msgspec
 import structlog
 
+from app.edge.credentials import OWN_KEY
 from app.errors import IdentityUnavailable
 from app.runtime.repeats import Repeats
 from app.store import Store, StoreUnavailable
-from app.store.client_keys import ClientKey, digest_of, read_client_keys
+from app.store.client_keys import ClientKey, KeyLimits, read_client_keys
 
 LOOK_SECONDS = 5.0
 """Time between two looks, and for which a caller is taken for who he was: a revoked key is refused after twice that."""
@@ -25,6 +28,19 @@ AGAIN_SECONDS = 1.0
 """Time after a look before which an unknown key causes no other: it may have been given out since."""
 
 log = structlog.get_logger("steno.clients")
+
+
+def new_key(owner: str, limits: KeyLimits, seconds: float | None) -> tuple[str, ClientKey]:
+    """Make a key for so many seconds, or for ever: as it is shown, once, and as it is kept."""
+    shown, now = OWN_KEY.decode() + secrets.token_urlsafe(32), time()
+    expires_at = None if seconds is None else now + seconds
+    kept = ClientKey(f"key_{secrets.token_hex(6)}", _digest_of(shown.encode()), owner, now, expires_at, limits=limits)
+    return shown, kept
+
+
+def _digest_of(key: bytes) -> str:
+    """All that is kept of a key. No secret goes into it: a key has 256 random bits."""
+    return sha256(key).hexdigest()
 
 
 class Keyring:
@@ -42,7 +58,7 @@ class Keyring:
 
     async def find(self, key: bytes) -> ClientKey | None:
         """Return the key that this is; None if it is not known, revoked or expired. Raises `IdentityUnavailable`."""
-        digest = digest_of(key)
+        digest = _digest_of(key)
         if (self._keys is None or digest not in self._keys) and monotonic() - self._looked > AGAIN_SECONDS:
             await self.load()
         if self._keys is None:

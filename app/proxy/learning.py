@@ -22,10 +22,10 @@ from app.edge.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
 from app.providers.providers import Ability, StreamedUsage
+from app.providers.tokenizer import by_bytes
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
-from app.tokens.tokenizer import by_bytes
 from app.wire.recall_tools import Aside
 from app.wire.shapes import refused_shape
 from app.wire.usage import Usage

@@ -13,13 +13,13 @@ from app.core.stages.edits import Edits
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
 from app.edge import own_headers
+from app.providers.estimator import Estimator
 from app.providers.providers import Ability, Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of, wants_compaction
 from app.runtime.bounded import BoundedMap
 from app.settings.policies import AppliedPolicy, Policies
-from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 from app.wire.types import WireRequest
 

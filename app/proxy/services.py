@@ -12,6 +12,7 @@ from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.core.history.secrets import Scrub
 from app.edge.admission import BytesInFlight
+from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
 from app.proxy.allowances import Allowances
@@ -27,7 +28,6 @@ from app.settings import CalibrationSettings, EventSettings, LimitSettings
 from app.store import Store
 from app.telemetry.metrics import Sampler
 from app.telemetry.spans import Tracer
-from app.tokens.estimator import Estimator
 from app.wire.format import WireFormat
 from app.wire.reader import MessageReader
 
@@ -71,6 +71,24 @@ class Services:
     sampler: Sampler
     tracer: Tracer | None
     """Tracer; None if no traces are wanted."""
+
+    async def erase(self, tenant: str) -> None:
+        """Erase all that is stored of a tenant."""
+        erased = Erased.of(tenant)
+        self.conversations.forget(erased)
+        await self.providers.forget(tenant)
+        await self.store.erase_tenant(tenant)
+        # Not before: a request may have read them meanwhile.
+        self.compactor.forget(erased)
+
+    async def delete(self, tenant: str, conversation_id: str) -> bool:
+        """Delete a conversation and the summaries it made. False if there was none."""
+        erased = Erased.of(tenant, conversation_id)
+        self.conversations.forget(erased)
+        was_there = await self.store.delete_conversation(tenant, conversation_id)
+        # Not before, here too.
+        self.compactor.forget(erased)
+        return was_there
 
     def forget(self, erased: Erased | None) -> None:
         """Forget what another process erased. None: it may have erased something that nobody heard of."""

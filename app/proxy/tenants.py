@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from app.core.history.identity import Identity
 from app.edge.credentials import OWN_KEY, keys_in
-from app.edge.jwts import Issuer, claims_in
 from app.edge.proxies import Network, client_of, is_from_this_machine, is_trusted
 from app.edge.relayed import Headers
 from app.errors import InvalidCredentials, MissingCredentials
 from app.providers.proofs import Proofs, Token, lasting
 from app.providers.providers import Provider
+from app.proxy.issuers import Issuer, claims_in
 from app.proxy.keyring import LOOK_SECONDS, Keyring
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.store import StoreUnavailable

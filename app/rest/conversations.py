@@ -22,7 +22,6 @@ from app.rest.dependencies import (
     made_of,
     no_conversation,
 )
-from app.runtime.erased import Erased
 from app.store import StoredConversation
 from app.store.conversation_rows import read_conversations
 
@@ -87,12 +86,7 @@ async def read_coverage(services: TheServices, tenant: Tenant, conversation_id: 
 @router.delete("/conversations/{conversation_id}")
 async def delete_conversation(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> DeletedOut:
     """Forgets a conversation and the summaries it made. One in the making is not stored any more."""
-    erased = Erased.of(tenant, conversation_id)
-    services.conversations.forget(erased)
-    was_there = await services.store.delete_conversation(tenant, conversation_id)
-    # Not before: a request may have read them meanwhile.
-    services.compactor.forget(erased)
-    if not was_there:
+    if not await services.delete(tenant, conversation_id):
         raise no_conversation(conversation_id)
     return DeletedOut(id=conversation_id)
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.proxy.gate import LISTENER
 from app.proxy.services import Services
-from app.telemetry.exposition import CONTENT_TYPE_LATEST, exposed
-from app.telemetry.table import Table
 
 
 def health_router(services: Services) -> APIRouter:
@@ -51,9 +50,9 @@ def health_router(services: Services) -> APIRouter:
     return router
 
 
-def metrics_router(table: Table, *bring_up_to_date: Callable[[], None]) -> APIRouter:
-    """Routes of the metrics. `bring_up_to_date` counts what is over and was not counted yet, and looks at the state as
-    it is now."""
+def metrics_router(exposed: Callable[[], bytes], *bring_up_to_date: Callable[[], None]) -> APIRouter:
+    """Routes of the metrics, as they are `exposed`. `bring_up_to_date` counts what is over and was not counted yet, and
+    looks at the state as it is now."""
     router = APIRouter(tags=["health"])
 
     @router.get("/metrics", response_class=PlainTextResponse)
@@ -61,6 +60,6 @@ def metrics_router(table: Table, *bring_up_to_date: Callable[[], None]) -> APIRo
         """Metrics in Prometheus' text format, added up over all workers."""
         for bring in bring_up_to_date:
             bring()
-        return Response(exposed(table), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposed(), media_type=CONTENT_TYPE_LATEST)
 
     return router

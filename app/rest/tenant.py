@@ -12,7 +12,6 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from app.rest.dependencies import Tenant, TheServices
-from app.runtime.erased import Erased
 
 NDJSON = "application/x-ndjson"
 
@@ -41,16 +40,8 @@ async def read_tenant(tenant: Tenant) -> TenantOut:
 async def delete_tenant(services: TheServices, tenant: Tenant) -> TenantDeletedOut:
     """Forgets everything that is stored of the caller. Summaries in the making are not stored any more."""
 
-    async def erase() -> None:
-        erased = Erased.of(tenant)
-        services.conversations.forget(erased)
-        await services.providers.forget(tenant)
-        await services.store.erase_tenant(tenant)
-        # Not before: a request may have read them meanwhile.
-        services.compactor.forget(erased)
-
     # Waited for, not awaited: what a client begins and does not wait for is still finished.
-    erasing = services.tasks.start(erase(), f"erasing {tenant}")
+    erasing = services.tasks.start(services.erase(tenant), f"erasing {tenant}")
     await asyncio.wait({erasing})
     erasing.result()
     return TenantDeletedOut(id=tenant)

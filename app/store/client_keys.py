@@ -1,10 +1,8 @@
-"""Client keys: those that Steno itself gives out. Of a key only its digest is kept: it has 256 random bits."""
+"""Client keys: what is kept of those that Steno itself gives out."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from hashlib import sha256
 from time import time
 
 import msgspec
@@ -12,7 +10,6 @@ from msgspec import Struct
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.edge.credentials import OWN_KEY
 from app.store.tables import client_keys
 
 
@@ -47,24 +44,6 @@ class ClientKey(Struct, frozen=True, omit_defaults=True):
     def holds_at(self, now: float) -> bool:
         """True if it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
-
-
-def digest_of(key: bytes) -> str:
-    return sha256(key).hexdigest()
-
-
-def new_key(owner: str, limits: KeyLimits, seconds: float | None) -> tuple[str, ClientKey]:
-    """Make a key for so many seconds, or for ever: as it is shown, once, and as it is kept."""
-    shown, now = OWN_KEY.decode() + secrets.token_urlsafe(32), time()
-    expires_at = None if seconds is None else now + seconds
-    kept = ClientKey(f"key_{secrets.token_hex(6)}", digest_of(shown.encode()), owner, now, expires_at, limits=limits)
-    return shown, kept
-
-
-def revoked(keys: Sequence[ClientKey], named: str) -> list[str]:
-    """Return the ids of keys that hold and have that id, or that owner."""
-    now = time()
-    return [key.id for key in keys if named in (key.id, key.owner) and key.holds_at(now)]
 
 
 async def read_client_keys(connection: AsyncConnection) -> list[ClientKey]:

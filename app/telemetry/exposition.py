@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from prometheus_client import CONTENT_TYPE_LATEST, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -14,11 +14,9 @@ from app import __version__
 from app.telemetry.families import FAMILIES, Family
 from app.telemetry.table import Table
 
-__all__ = ["CONTENT_TYPE_LATEST", "exposed"]
-
 
 def exposed(table: Table) -> bytes:
-    """Return all metrics, to be sent as `CONTENT_TYPE_LATEST`."""
+    """Return all metrics, to be sent as Prometheus' `CONTENT_TYPE_LATEST`."""
     return generate_latest(_Tables(table))
 
 

@@ -26,8 +26,8 @@ from app.core.history.identity import Identity
 from app.core.tokens.calibration import claude_version, prior_for
 from app.core.tokens.estimate import estimate
 from app.core.tokens.rules import rules_for
-from app.tokens.estimator import Estimator
-from app.tokens.tokenizer import Tokenizer
+from app.providers.estimator import Estimator
+from app.providers.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
 from app.wire.format import WireFormat

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import structlog
 
+from app.providers.tokenizer import Tokenizer
 from app.settings import ConfigurationError, load
-from app.tokens.tokenizer import Tokenizer
 from lab.benchmarks import talks
 from lab.replay.player import Played, Player
 from lab.replay.presets import settings_of

@@ -29,8 +29,8 @@ from pathlib import Path
 
 import httpx2
 
+from app.providers.tokenizer import Tokenizer
 from app.settings import load
-from app.tokens.tokenizer import Tokenizer
 from lab.benchmarks import talks
 from lab.formats.known import CHAT_COMPLETIONS
 from lab.formats.sent import common_prefix

@@ -18,9 +18,9 @@ from typing import Any
 
 from app.core.history.identity import Identity
 from app.core.view.view import Conversation
+from app.providers.estimator import Estimator
+from app.providers.tokenizer import Tokenizer
 from app.runtime.caches import Caches
-from app.tokens.estimator import Estimator
-from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.reader import MessageReader
 from app.wire.types import BOUNDS

@@ -15,9 +15,9 @@ import httpx2
 from app.commands.terminal import say
 from app.core.tokens.rules import rules_for
 from app.main import create_app
+from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import load
-from app.tokens.tokenizer import Tokenizer
 from lab.simulator import Simulator
 
 MODEL = "gpt-4o"

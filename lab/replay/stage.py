@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from app.core.tokens.rules import rules_for
 from app.main import create_app
+from app.providers.tokenizer import Tokenizer
 from app.runtime.server import RunningServer, serve
 from app.settings import load
-from app.tokens.tokenizer import Tokenizer
 from lab.replay.recorder import Recorder
 from lab.simulator import Record, Simulator
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scripts.write_examples import write
 from tests.e2e import rest_recordings
 from tests.e2e.stream_recordings import recorder
+from tests.shown_examples import write
 
 
 def main() -> None:

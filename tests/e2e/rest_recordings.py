@@ -15,12 +15,12 @@ import httpx2
 import pytest
 
 from lab.simulator import Simulator
-from scripts.write_examples import MESSAGES, is_proxied
 from tests.e2e import running
 from tests.e2e.conftest import TABLES
 from tests.e2e.histories import MODEL, turns
 from tests.e2e.running import WINDOW
 from tests.e2e.stream_recordings import TEXT, with_fixed_names
+from tests.shown_examples import MESSAGES, is_proxied
 
 NAME = "order-4711"
 LONGEST_TEXT, SHOWN_TEXT = 110, 60

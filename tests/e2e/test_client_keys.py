@@ -19,9 +19,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.commands.keys import add, ended, revoke
-from app.proxy.keyring import read_file, write_file
+from app.proxy.keyring import new_key, read_file, write_file
 from app.settings import Settings
-from app.store.client_keys import KeyLimits, new_key
+from app.store.client_keys import KeyLimits
 from lab.simulator import Fault, Simulator
 from tests.e2e import commands
 from tests.e2e.commands import until

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from app.providers.tokenizer import Tokenizer
 from app.runtime.server import RunningServer
-from app.tokens.tokenizer import Tokenizer
 from lab.commands import demo
 from lab.simulator import Fault, Simulator
 from tests.e2e import commands

@@ -13,8 +13,8 @@ import pytest
 from app.core.deciding import decide, request
 from app.core.stages.case import Case
 from app.core.view.view import Conversation
+from app.providers.estimator import Prompt
 from app.proxy import intake
-from app.tokens.estimator import Prompt
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.reader import MessageReader
 from lab.benchmarks.shapes import SHAPES, generated

@@ -10,9 +10,9 @@ import pytest
 
 from app.core.view.view import ACTIONS
 from app.rest import wire_schema
-from scripts.write_examples import SCHEMA, recorded_rest
 from tests.e2e import rest_recordings
 from tests.e2e.stream_recordings import CASES, FOLDER, FORMATS, SHAPES, Written, file_of, recorder
+from tests.shown_examples import SCHEMA, recorded_rest
 
 REST = FOLDER.parent / "rest.md"
 ANEW = "{} is stale: make examples writes it anew, if it is meant to have changed"

@@ -17,10 +17,10 @@ FORMULA = {"declared_tokens", "unit_tokens", "answer_tokens", "picture_tokens", 
 COUNT = "app.core.tokens.estimate.Count"
 COUNTING = {"tiktoken", "Tokenizer", "by_bytes", COUNT, "note_tokens", "media_tokens"} | FORMULA
 MAY_COUNT = {
-    "tokens/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
+    "providers/tokenizer.py": {"tiktoken", "Tokenizer", "by_bytes"},
     "core/tokens/estimate.py": FORMULA | {"note_tokens", "media_tokens"},
     "core/tokens/pictures.py": {"media_tokens"},
-    "tokens/estimator.py": FORMULA | {COUNT, "by_bytes"},
+    "providers/estimator.py": FORMULA | {COUNT, "by_bytes"},
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
     "commands/run.py": {"Tokenizer"},
@@ -44,7 +44,7 @@ MAY_COUNT = {
     "proxy/measuring.py": {COUNT},
 }
 MAY_SCALE = {
-    "tokens/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
+    "providers/tokenizer.py": {"BYTES_PER_TOKEN"},  # the heuristic without tables
     "core/tokens/pictures.py": {"GLYPHS_PER_TOKEN"},  # what is written in a PDF, which nobody decodes to a text
     "core/stages/fit.py": {"CHARACTERS_PER_TOKEN"},  # how long a shortened text may be; it is counted afterwards
     "compaction/writing.py": {
@@ -171,7 +171,7 @@ def test_no_second_estimate_of_tokens(trees: Mapping[str, ast.AST], find: Find, 
         "def of(text): return len(text.encode()) / 3.3",
         "def of(size): return -(-size // 4)",
         "CHARS_PER_TOKEN = 4",
-        "from app.tokens.tokenizer import Tokenizer as Other",
+        "from app.providers.tokenizer import Tokenizer as Other",
         "from app.core.tokens import estimate\nestimate.unit_tokens(messages, rules, len)",
     ],
 )

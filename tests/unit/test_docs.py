@@ -24,10 +24,10 @@ from app.edge.credentials import CREDENTIALS, FOR_ANYBODY, FOR_ANYBODY_PREFIX, Q
 from app.errors import StenoError
 from app.settings import Settings, environment_name, every_setting
 from lab.simulator import Simulator
-from scripts.write_examples import shown
 from tests.e2e import running
 from tests.e2e.histories import turns
 from tests.e2e.running import Steno
+from tests.shown_examples import shown
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -42,8 +42,8 @@ from app.core.tokens.rules import (
     O_SERIES,
     CountingRules,
 )
-from app.tokens.tables import TABLES
-from app.tokens.tokenizer import Tokenizer
+from app.providers.token_tables import TABLES
+from app.providers.tokenizer import Tokenizer
 from app.wire.chat_completions.messages import KINDS
 
 NOTHING = Declarations()

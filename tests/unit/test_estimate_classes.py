@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from app.tokens.tables import TABLES
-from app.tokens.tokenizer import Tokenizer
+from app.providers.token_tables import TABLES
+from app.providers.tokenizer import Tokenizer
 from lab.benchmarks.accuracy import steno as estimated
 
 FETCHED = Path(__file__).parents[2] / ".tables"

@@ -18,9 +18,9 @@ from app.core.history.messages import History, Message
 from app.core.tokens.declarations import Declarations, Tool
 from app.core.tokens.estimate import estimate
 from app.core.tokens.rules import CountingRules, rules_for
+from app.providers.estimator import Estimator, Prompt
+from app.providers.tokenizer import Tokenizer
 from app.runtime.caches import Caches
-from app.tokens.estimator import Estimator, Prompt
-from app.tokens.tokenizer import Tokenizer
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import read_message
 from app.wire.reader import MessageReader

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from app.errors import UpstreamUnreachable
 from app.main import create_app
-from app.proxy.keyring import write_file
+from app.proxy.keyring import new_key, write_file
 from app.proxy.services import Services
 from app.settings import load
-from app.store.client_keys import KeyLimits, new_key
+from app.store.client_keys import KeyLimits
 from tests.e2e import running
 from tests.e2e.histories import chat
 from tests.e2e.test_refused_shapes import documents

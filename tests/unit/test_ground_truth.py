@@ -13,7 +13,7 @@ from statistics import mean
 
 import pytest
 
-from app.tokens.tables import TABLES
+from app.providers.token_tables import TABLES
 from app.wire.formats import FORMATS
 from lab.benchmarks.accuracy import KNOWN, Scored, Scorer
 

@@ -16,7 +16,7 @@ from app.wire.early import EVENT_SHAPES
 from app.wire.formats import FORMATS
 from app.wire.paths import COUNTS
 from app.wire.requests import OPTIONS
-from scripts.write_examples import ROOT, SCHEMA, recorded_rest, with_generated, written_files
+from tests.shown_examples import ROOT, SCHEMA, recorded_rest, with_generated, written_files
 
 AS_COMMITTED: dict[str, Any] = json.loads(SCHEMA.read_text())
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from app.core.history.identity import Identity
-from app.tokens.estimator import Estimator
+from app.providers.estimator import Estimator
 from app.wire.chat_completions.messages import read_message
 from app.wire.chat_completions.request import read_declarations
 from app.wire.members import RawObject

@@ -23,7 +23,7 @@ from app.edge.proxies import client_of
 from app.errors import InvalidCredentials, MissingCredentials
 from app.proxy.tenants import ANONYMOUS, Claim, Known, Rules, Tenants, claim_of
 from app.store import Store
-from tests.unit.test_jwts import ISSUER, issuer, token
+from tests.unit.test_issuers import ISSUER, issuer, token
 
 IDENTITY = Identity(b"secret")
 

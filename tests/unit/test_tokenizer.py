@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import pytest
 
-from app.tokens import tokenizer
-from app.tokens.tables import TABLES
-from app.tokens.tokenizer import SLICE, Counter, Tokenizer
+from app.providers import tokenizer
+from app.providers.token_tables import TABLES
+from app.providers.tokenizer import SLICE, Counter, Tokenizer
 
 FETCHED = Path(__file__).parents[2] / ".tables"
 O200K = TABLES["o200k_base"][0]

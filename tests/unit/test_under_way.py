@@ -18,6 +18,17 @@ def test_a_compaction_is_seen_where_it_runs_and_nowhere_else() -> None:
     assert under_way.at(HERE) == ()
 
 
+def test_whoever_watches_is_told_how_much_is_summarised_and_how_long_the_oldest_takes() -> None:
+    now = 7.0
+    under_way = UnderWay(clock=lambda: now)
+    assert under_way.told(HERE) is None
+    with under_way.during(HERE, 24, ahead=True):
+        now = 8.26
+        with under_way.during(HERE, 3, ahead=False):
+            assert under_way.told(HERE) == (27, 1.3, True)
+            assert under_way.told(THERE) is None
+
+
 def test_whoever_watches_is_woken_at_the_start_and_at_the_end() -> None:
     under_way = UnderWay()
     with under_way.watched(HERE) as event, under_way.watched(THERE) as other:

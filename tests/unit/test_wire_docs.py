@@ -13,7 +13,7 @@ from app.core.stages.ladder import Status
 from app.rest import wire_schema
 from app.wire.early import EVENT_SHAPES
 from app.wire.requests import OPTIONS
-from scripts.write_examples import shown
+from tests.shown_examples import shown
 from tests.unit.test_docs import PAGES, REST, every_error
 
 STREAMS = Path(__file__).parents[2] / "docs" / "streams"

@@ -17,7 +17,7 @@ from app.core.history.messages import History, Kind, Media, Message, ToolCall
 from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.core.tokens.estimate import Count
 from app.core.view.view import Costs
-from app.tokens.estimator import Estimator
+from app.providers.estimator import Estimator
 from lab.formats.chat_completions import text_parts
 from lab.formats.format import Element, dicts, elements_of, object_of
 from lab.formats.known import CHAT_COMPLETIONS

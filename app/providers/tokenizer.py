@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from app.core.tokens.estimate import utf8_length
-from app.tokens.tables import TABLES, is_in
+from app.providers.token_tables import TABLES, is_in
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

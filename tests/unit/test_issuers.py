@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from app.edge import jwts
-from app.edge.jwts import Issuer, Verified, claims_in
 from app.errors import IdentityUnavailable, InvalidCredentials
+from app.proxy import issuers
+from app.proxy.issuers import Issuer, Verified, claims_in
 
 ISSUER, AUDIENCE = "https://id.example.com", "steno"
 RSA = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
@@ -61,7 +61,7 @@ def verify(by: Issuer, sent: bytes) -> Verified:
 def test_a_token_says_who_calls_until_it_expires(tmp_path: Path) -> None:
     expires = int(time()) + 100
     found = verify(issuer(tmp_path), token(exp=expires))
-    assert found == Verified("alice", expires + jwts.LEEWAY_SECONDS)
+    assert found == Verified("alice", expires + issuers.LEEWAY_SECONDS)
     assert verify(issuer(tmp_path, claim="email"), token(email="a@example.com")).claim == "a@example.com"
     assert verify(issuer(tmp_path), token(aud=["other", AUDIENCE], sub="alice")).claim == "alice"
 
@@ -161,7 +161,7 @@ def test_a_new_key_is_found_and_a_withdrawn_one_ends(tmp_path: Path) -> None:
         new = token(OTHER, headers={"kid": "two"})
         with pytest.raises(InvalidCredentials):  # Not looked for so soon: tokens can name any key.
             await by.verified(new)
-        clock.now += jwts.RETRY_SECONDS
+        clock.now += issuers.RETRY_SECONDS
         assert (await by.verified(new)).claim == "alice"
         with pytest.raises(InvalidCredentials):
             await by.verified(token())
@@ -176,7 +176,7 @@ def test_a_withdrawn_key_ends_also_where_nobody_called_meanwhile(tmp_path: Path)
     async def withdrawn() -> None:
         await by.verified(token())
         (tmp_path / "jwks.json").write_text(published(rsa_key(OTHER, "two")))
-        clock.now += jwts.TRUSTED_SECONDS
+        clock.now += issuers.TRUSTED_SECONDS
         with pytest.raises(InvalidCredentials):
             await by.verified(token())
 
@@ -191,7 +191,7 @@ def test_keys_are_used_for_a_while_when_no_new_ones_can_be_had(tmp_path: Path) -
         sent = token(exp=int(time()) + 10**6)
         await by.verified(sent)
         (tmp_path / "jwks.json").unlink()
-        clock.now += jwts.USABLE_SECONDS - 1
+        clock.now += issuers.USABLE_SECONDS - 1
         await by.verified(sent)
         clock.now += 1
         with pytest.raises(IdentityUnavailable):

@@ -1,9 +1,8 @@
-"""JWTs of known issuers, verified with their public keys. Without the keys nobody is let in."""
+"""Issuers: JWTs of those that are known, verified with their public keys. Without the keys nobody is let in."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from math import inf
@@ -15,10 +14,10 @@ import httpx2 as httpx
 import jwt
 import msgspec
 import structlog
-from jwt.utils import base64url_decode
 from msgspec import Struct
 
 from app.edge.pool import trust
+from app.edge.withheld import claims_of
 from app.errors import IdentityUnavailable, InvalidCredentials
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 
@@ -49,15 +48,6 @@ log = structlog.get_logger("steno.clients")
 def claims_in(token: bytes) -> Mapping[str, Any] | None:
     """Claims of a JWT, which nobody has verified; None for anything else."""
     return claims_of(token.split(b".")[1]) if token.count(b".") == 2 else None
-
-
-def claims_of(payload: bytes) -> Mapping[str, Any] | None:
-    """Claims in the middle part of a JWT, read as leniently as they are where it is verified; None if it is none."""
-    try:
-        claims = json.loads(base64url_decode(payload))
-    except (ValueError, RecursionError):
-        return None
-    return claims if isinstance(claims, dict) else None
 
 
 class Verified(Struct, frozen=True):

@@ -34,9 +34,9 @@ from app.core.tokens.estimate import (
 )
 from app.core.tokens.rules import CountingRules, rules_for
 from app.core.view.view import Costs
+from app.providers.tokenizer import by_bytes
 from app.runtime.bounded import BoundedMap
 from app.runtime.caches import Cache, Caches
-from app.tokens.tokenizer import by_bytes
 
 log = structlog.get_logger("steno.estimator")
 

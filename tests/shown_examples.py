@@ -1,4 +1,4 @@
-"""Write the examples in the schema, the schema itself, and what the documentation shows of both.
+"""Examples in the schema, the schema itself, and what the documentation shows of both.
 
 Everything comes from recorded answers (docs/streams, app/rest/examples.json), from the schema's descriptions and from
 the list of reasons. `make examples` records the answers anew and then calls this. Nothing that is written here is
@@ -88,7 +88,7 @@ def examples(rest: Examples) -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """The schema that Steno serves, with the examples that are in the package."""
-    app = create_app(load(storage={"url": "memory"}, secret="a secret for the schema"), reports=False)  # noqa: S106
+    app = create_app(load(storage={"url": "memory"}, secret="a secret for the schema"), reports=False)
     return app.openapi()
 
 
