@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -93,13 +93,6 @@ def _silence_log() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
-def refuse(*problems: tuple[object, str]) -> None:
-    """Exit with the message of the first problem that exists."""
-    for is_there, message in problems:
-        if is_there:
-            fail(message)
-
-
 def of_lab(module: str) -> Any:
     """Import a module of the lab; exit if the lab is not installed."""
     from app.commands.lab import lab
@@ -161,7 +154,8 @@ def run(
     to there. At the end Steno says what it compacted and saved. The exit status is the command's; 125 if Steno could
     not start, 126 or 127 if the command could not.
     """
-    refuse((upstream and simulated, "--upstream and --simulated exclude each other."))
+    if upstream and simulated:
+        fail("--upstream and --simulated exclude each other.")
     if config:
         os.environ["STENO_CONFIG"] = config
     from app.commands import child
@@ -465,7 +459,7 @@ keys = typer.Typer(help="Give out keys to callers, list and revoke them: see cli
 cli.add_typer(keys, name="keys")
 
 
-def _with_keys(work: Awaitable[T]) -> T:
+def _with_keys(work: Coroutine[Any, Any, T]) -> T:
     """Run work on the keys and return its result; exit if it cannot be done."""
     keep_quiet()
     from msgspec import MsgspecError
@@ -473,11 +467,8 @@ def _with_keys(work: Awaitable[T]) -> T:
     from app.commands.keys import NoSuchKey
     from app.store import StoreError
 
-    async def run() -> T:
-        return await work
-
     with failing_on(StoreError, NoSuchKey, OSError, MsgspecError):
-        return asyncio.run(run())
+        return asyncio.run(work)
 
 
 @keys.command("add")
@@ -558,7 +549,8 @@ def inspector(
     database_url: DatabaseURL = None,
 ) -> None:
     """Let operators in to the inspector, where they see every tenant, or sign them out."""
-    refuse((link == revoke, "Say --link or --revoke."))
+    if link == revoke:
+        fail("Say --link or --revoke.")
     settings = _settings(config, storage={"url": database_url})
     from app.commands import ports
     from app.commands.audit import user

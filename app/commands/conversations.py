@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -99,16 +100,14 @@ async def content_of(store: Store, conversation_id: str, tenant: str, did: str) 
     found = await the_one(store, conversation_id, tenant, did)
     tenant, known = found.tenant, found.conversation
 
-    def of_it(query: Callable[..., Awaitable[Any]]) -> Callable[[str | None], Any]:
-        return lambda after: store.rest(query, tenant, known.id, Paging(PAGE, after=after))
-
+    every = partial(_all, store, tenant, known.id)
     return {
         "tenant": tenant,
         "conversation": _as_json(known),
-        "summaries": await _all(of_it(read_summaries)),
+        "summaries": await every(read_summaries),
         "pins": [msgspec.to_builtins(pin) for pin in await store.rest(find_pins, tenant, known.id)],
-        "messages": await _all(of_it(read_messages)),
-        "usage": await _all(of_it(read_records)),
+        "messages": await every(read_messages),
+        "usage": await every(read_records),
     }
 
 
@@ -119,11 +118,13 @@ async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
     return write()
 
 
-async def _all(read: Callable[[str | None], Any]) -> list[dict[str, Any]]:
+async def _all(
+    store: Store, tenant: str, conversation_id: str, query: Callable[..., Awaitable[Any]]
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after: str | None = None
     while True:
-        answered = await read(after)
+        answered = await store.rest(query, tenant, conversation_id, Paging(PAGE, after=after))
         page: Page[Any] = getattr(answered, "page", answered)
         rows += map(msgspec.to_builtins, page.data)
         if not page.has_more:

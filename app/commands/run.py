@@ -14,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -153,31 +152,26 @@ def _simulated(options: Options) -> Iterator[str]:
         yield f"{server.url}/v1"
 
 
-@dataclass(slots=True)
-class LogFile:
-    path: Path
-    warnings: int = 0
+class _LogFile(logging.Handler):
+    """A log, and the number of its warnings and errors, which somebody should look at."""
 
-
-class _Counting(logging.Handler):
-    """Counts warnings and errors, which somebody should look at."""
-
-    def __init__(self, log: LogFile) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(logging.WARNING)
-        self._log = log
+        self.path = path
+        self.warnings = 0
 
     def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002 - logging prescribes it
-        self._log.warnings += 1
+        self.warnings += 1
 
 
 @contextmanager
-def _log_file(settings: Settings) -> Iterator[LogFile]:
+def _log_file(settings: Settings) -> Iterator[_LogFile]:
     """Send Steno's log to a file for its owner alone; it is removed if nothing in it is a warning or worse."""
     number, name = tempfile.mkstemp(prefix="steno-run-", suffix=".log")
-    log = LogFile(Path(name))
+    log = _LogFile(Path(name))
     with os.fdopen(number, "w", encoding="utf-8") as file:
         configure_logging(settings.log.level, settings.log.format, file)
-        logging.getLogger().addHandler(_Counting(log))
+        logging.getLogger().addHandler(log)
         try:
             yield log
         finally:
@@ -187,7 +181,7 @@ def _log_file(settings: Settings) -> Iterator[LogFile]:
 
 
 @contextmanager
-def _serving(settings: Settings, port: int, spent: Spent, log: LogFile) -> Iterator[str]:
+def _serving(settings: Settings, port: int, spent: Spent, log: _LogFile) -> Iterator[str]:
     """Run Steno; yields its address. Raises `ConfigurationError` or `StoreError` if it cannot serve."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
@@ -225,7 +219,7 @@ def _introduce(settings: Settings, url: str, command: Sequence[str], arguments: 
         _more(f"command    {shlex.join(arguments)}")
 
 
-def _sum_up(spent: Spent, log: LogFile) -> None:
+def _sum_up(spent: Spent, log: _LogFile) -> None:
     if spent.requests or spent.refused:
         first, *others = spent.lines()
         _say(f"Steno: {first}")

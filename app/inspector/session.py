@@ -16,7 +16,7 @@ from time import time
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from app.inspector.links import LINK_SECONDS, inspector_key, issued_at
 from app.proxy.tenants import ANONYMOUS
@@ -88,10 +88,6 @@ class Sessions:
     def opens(self, issued: int, revoked: Mapping[str, int]) -> bool:
         """True where a link that was made then opens a session now."""
         return revoked.get(OPERATORS, -1) < issued and 1_000 * self._clock() < issued + 1_000 * LINK_SECONDS
-
-    def at(self, session: Session, tenant: str) -> Session:
-        """Copy of a session, at another tenant's data."""
-        return replace(session, tenant=tenant)
 
     def seal(self, session: Session) -> str:
         """Value of the session's cookie."""

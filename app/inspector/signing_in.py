@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from msgspec.structs import replace
 
 from app.edge.asgi import peer_of
 from app.edge.relayed import value_of
@@ -102,8 +103,7 @@ async def choose_tenant(request: Request, visit: TheVisit, form: UnrecordedForm)
         raise NoSuchPage
     await visit.record("view_tenant", chosen)
     answer = redirected("/ui")
-    sessions = visit.inspector.sessions
-    remember(request, answer, sessions.seal(sessions.at(visit.session, chosen)))
+    remember(request, answer, visit.inspector.sessions.seal(replace(visit.session, tenant=chosen)))
     return answer
 
 

@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from app.edge.asgi import peer_of, read_body
 from app.edge.relayed import value_of
@@ -273,7 +274,7 @@ async def visit_of(request: Request, inspector: TheInspector) -> Visit:
     if session.operator and not session.tenant:
         latest = await inspector.services.store.rest_of_all(latest_tenant)
         if latest is not None:
-            session, is_new = inspector.sessions.at(session, latest), True
+            session, is_new = replace(session, tenant=latest), True
             await Visit(inspector, request, session, is_new).record("view_tenant")
     return Visit(inspector, request, session, is_new)
 

@@ -157,15 +157,6 @@ class Store(Calls):
         """The database's URL or path, without its password."""
         return self.database.address.place
 
-    async def wait_ready(self, timeout: float) -> bool:  # noqa: ASYNC109 - answers False instead of raising
-        """Whether it is connected and migrated within so many seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self.readiness.ready.wait()
-        except TimeoutError:
-            return False
-        return True
-
     async def check(self) -> Check:
         """Look without changing anything; raises nothing."""
         place, head = self.place, schema.newest()

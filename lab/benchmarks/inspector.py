@@ -42,6 +42,7 @@ from app.store.tables import (
     usage_records,
 )
 from app.store.usage_days import DAY_MS
+from app.store.wakeups import set_within
 
 MESSAGES = 1_000
 TURNS = MESSAGES // 2
@@ -317,7 +318,7 @@ def table_of(found: Sequence[Timed]) -> str:
 async def prepare(url: str, world: World) -> None:
     store = Store(url, timeout=60.0, retention_days=None)
     await store.start()
-    await store.wait_ready(60.0)
+    await set_within(store.readiness.ready, 60.0)
     await fill(store, world)
     await store.close()
 

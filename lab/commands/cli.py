@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 from typer.main import get_command
 
-from app.commands.cli import LEAST_WINDOW, DatabaseURL, Upstream, fail, failing_on, keep_quiet, of_lab, refuse
+from app.commands.cli import LEAST_WINDOW, DatabaseURL, Upstream, fail, failing_on, keep_quiet, of_lab
 
 cli = typer.Typer(
     rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}, add_completion=False
@@ -32,6 +32,13 @@ FRESH_DATABASES = "--database-url is for a plain replay: in a table each preset 
 def run(context: typer.Context) -> None:
     """Run the command that `steno` was called with, and exit with its status."""
     get_command(cli)([str(context.info_name), *context.args], prog_name=context.find_root().info_name)
+
+
+def refuse(*problems: tuple[object, str]) -> None:
+    """Exit with the message of the first problem that exists."""
+    for is_there, message in problems:
+        if is_there:
+            fail(message)
 
 
 def _windows(written: str) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from app.store.calibration_rows import learn_calibrations, read_calibrations, re
 from app.store.database import Database
 from app.store.pages import Paging
 from app.store.tables import metadata
+from app.store.wakeups import set_within
 from tests.faults.proxy import FaultProxy
 from tests.integration.examples import STRANGER, TENANT, OpenStore
 
@@ -336,7 +337,7 @@ async def test_samples_wait_while_the_database_is_away(open_store: OpenStore, ga
     await known.start()
     await asyncio.sleep(0.1)
     gate.heal()
-    assert await store.wait_ready(20)
+    assert await set_within(store.readiness.ready, 20)
     await until_stored(store, 2)
     await known.stop()
 

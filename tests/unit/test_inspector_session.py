@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import pytest
+from msgspec.structs import replace
 
 from app.inspector.links import LINK_SECONDS, issued_at, operator_link, operator_token
 from app.inspector.session import LASTS_SECONDS, OPERATORS, Sessions
@@ -25,7 +26,7 @@ def sessions(clock: Clock) -> Sessions:
 
 
 def test_what_was_sealed_is_read_again_by_every_worker(sessions: Sessions, clock: Clock) -> None:
-    session = sessions.at(sessions.opened("", operator=True), "a tenant")
+    session = replace(sessions.opened("", operator=True), tenant="a tenant")
     assert Sessions(SECRET, clock).unseal(sessions.seal(session)) == session
     assert (session.tenant, session.operator, session.expires) == ("a tenant", True, 1_000 * (int(NOW) + LASTS_SECONDS))
 
@@ -66,7 +67,7 @@ def test_a_form_belongs_to_its_session_and_to_no_other(sessions: Sessions) -> No
     mine, others = sessions.opened("a tenant"), sessions.opened("a tenant")
     token = sessions.form_token(mine)
     assert sessions.sent_from_form(mine, token)
-    assert sessions.sent_from_form(sessions.at(mine, "another tenant"), token)
+    assert sessions.sent_from_form(replace(mine, tenant="another tenant"), token)
     for wrong in (sessions.form_token(others), "", token[:-1], "é"):
         assert not sessions.sent_from_form(mine, wrong)
 
@@ -96,7 +97,7 @@ def test_a_revocation_ends_what_was_issued_until_then_and_nothing_later(sessions
     assert [sessions.opens(moment, revoked) for moment in (issued, issued + 1)] == [False, True]
     assert [before.is_over(revoked), after.is_over(revoked)] == [True, False]
     assert before.is_over({OPERATORS: issued, after.id: issued})
-    assert not sessions.at(sessions.opened("a tenant"), "a tenant").is_over(revoked), "not an operator's"
+    assert not replace(sessions.opened("a tenant"), tenant="a tenant").is_over(revoked), "not an operator's"
 
 
 def test_a_session_that_was_ended_is_over_and_no_other(sessions: Sessions) -> None:
