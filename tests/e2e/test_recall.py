@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from app.core.recall.policy import RecallPolicy
-from lab.simulator import Simulator
-from tests.e2e.histories import turns, used
+from lab.simulator import Fault, Simulator
+from tests.e2e.histories import calls, result, turns, used
 from tests.e2e.raw import Answer, request_bytes, send
 from tests.e2e.running import WINDOW, StartSteno, Steno
 from tests.e2e.test_three_formats import ALL, CHAT, MESSAGES, RESPONSES, Written
@@ -106,6 +106,25 @@ def test_what_is_recalled_is_told_and_planned(written: Written, running: Steno) 
     (note,) = [part for part in shown["parts"] if part["kind"] == "recalled"]
     assert 2 in note["messages"]
     assert (len(note["messages"]), note["tokens"]) == tuple(context["recalled"].values())
+
+
+def test_where_no_summary_can_be_made_an_agent_keeps_its_plan_while_the_same_is_left_out(
+    simulator: Simulator, steno: StartSteno
+) -> None:
+    simulator.summary_default = Fault(status=503)
+    running = started(steno)
+    plan = calls("a", tool="TodoWrite", arguments=json.dumps({"todos": [{"content": "Mend the lexer"}]}))
+    said = [{"role": "user", "content": "Mend it."}, plan, result("a", "ok"), *turns(12, words=400)[:-1]]
+    noted: list[str] = []
+    for name in "bcd":
+        said += used(name, f"File {name}.")
+        raw = json.dumps(CHAT.body([*said, {"role": "user", "content": "Go on."}])).encode()
+        answered = send(running.url, request_bytes(raw), timeout=30.0)
+        assert {"stub", "recalled"} <= {*told(answered, "context")["actions"]}
+        noted += [text for text in sent(simulator, CHAT) if "State of the work" in text]
+    assert len(noted) == 3
+    assert len({*noted}) == 1
+    assert "Mend the lexer" in noted[0]
 
 
 @pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])

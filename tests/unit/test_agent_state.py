@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from app.core.recall.policy import RecallPolicy
 from app.core.recall.recall import Recollection, with_recalled
 from app.core.recall.state import OPENING, state_of
 from app.core.view.verify import problems
-from app.core.view.view import Conversation, Note, Summary, Verbatim, View
+from app.core.view.view import Conversation, Note, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import budget, chunk, conversation, cost, message
 
 LIMIT = 4_000
@@ -215,6 +215,34 @@ def test_the_state_stands_behind_the_summaries() -> None:
     assert note in view.recalled
     assert view.actions == ("summarized", "recalled")
     assert problems(WORK, view, LIMIT) == []
+
+
+STUB = Note("stub", "[6 earlier messages are left out here.]", 10)
+
+
+def pruned(asked: Conversation, stop: int, *, by: Literal["pruned", "repaired"] = "pruned") -> View:
+    """A view without the messages from the second one up to this one, a stub in their place."""
+    gone = Pruned(1, stop, by)
+    view = View((Verbatim(0, 1), gone, *([STUB] if by == "pruned" else ()), Verbatim(stop, len(asked.transcript))), 100)
+    return with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
+
+
+def test_the_state_stands_behind_the_stub_where_no_summary_was_made() -> None:
+    view = pruned(WORK, 7)
+    (note,) = notes(view)
+    assert view.parts[:4] == (Verbatim(0, 1), Pruned(1, 7), STUB, note)
+    assert json.dumps(TODOS) in note.text
+    assert problems(WORK, view, LIMIT) == []
+
+
+def test_the_state_stays_while_the_same_is_pruned() -> None:
+    later = agent(*[WORK.transcript.messages[1:13]], step("TodoWrite", todos=["New"]), step("Edit", file_path="a.py"))
+    assert notes(pruned(later, 7)) == notes(pruned(WORK, 7))
+    assert "New" in notes(pruned(later, 15))[0].text
+
+
+def test_what_a_provider_would_refuse_leaves_no_state_in_its_place() -> None:
+    assert notes(pruned(WORK, 7, by="repaired")) == []
 
 
 def test_a_plan_is_as_long_as_its_room_allows() -> None:

@@ -676,7 +676,7 @@ def test_values_stand_behind_what_is_carried_though_it_was_shortened_or_left_out
     summary = Summary(chunk(asked, 0, 40, carried=(4, 5)))
     view = View((summary, Carried(4), left, Pruned(40, 42), Verbatim(42, len(asked.transcript))), 100)
     found = with_recalled(asked, view, Recollection(asked), ROOMY, budget(LIMIT), cost)
-    assert [type(part) for part in found.parts] == [Summary, Carried, type(left), Note, Pruned, Verbatim]
+    assert [type(part) for part in found.parts] == [Summary, Carried, type(left), Pruned, Note, Verbatim]
 
 
 def test_no_value_stands_between_a_carried_call_and_its_shortened_result() -> None:

@@ -20,9 +20,10 @@ from app.core.lazy import lazy
 from app.core.quoting import fence_of, indented, marked
 from app.core.recall.index import Index
 from app.core.recall.passages import heading_of, passages_in, text_of
-from app.core.recall.recall import behind_summaries
+from app.core.recall.recall import with_notes_at
 from app.core.tokens.declarations import Tool
 from app.core.tokens.estimate import Cost
+from app.core.view.reading import covered_by
 from app.core.view.view import Altered, Conversation, Note, Pruned, Summary, View
 
 Told = tuple[str, str]
@@ -121,7 +122,8 @@ def with_line(conversation: Conversation, view: View, policy: AskPolicy, cost: C
         return view
     text = f"[What is left out above can be seen again: call {policy.search.name} or {policy.read.name}.]"
     note = Note("asking", text, cost(own_message(text)))
-    return replace(view, parts=behind_summaries(conversation, view, (note,)), tokens=view.tokens + note.tokens)
+    parts = with_notes_at(covered_by(conversation, view), view, (note,))
+    return replace(view, parts=parts, tokens=view.tokens + note.tokens)
 
 
 def room_in(limit: int) -> int:

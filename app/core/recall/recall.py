@@ -5,10 +5,10 @@ history with every request, so what a view leaves out is still at hand: the pass
 best are quoted before it. Which they are follows from the history and the view alone, so every replica quotes the same,
 and through all steps of an agent's turn, which follow one message, the bytes stay.
 
-Where tools were called, records of the latest messages that summaries stand for, or of which masks leave a part, are
-listed, too, in three quarters of that room. What an agent does next needs ids and dates that nobody asks for in words,
-and records hold many more of them than passages do. They stand behind the summaries and change with them and the masks
-only. So does what `state` says of the work.
+Where tools were called, records of the latest messages that summaries stand for, that are pruned, or of which masks
+leave a part, are listed, too, in three quarters of that room. What an agent does next needs ids and dates that nobody
+asks for in words, and records hold many more of them than passages do. They stand behind the summaries, or behind what
+is pruned, and change with these and the masks only. So does what `state` says of the work.
 
 Whether the quotations of an earlier turn stay is a matter of the provider's prompt cache. Without them the next prompt
 differs from where they stood, and all of the turn behind them is read anew; with them every prompt has them, for as
@@ -185,30 +185,31 @@ def with_recalled(
     room, wide = (
         int(min(share * policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio) for share in (1, WIDE)
     )
-    state, values, origin = None, None, _origin(view)
+    state, values, origin, covered = None, None, _origin(view), _left_out(conversation, view)
     target = round(budget.target / max(1, budget.limit), 2) * budget.reported_limit / ratio
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
     free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
-    if view.chunks and (state := _state_note(conversation, view, recollection, cost, min(room, free))):
+    if covered and (state := _state_note(conversation, view, recollection, cost, min(room, free))):
         free -= state.tokens
-    if view.chunks and transcript.messages.holds_calls:
+    if covered and transcript.messages.holds_calls:
         records = min(int(RECORDS_SHARE * room), free)
         if values := _values_note(conversation, view, hidden, origin, cost, records):
             room -= int(GIVEN_UP * values.tokens)
             free -= values.tokens
     speakers = speakers_in(conversation.instructions)
     beside = [note for note in (state, values) if note]
-    taken = sum(note.tokens for note in beside)
+    while (taken := sum(note.tokens for note in beside)) > max(0, budget.limit - view.tokens):
+        beside.pop()
     later = free if transcript.messages.holds_calls else budget.limit - formed - taken
     rooms = _Room(room, wide, free, later)
     notes = _Recaller(conversation, hidden, recollection, origin, cost, rooms, speakers).notes()
     left = budget.limit - view.tokens - taken
     while notes and sum(note.tokens for note in notes.values()) > left:
         notes.popitem()  # The latest first: without an earlier one all behind it would be read anew.
-    if left < 0 or not (notes or beside):
+    if not (notes or beside):
         return view
     starts = {transcript.unit_of(place)[0]: note for place, note in notes.items()}
-    parts = behind_summaries(conversation, view, beside) if beside else view.parts
+    parts = with_notes_at(covered, view, beside) if beside else view.parts
     found = replace(view, parts=tuple(_placed(parts, starts)))
     # Not each has a place: what it stands before may be a part of what a summary stands for.
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
@@ -246,10 +247,11 @@ def _values_note(
 def _state_note(
     conversation: Conversation, view: View, recollection: Recollection, cost: Cost, room: int
 ) -> Note | None:
-    """State of the work when the view's last summary was made, as much of it as fits into `room`, a number of tokens;
-    None where nothing is known of it."""
-    covered, chunk, chain = covered_by(conversation, view), view.chunks[-1], conversation.chain
-    made = min(chunk.history_length or covered + 1, len(conversation.transcript))
+    """State of the work when the view's last summary was made, or where what is pruned ends, as much of it as fits into
+    `room`, a number of tokens; None where nothing is known of it."""
+    covered, chain = _left_out(conversation, view), conversation.chain
+    known = [chunk.history_length or covered + 1 for chunk in view.chunks[-1:]]
+    made = min(max([covered, *known]), len(conversation.transcript))
     form = room, chain[covered], chain[made]
     if recollection.state[0] != form:
         text = _work_in(conversation.transcript.messages[:made], covered, fence_of(chain[covered]), cost, room)
@@ -284,14 +286,20 @@ def _listed(values: Sequence[str], fence: str) -> str:
     return f"{VALUES_OPENING}\n{listed}"
 
 
-def behind_summaries(conversation: Conversation, view: View, notes: Sequence[Note]) -> tuple[Part, ...]:
-    """Parts of a view with the notes before the first of the messages that no summary stands for.
+def _left_out(conversation: Conversation, view: View) -> int:
+    """Position behind the last message that a summary stands for, or that is pruned; 0 where there is none."""
+    pruned = (part.stop for part in view.parts if isinstance(part, Pruned) and part.by == "pruned")
+    return max([covered_by(conversation, view), *pruned])
+
+
+def with_notes_at(position: int, view: View, notes: Sequence[Note]) -> tuple[Part, ...]:
+    """Parts of a view with the notes before the first of the messages from this position on: where the summaries, or
+    what is left out, end.
 
     What is carried may have been shortened, or left out, and is still no place for it: before a result it would stand
     between that and its call.
     """
-    covered = covered_by(conversation, view)
-    place = next((number for number, part in enumerate(view.parts) if _place_of(part) >= covered), len(view.parts))
+    place = next((number for number, part in enumerate(view.parts) if _place_of(part) >= position), len(view.parts))
     return (*view.parts[:place], *notes, *view.parts[place:])
 
 
