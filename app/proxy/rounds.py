@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
+from msgspec import field
 from msgspec.structs import replace
 
 from app.core.deciding.attempt import Untie
@@ -22,7 +22,7 @@ from app.core.view.view import View
 from app.edge.relayed import EVENT_STREAM, media_type
 from app.edge.upstream import Headers, UpstreamAnswer, read_into
 from app.errors import StenoError, UpstreamDisconnected, UpstreamUnreadable
-from app.proxy.decoding import plain_answer
+from app.proxy.decoding import WrappedAnswer, plain_answer
 from app.proxy.early import StreamedAnswer
 from app.proxy.forwarding import Forwarding
 from app.proxy.learning import Observation
@@ -45,14 +45,12 @@ _UNTRUE = frozenset({b"content-length", b"content-encoding", b"content-md5", b"e
 """Headers of the first round that are not true of all of them together."""
 
 
-@dataclass(slots=True)
-class AskedAnswer:
-    """A provider's answer with status 200 to a request that offers our functions, as one answer."""
+class AskedAnswer(WrappedAnswer):
+    """A provider's answer with status 200 to a request that offers our functions, as one answer. It wraps the first."""
 
     forwarding: Forwarding
     milestones: Milestones
     observed: Observation
-    first: UpstreamAnswer
     view: View
     policy: AskPolicy
     _rounds: Rounds
@@ -64,19 +62,12 @@ class AskedAnswer:
     """Tokens of what was answered, by our estimate."""
 
     @property
-    def status(self) -> int:
-        return self.first.status
-
-    @property
     def headers(self) -> Headers:
-        return [header for header in self.first.headers if header[0] not in _UNTRUE]
-
-    async def close(self) -> None:
-        await self.first.close()
+        return [header for header in self.answering.headers if header[0] not in _UNTRUE]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Raises the upstream errors."""
-        rounds, answering = self._rounds, plain_answer(self.first)
+        rounds, answering = self._rounds, plain_answer(self.answering)
         streamed = media_type(answering.headers) == EVENT_STREAM
         while True:
             try:
@@ -225,7 +216,7 @@ def in_rounds(
     if tools is None or policy is None or view is None:
         return answering
     rounds = tools.rounds(policy.names)
-    return AskedAnswer(forwarding, milestones, observed, answering, view, policy, rounds)
+    return AskedAnswer(answering, forwarding, milestones, observed, view, policy, rounds)
 
 
 def tell_asked(answering: UpstreamAnswer, editor: AnswerEditor) -> None:

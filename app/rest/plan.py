@@ -107,7 +107,7 @@ async def plan(request: Request, services: TheServices, known: TheKnown, body: B
         chat = await take_in(services, wire, caller, request_id, referred=referred, remember=False)
     await count(services, known.tenant, chat.conversation, chat.prompt)
     decision = await services.compactor.decide(chat, Imagine(summaries=True))
-    budget = chat.budget
+    budget, asks = chat.budget, chat.may_ask
     return PlanOut(
         format=format_.name,
         context_status=decision.status,
@@ -122,9 +122,7 @@ async def plan(request: Request, services: TheServices, known: TheKnown, body: B
             "trigger": budget.line.reported(min(budget.trigger.tokens, budget.limit)),
             "target": budget.line.reported(budget.target),
         },
-        asks=AsksOut(
-            offered=decision.offered > 0, reason=chat.may_ask.value if isinstance(chat.may_ask, Code) else None
-        ),
+        asks=AsksOut(offered=decision.offered > 0, reason=asks.value if isinstance(asks, Code) else None),
         plan=_details(await chat.beside(services.work.do, lambda: plan_of(chat, decision))),
     )
 
