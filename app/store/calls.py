@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from time import monotonic
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -180,7 +180,7 @@ class Calls:
         came = monotonic()
         try:
             # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
-            async with await self._request_slots.take(tenant):
+            with await self._request_slots.take(tenant):
                 return await self._patiently(work, late)
         finally:
             self._took(monotonic() - came)
@@ -208,7 +208,7 @@ class Calls:
                 return await work()
             finally:
                 # Not when its caller gives up: until it ends the database is still at it.
-                await slot.aclose()
+                slot.close()
 
         return await self.bounded(flush_first, REST_SECONDS)
 
@@ -217,7 +217,7 @@ class Calls:
         self._require_ready()
         return await self.guard.bounded(work, seconds)
 
-    async def _rest_slot(self, tenant: str) -> AsyncExitStack:
+    async def _rest_slot(self, tenant: str) -> ExitStack:
         try:
             async with asyncio.timeout(REST_SECONDS):
                 return await self._rest_slots.take(tenant)

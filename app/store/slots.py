@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 
 
 class Slots:
@@ -19,16 +19,18 @@ class Slots:
         self._users: Counter[str] = Counter()
         """Number of these calls, by tenant."""
 
-    async def take(self, tenant: str) -> AsyncExitStack:
+    async def take(self, tenant: str) -> ExitStack:
         """Wait for a slot; whoever gets one closes it."""
-        async with AsyncExitStack() as slot:
+        with ExitStack() as slot:
             own = self._tenants.setdefault(tenant, asyncio.Semaphore(self._each))
             self._users[tenant] += 1
             slot.callback(self._leave, tenant)
             # The tenant's own limit first: of those who wait for the other one nobody has more than that.
-            await slot.enter_async_context(own)
+            await own.acquire()
+            slot.callback(own.release)
             if self._all is not None:
-                await slot.enter_async_context(self._all)
+                await self._all.acquire()
+                slot.callback(self._all.release)
             return slot.pop_all()
 
     def _leave(self, tenant: str) -> None:

@@ -21,7 +21,7 @@ async def test_a_tenant_waits_for_its_own_turns_and_nobody_elses() -> None:
     await slots.take("b")
     await settled()
     assert not third.done()
-    await first.aclose()
+    first.close()
     await third
 
 
@@ -34,11 +34,11 @@ async def test_those_of_all_tenants_are_limited_too_and_one_tenant_cannot_take_t
     third = asyncio.ensure_future(slots.take("c"))
     await settled()
     assert not third.done()
-    await mine.aclose()
+    mine.close()
     await settled()
     assert third.done()
     assert not waiting[0].done()
-    await theirs.aclose()
+    theirs.close()
     await waiting[0]
     for task in waiting:
         task.cancel()
@@ -53,8 +53,8 @@ async def test_whoever_gives_up_leaves_nothing_behind(overall: int | None) -> No
         await settled()
         second.cancel()
         await asyncio.wait({second})
-    await first.aclose()
+    first.close()
     assert not slots._tenants
-    async with await slots.take("b"):
+    with await slots.take("b"):
         assert slots._tenants
     assert not slots._tenants
