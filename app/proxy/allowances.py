@@ -21,11 +21,13 @@ from app.store import UsageRecord
 from app.store.client_keys import KeyLimits
 from app.store.tables import clean
 from app.store.tallies import CONVERSATION, DAY, FOREVER, MINUTE, Tallies, Window
-from app.wire.usage import Usage
+from app.wire.members import Unreadable
+from app.wire.requests import other_model_in
 
 REQUESTS = Window("requests", MINUTE)
 TOKENS = Window("tokens", DAY)
 MONEY = Window("money", DAY)
+_OF_MODELS = "this key is for certain models, or for so much money"
 
 
 class Limit(Struct, frozen=True):
@@ -83,7 +85,7 @@ class Allowances:
     def _check_price(self, known: Known, model: str) -> None:
         """Raises `NotAllowed` where a key may spend so much, and nobody knows what the model costs."""
         limits = known.limits
-        if limits is None or (limits.money_per_day is None and limits.money_per_conversation is None):
+        if limits is None or not limits.has_money:
             return
         if self._tariff_of(model, "") is None:
             raise NotAllowed(f"This key may spend so much, and {model!r:.100} has no price here. Add it to `prices`.")
@@ -102,21 +104,12 @@ class Allowances:
         """Count an answer whose usage nobody told, such as that of a client who left."""
         self._count(tenant, estimated, self._cost_of(model, Tokens(0, estimated)), conversation_id)
 
-    def passed(self, tenant: str, model: str, usage: Usage | None, estimated: Tokens) -> None:
-        """Count the answer to a request that passed as it came: by its usage, or else by the estimate."""
-        if usage is None or usage.tokens.prompt is None:
-            tokens, cost = estimated, self._cost_of(model, estimated)
-        else:
-            tokens = usage.tokens
-            cost = charge(tokens, usage.bill, self._tariff_of(model, usage.bill.model)).cost
-        self._count(tenant, (tokens.prompt or 0) + (tokens.completion or 0), cost)
-
-    def _count(self, tenant: str, tokens: int, cost: float | None, conversation_id: str | None = None) -> None:
+    def _count(self, tenant: str, tokens: int, cost: float | None, conversation_id: str) -> None:
         self._tallies.add(tenant, TOKENS, tokens)
         if cost is None:
             return
         self._tallies.add(tenant, MONEY, cost)
-        if conversation_id is not None and self._keyring is not None and self._keyring.limits_conversations:
+        if conversation_id and self._keyring is not None and self._keyring.limits_conversations:
             self._tallies.add(tenant, _of_conversation(conversation_id), cost)
 
     def _cost_of(self, model: str, estimated: Tokens) -> float | None:
@@ -144,6 +137,20 @@ def check_use(known: Known, upstream: str, model: str | None = None, *, is_measu
         raise NotAllowed("This key has limits, and what is asked for cannot be measured by them.")
     if model is not None and limits.models and not any(fits(model, glob) for glob in limits.models):
         raise NotAllowed(f"This key may be used for the models {', '.join(limits.models)} only.")
+
+
+def check_body(known: Known, body: bytes) -> None:
+    """Raise `NotAllowed` if a request may reach another model than its `model` says, and its key is for certain models,
+    or for so much money."""
+    limits = known.limits
+    if limits is None or not (limits.models or limits.has_money):
+        return
+    try:
+        other = other_model_in(body)
+    except Unreadable as error:
+        raise NotAllowed(f"The model of this request cannot be known, and {_OF_MODELS}: {error}") from error
+    if other is not None:
+        raise NotAllowed(f"{other!r:.100} can name another model, and {_OF_MODELS}. Leave it out.")
 
 
 @lru_cache(1_000)

@@ -90,7 +90,7 @@ class Asking(Exchange):
             self._tell_bypass(reason)
             self._note_headers(bypassed(reason))
             told = unless_told(self.own_headers, list(answering.headers))
-            await self._pass_on(answering, told, wire.model, wire.untouched)
+            await self._pass_on(answering, told, provider, wire.model, wire.untouched)
         finally:
             await answering.close()
         return True

@@ -21,7 +21,6 @@ from app.core.deciding.attempt import Answer, Mode, Recover, StepDown
 from app.core.deciding.decide import untouched
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import UNTOUCHED, Decision
-from app.core.tokens.usage import Tokens
 from app.edge import own_headers
 from app.edge.asgi import (
     CONNECTION,
@@ -40,8 +39,8 @@ from app.edge.asgi import (
 from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.edge.upstream import UpstreamAnswer
 from app.errors import StenoError
-from app.providers.tokenizer import by_bytes
-from app.proxy.allowances import check_use
+from app.providers.providers import Provider
+from app.proxy.allowances import check_body, check_use
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
@@ -49,7 +48,7 @@ from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
-from app.proxy.learning import Observation
+from app.proxy.learning import AnsweredCall, Observation, enter_unread
 from app.proxy.milestones import Milestones
 from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.options import keep_alive_seconds
@@ -202,6 +201,8 @@ class Exchange:
     """True once its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
+        if (known := self.caller.known).limits is not None:
+            await self.services.work.do(known.tenant, partial(check_body, known, self.body))
         if self.caller.asks_for_summary:
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)), self.body)
             return
@@ -515,20 +516,23 @@ class Exchange:
             services.allowances.admit_apart(caller.known, model)
         answering = await self._forwarding.send(body, provider)
         try:
-            await self._pass_on(answering, unless_told(own, list(answering.headers)), model, body)
+            await self._pass_on(answering, unless_told(own, list(answering.headers)), provider, model, body)
         finally:
             await answering.close()
 
-    async def _pass_on(self, answering: UpstreamAnswer, own: Headers, model: str, body: bytes) -> None:
-        """Pass on the answer to a request that passed as it came, and count it, also where the client leaves."""
-        counted = self.services.allowances if self.remembers else None
-        reader = None if counted is None else self.caller.format.answers.editor()
+    async def _pass_on(
+        self, answering: UpstreamAnswer, own: Headers, provider: Provider, model: str, body: bytes
+    ) -> None:
+        """Pass on the answer to a request that passed as it came, and enter it into the ledger, also where the client
+        leaves. Nobody knows its conversation."""
+        reader = self.caller.format.answers.editor() if self.remembers else None
         try:
             await self._relay.as_sent(answering, own, reader)
         finally:
-            if counted is not None and reader is not None and answering.status == 200:
-                estimated = Tokens(by_bytes(len(body)), by_bytes(reader.text_bytes))
-                counted.passed(self.caller.tenant, model, reader.usage if reader.ended else None, estimated)
+            if reader is not None:
+                call = AnsweredCall(answering.status, reader.usage if reader.ended else None, reader.text_bytes)
+                status = dict(self.own_headers)[own_headers.STATUS].decode()
+                enter_unread(self.services, self.caller, self.record.request_id, provider, model, call, status, body)
 
     def _note_headers(self, own: Headers) -> None:
         self.own_headers = own

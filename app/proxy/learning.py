@@ -21,8 +21,9 @@ from app.core.tokens.usage import UNBILLED, Tokens
 from app.edge.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
-from app.providers.providers import Ability, StreamedUsage
+from app.providers.providers import Ability, Provider, StreamedUsage
 from app.providers.tokenizer import by_bytes
+from app.proxy.caller import Caller
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
@@ -314,9 +315,7 @@ class Observation:
             sizes=Estimated(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
             answer=answer,
         )
-        told = answered.tokens.completion
-        if told is None and answered.status == HTTPStatus.OK and (allowances := self.services.allowances) is not None:
-            allowances.wrote(request.tenant, request.conversation_id, request.model, by_bytes(answered.written))
+        _count_untold(self.services, request.tenant, request.conversation_id, request.model, answered)
 
     def _remember(self, seen: StreamedUsage) -> None:
         """Remember how the model's streams tell their usage. A model that refused to is not asked again for a day."""
@@ -353,3 +352,41 @@ class Observation:
             sample = picture_sample(text, self.sent - scaled, plain, reported)
             if sample is not None:
                 calibrations.learn(tenant, wire.model, *taught, sample)
+
+
+def enter_unread(
+    services: Services,
+    caller: Caller,
+    request_id: str,
+    provider: Provider,
+    model: str,
+    answered: AnsweredCall,
+    context_status: str,
+    body: bytes,
+) -> None:
+    """Enter a call whose request passed as it came: nobody knows its conversation."""
+    size = answered.tokens.prompt or by_bytes(len(body))
+    services.ledger.record(
+        tenant=caller.tenant,
+        conversation_id="",
+        request_id=request_id,
+        turn=0,
+        purpose="message",
+        upstream=provider.name,
+        format_=caller.format.name,
+        model=model,
+        status=answered.status,
+        tokens=answered.tokens,
+        bill=answered.usage.bill if answered.usage else UNBILLED,
+        estimated=size,
+        forwarded=size,
+        context_status=context_status,
+    )
+    _count_untold(services, caller.tenant, "", model, answered)
+
+
+def _count_untold(services: Services, tenant: str, conversation_id: str, model: str, answered: AnsweredCall) -> None:
+    """Count the text of an answer that did not tell how many tokens it has."""
+    told, allowances = answered.tokens.completion, services.allowances
+    if told is None and answered.status == HTTPStatus.OK and allowances is not None:
+        allowances.wrote(tenant, conversation_id, model, by_bytes(answered.written))

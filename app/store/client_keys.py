@@ -24,6 +24,11 @@ class KeyLimits(Struct, frozen=True, omit_defaults=True):
     money_per_conversation: float | None = None
 
     @property
+    def has_money(self) -> bool:
+        """True if it may spend so much."""
+        return self.money_per_day is not None or self.money_per_conversation is not None
+
+    @property
     def needs_measuring(self) -> bool:
         """True if a request may not pass of which nobody knows the model or the cost."""
         return bool(self.models or self.tokens_per_day or self.money_per_day or self.money_per_conversation)

@@ -50,6 +50,7 @@ class UsageRecord(Struct, frozen=True):
     id: str
     """Grows with time: of records stored in the same millisecond the smaller one is the earlier."""
     conversation_id: str
+    """Empty for a request that passed unread."""
     request_id: str
     """Shared by all calls that one request of the client led to."""
     turn: int

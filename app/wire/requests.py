@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +17,10 @@ from app.wire.objects import object_of, spliced, text_at
 from app.wire.types import AnswerAsked, BodyBounds, TooManyMessages, WireRequest, Wishes
 
 R = TypeVar("R", bound=WireRequest)
+
+_NAMES_MODELS = re.compile(r"models?|preset|\w*fallbacks?", re.IGNORECASE)
+"""Members by which routers take other models: OpenRouter's and LiteLLM's; and `model` in other cases, which parsers in
+Go take for it."""
 
 
 def source_of(body: bytes, bounds: BodyBounds, beginnings: Beginnings | None) -> tuple[RawObject, Beginning | None]:
@@ -199,3 +204,10 @@ def tool_of(held: Mapping[str, Any], parameters: str = "parameters") -> Tool:
 def response_format_of(held: Mapping[str, Any]) -> ResponseFormat:
     """The format of an answer that has to follow a schema."""
     return ResponseFormat(text_at(held, "name"), text_at(held, "description"), object_of(held.get("schema")))
+
+
+def other_model_in(body: bytes) -> str | None:
+    """Name of a member by which a request may name another model than `model`; None without any. Raises `Unreadable`,
+    also where a member stands twice."""
+    names = RawObject(body).members
+    return next((name for name in names if name != "model" and _NAMES_MODELS.fullmatch(name)), None)

@@ -14,6 +14,8 @@ from tests.e2e.histories import chat, turns
 from tests.e2e.raw import CHAT, connected, get, post, read_until, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
 from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+from tests.e2e.test_three_formats import ALL, Written
+from tests.e2e.test_three_formats import CHAT as CHAT_COMPLETIONS
 
 MODEL = "gpt-4o"
 NAMED: Any = {"x-conversation-id": "c-1"}
@@ -196,6 +198,41 @@ def test_all_calls_of_a_caller_add_up_to_what_the_provider_reported(simulator: S
     assert (group["model"], group["prompt"], group["day"]) == (MODEL, totals["prompt"], None)
     [today] = get(proxy.url, "/context/usage?by=day").json["groups"]
     assert (today["prompt"], today["model"]) == (totals["prompt"], None)
+
+
+def test_what_passes_as_it_came_adds_up_too(simulator: Simulator, steno: StartSteno) -> None:
+    """In every format, in one piece and as a stream. Its conversation is not known."""
+    proxy = steno(prices=PRICES, upstream={"formats": [written.name for written in ALL]})
+    for written in ALL:
+        for stream in (False, True):
+            members: Any = {"stream": stream, "model": MODEL}
+            if written is CHAT_COMPLETIONS and stream:
+                members["stream_options"] = {"include_usage": True}
+            twice = json.dumps(written.body(HELLO, **members)).encode()[:-1] + b',"model":"gpt-4o"}'
+            answered = send(proxy.url, request_bytes(twice, target=written.path))
+            assert (answered.status, answered.header("x-context-status")) == (200, "bypassed")
+    totals = get(proxy.url, "/context/usage").json["totals"]
+    assert totals["calls"] == 6
+    names = (("prompt", ("prompt_tokens", "input_tokens")), ("completion", ("completion_tokens", "output_tokens")))
+    for name, told in names:
+        assert totals[name] == sum((record.usage or {}).get(each, 0) for record in simulator.chats for each in told) > 0
+    assert totals["cost"] == pytest.approx((totals["prompt"] * 15 + totals["completion"] * 75) / 1e6)
+    assert totals["saved"] == 0
+    assert get(proxy.url, "/context/conversations").json["data"] == []
+
+
+@pytest.mark.parametrize("written", ALL)
+def test_a_stream_that_the_provider_cuts_is_recorded_without_usage(
+    written: Written, simulator: Simulator, steno: StartSteno
+) -> None:
+    """What the beginning of a message says of its answer is no count."""
+    simulator.next_chat(cut="reset", after=4, words=60)
+    proxy = steno(prices=PRICES, upstream={"formats": [each.name for each in ALL]})
+    raw = json.dumps(written.body(HELLO, stream=True, model=MODEL)).encode()
+    send(proxy.url, request_bytes(raw, b"x-conversation-id: c-1", target=written.path))
+    [record], totals = usage(proxy)["data"], usage(proxy)["totals"]
+    assert (record["tokens"]["prompt"], record["tokens"]["completion"], record["cost"]) == (None, None, None)
+    assert totals["unreported"] == 1
 
 
 def test_a_report_is_of_the_callers_own_calls_in_the_period_asked_for(steno: StartSteno) -> None:

@@ -10,14 +10,13 @@ import pytest
 
 from app.core.tokens.usage import Price, Tariff, Tokens
 from app.errors import LimitReached, MoneySpent, NotAllowed
-from app.proxy.allowances import TOKENS, Allowances, check_use
+from app.proxy.allowances import MONEY, TOKENS, Allowances, check_body, check_use
 from app.proxy.tenants import Known
 from app.runtime.bounded import MOST_REMEMBERED
 from app.settings import LimitSettings
 from app.store import UsageRecord
 from app.store.client_keys import KeyLimits
 from app.store.tallies import CONVERSATION, FOREVER, MOST_WINDOWS, Tallies, Window
-from app.wire.usage import Usage
 from tests.unit.clock import Clock
 
 PRICES = ((0, Price(2.0, 10.0)),)
@@ -153,16 +152,14 @@ def test_a_key_has_limits_beside_those_of_all_tenants() -> None:
     allowed.admit(known())
 
 
-def test_what_passed_as_it_came_is_counted_by_its_usage_or_by_its_size() -> None:
-    told = allowances(Clock(NOON), tokens_per_day=100)
-    told.passed("a", "m", Usage(Tokens(60, 38), 60), Tokens(10**6, 10**6))
-    assert not is_refused(told)
-    told.passed("a", "m", None, Tokens(1, 1))
+def test_what_no_conversation_is_known_of_counts_for_the_tenant_alone() -> None:
+    tallies = Tallies(Clock(NOON))
+    keyring: Any = SimpleNamespace(limits_conversations=True)
+    told = Allowances(tallies, LimitSettings(tokens_per_day=100), lambda *_: None, keyring)
+    told.spent(call(conversation_id="", cost=1.0))
+    assert tallies.used("a", MONEY) == 1.0
+    assert tallies.used("a", Window(CONVERSATION, FOREVER)) == 0
     assert is_refused(told)
-    for usage, estimated in ((Usage(Tokens(0, 200_000), 0), Tokens()), (None, Tokens(0, 200_000))):
-        paid = allowances(Clock(NOON), money_per_day=2)
-        paid.passed("a", "m", usage, estimated)
-        assert is_refused(paid)
 
 
 def test_an_answer_whose_usage_nobody_told_counts_by_its_text() -> None:
@@ -178,6 +175,28 @@ def test_a_key_with_a_limit_for_each_conversation_is_for_requests_that_show_one(
     allowed.admit_apart(known(limits=KeyLimits(money_per_day=1.0)), "m")
     with pytest.raises(NotAllowed):
         allowed.admit_apart(known(limits=KeyLimits(money_per_conversation=1.0)), "m")
+
+
+OF_MODELS = (KeyLimits(models=("m-*",)), KeyLimits(money_per_day=1.0), KeyLimits(money_per_conversation=1.0))
+OTHERS: dict[str, bytes] = {
+    "OpenRouter's": b'{"model": "m-1", "models": ["other"]}',
+    "OpenRouter's preset": b'{"preset": "other", "model": "m-1"}',
+    "LiteLLM's": b'{"model": "m-1", "context_window_fallbacks": [{"m-1": ["other"]}]}',
+    "in another case": b'{"model": "m-1", "Model": "other"}',
+    "twice": b'{"model": "other", "model": "m-1"}',
+    "written otherwise": b'{"model": "m-1", "mod\\u0065l": "other"}',
+    "in no JSON": b"model: other",
+}
+
+
+@pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
+def test_a_key_for_models_or_money_is_for_requests_whose_model_is_certain(body: bytes) -> None:
+    for limits in OF_MODELS:
+        with pytest.raises(NotAllowed, match="this key is for certain models, or for so much money"):
+            check_body(known(limits=limits), body)
+        check_body(known(limits=limits), b'{"model": "m-1", "messages": [], "modelled": {"models": 1}}')
+    check_body(known(limits=KeyLimits(tokens_per_day=1)), body)
+    check_body(known(), body)
 
 
 def test_a_conversation_goes_on_until_it_cost_what_its_key_allows() -> None:

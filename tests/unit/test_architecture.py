@@ -29,8 +29,6 @@ MAY_COUNT = {
     "commands/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.
     "proxy/learning.py": {"by_bytes"},
-    # What passed unread, for the limits of a tenant.
-    "proxy/exchange.py": {"by_bytes"},
     # They count texts of our own making: summaries, the simulator's answers.
     "core/summary/beside.py": {COUNT},
     "core/summary/maker.py": {COUNT, "note_tokens"},

@@ -48,7 +48,8 @@ class MessageEditor(AnswerEditor):
 
     @property
     def usage(self) -> Usage | None:
-        return usage_of(self.usage_said, self.model)
+        # What the beginning of a stream says of the answer's tokens stands for a number that is not known yet.
+        return usage_of(self.usage_said, self.model) if self.ended else None
 
     def _read_whole(self, answer: RawObject) -> None:
         self._take_usage(answer)

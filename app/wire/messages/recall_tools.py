@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,8 @@ class MessageRounds(Rounds):
     """Indexes of the blocks that the client sees, as it sees them."""
     _waiting: dict[int, list[bytes]] = field(default_factory=dict)
     """Data of frames of thinking, by the index of its block, until it is known what it led to."""
+    _usage_begun: dict[str, Any] = field(default_factory=dict)
+    """Usage of the prompt, from the beginning of the round's stream: what it says of the answer is not known yet."""
     _next: int = 0
     _reason: str | None = None
     _content: list[Json] = field(default_factory=list)
@@ -64,7 +67,8 @@ class MessageRounds(Rounds):
         match said.get("type"):
             case "message_start":
                 message = said.get("message")
-                self.usage_said = message.get("usage") if isinstance(message, dict) else None
+                usage = message.get("usage") if isinstance(message, dict) else None
+                self._usage_begun = usage if isinstance(usage, dict) else {}
                 return None if self.number else text
             case "content_block_start":
                 return self._started(text, said)
@@ -75,8 +79,8 @@ class MessageRounds(Rounds):
                 return self._placed(text, said)
             case "message_delta":
                 delta, usage = said.get("delta"), said.get("usage")
-                if isinstance(usage, dict):
-                    self.usage_said = {**(self.usage_said or {}), **{n: u for n, u in usage.items() if u is not None}}
+                told = {name: u for name, u in usage.items() if u is not None} if isinstance(usage, dict) else {}
+                self.usage_said = {**self._usage_begun, **told}
                 if isinstance(delta, dict) and delta.get("stop_reason"):
                     self._reason = str(delta["stop_reason"])
                 self._held.append(text)
