@@ -7,6 +7,7 @@ What a command needs is imported when it runs, so that the others start fast.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -38,11 +39,24 @@ PASSED_ON: Any = {"allow_extra_args": True, "ignore_unknown_options": True, "hel
 """Settings of a command whose arguments are read elsewhere."""
 LEAST_WINDOW = 1_000
 LEAST_MONEY = 1e-6
+MOST_A_DAY = 1e15
+"""Most tokens or money that a limit can name: numbers up to there are exact."""
+LEAST_DAYS, MOST_DAYS = 0.001, 36_500
+LONGEST_NAME = 200
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors of output that has no room; where nobody reads it any more, the command just ends."""
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
 
 
 def main() -> None:
-    cli()
+    try:
+        cli()
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        # What could not be written would be tried again at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(f"steno: The output cannot be written: {error.strerror}.")
 
 
 def _print_version(asked: bool) -> None:
@@ -75,6 +89,39 @@ def failing_on(*errors: type[Exception]) -> Iterator[None]:
         yield
     except errors as error:
         fail(str(error))
+
+
+def _utf8(given: str) -> str:
+    """An argument as UTF-8, where the locale cannot decode it; exit if its bytes are none."""
+    raw = given.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        fail(f"{raw!r:.50} is not UTF-8: write it in UTF-8.")
+
+
+def _name(argument: typer.CallbackParam, given: str) -> str:
+    """A name that can be shown in a row; exit if it is none."""
+    name = _utf8(given).strip()
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        what = argument.metavar or argument.opts[0]
+        fail(f"{what} cannot be {name!r:.50}: say 1 to {LONGEST_NAME} characters without line breaks or controls.")
+    return name
+
+
+def _names(option: typer.CallbackParam, given: list[str] | None) -> list[str]:
+    return [_name(option, each) for each in given or ()]
+
+
+def _within(least: float, most: float) -> Callable[[typer.CallbackParam, float | None], float | None]:
+    """Return a check of a number. A range of the command line's own would let NaN pass."""
+
+    def check(option: typer.CallbackParam, given: float | None) -> float | None:
+        if given is not None and not least <= given <= most:
+            fail(f"{option.opts[0]} cannot be {given:g}: say a number from {least:g} to {most:,.0f}.")
+        return given
+
+    return check
 
 
 def _settings(config: str | None, **flags: Any) -> Any:
@@ -339,7 +386,7 @@ conversations = typer.Typer(
     help="List, show, export or delete stored conversations, of all tenants.", no_args_is_help=True
 )
 cli.add_typer(conversations, name="conversations")
-ConversationId = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")]
+ConversationId = Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.", callback=_utf8)]
 Tenant = Annotated[str, typer.Option(help="Only this tenant; the first characters of its id are enough.")]
 
 
@@ -455,6 +502,7 @@ def merge_tenants(
         typer.echo(f"Both are one tenant. Rows moved: {_with_store(config, database_url, merge)}.")
 
 
+MONEY = _within(LEAST_MONEY, MOST_A_DAY)
 keys = typer.Typer(help="Give out keys to callers, list and revoke them: see clients.keys.", no_args_is_help=True)
 cli.add_typer(keys, name="keys")
 
@@ -462,32 +510,39 @@ cli.add_typer(keys, name="keys")
 def _with_keys(work: Coroutine[Any, Any, T]) -> T:
     """Run work on the keys and return its result; exit if it cannot be done."""
     keep_quiet()
-    from msgspec import MsgspecError
-
     from app.commands.keys import NoSuchKey
+    from app.proxy.keyring import KeysUnusable
     from app.store import StoreError
 
-    with failing_on(StoreError, NoSuchKey, OSError, MsgspecError):
+    with failing_on(StoreError, NoSuchKey, KeysUnusable):
         return asyncio.run(work)
 
 
 @keys.command("add")
 def add_key(
-    owner: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: a person or a service.")],
-    days: Annotated[float | None, typer.Option(min=0, help="Days until it expires.")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="Only this model, or glob; may be repeated.")] = None,
+    owner: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: a person or a service.", callback=_name)],
+    days: Annotated[
+        float | None, typer.Option(help="Days until it expires.", callback=_within(LEAST_DAYS, MOST_DAYS))
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only this model, or glob; may be repeated.", callback=_names)
+    ] = None,
     upstream: Annotated[list[str] | None, typer.Option(help="Only this upstream; may be repeated.")] = None,
-    tokens_per_day: Annotated[int | None, typer.Option(min=1, help="Tokens that its owner may use in a day.")] = None,
+    tokens_per_day: Annotated[
+        int | None, typer.Option(help="Tokens that its owner may use in a day.", callback=_within(1, MOST_A_DAY))
+    ] = None,
     money_per_day: Annotated[
-        float | None, typer.Option(min=LEAST_MONEY, help="Cost of its owner's calls in a day.")
+        float | None, typer.Option(help="Cost of its owner's calls in a day.", callback=MONEY)
     ] = None,
     money_per_conversation: Annotated[
-        float | None, typer.Option(min=LEAST_MONEY, help="Cost of one conversation.")
+        float | None, typer.Option(help="Cost of one conversation.", callback=MONEY)
     ] = None,
     config: Config = None,
     database_url: DatabaseURL = None,
 ) -> None:
     """Give out a key, which is shown this once."""
+    if sys.stdout is None:
+        fail("The key could not be shown: standard output is closed.")
     settings = _settings(config, storage={"url": database_url})
     from app.commands import keys as giving
     from app.store.client_keys import KeyLimits
@@ -498,8 +553,13 @@ def add_key(
     limits = KeyLimits(*allowed, tokens_per_day, money_per_day, money_per_conversation)
     seconds = None if days is None else 86_400 * days
     shown, key = _with_keys(giving.add(settings, owner, limits, seconds))
-    typer.echo(f"{key.id} of {owner}. The key is shown this once:", err=True)
-    typer.echo(shown)
+    try:
+        typer.echo(f"{key.id} of {owner}. The key is shown this once:", err=True)
+        typer.echo(shown)
+    except OSError:
+        _with_keys(giving.revoke(settings, key.id))
+        typer.echo(f"steno: {key.id} is revoked: it could not be shown.", err=True)
+        raise
 
 
 @keys.command("list")
@@ -513,7 +573,9 @@ def list_keys(config: Config = None, database_url: DatabaseURL = None) -> None:
 
 @keys.command("revoke")
 def revoke_key(
-    named: Annotated[str, typer.Argument(metavar="ID|NAME", help="The key's id, or an owner for all of his.")],
+    named: Annotated[
+        str, typer.Argument(metavar="ID|NAME", help="The key's id, or an owner for all of his.", callback=_name)
+    ],
     config: Config = None,
     database_url: DatabaseURL = None,
 ) -> None:
@@ -551,6 +613,12 @@ def inspector(
     """Let operators in to the inspector, where they see every tenant, or sign them out."""
     if link == revoke:
         fail("Say --link or --revoke.")
+    from app.settings.addresses import is_address
+
+    if url and not is_address(url):  # Not repeated: there may be a password in it.
+        fail(
+            "--url: an http(s) URL without credentials, query or fragment is needed, such as https://steno.example.com."
+        )
     settings = _settings(config, storage={"url": database_url})
     from app.commands import ports
     from app.commands.audit import user

@@ -88,7 +88,10 @@ def _state(key: ClientKey) -> str:
 
 
 def _day(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, OSError, ValueError):  # Beyond the calendar.
+        return f"{seconds:g} seconds after 1970"
 
 
 def _place(settings: Settings) -> Path | None:

@@ -30,7 +30,7 @@ def named(settings: Settings, store: Store, given: str, ask: Callable[[], str]) 
         return store.links.resolved(given, persons=False)
     if given != KEY:
         raise NoTenant(f"A tenant is an id of 32 characters, as GET /context/tenant says it, or the word {KEY!r}.")
-    own = Identity(server_secret(settings)).tenant(ask().strip().encode())
+    own = Identity(server_secret(settings)).tenant(ask().strip().encode("utf-8", "surrogateescape"))
     return store.links.resolved(own, persons=settings.clients != ClientSettings())
 
 

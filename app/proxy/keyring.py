@@ -30,6 +30,10 @@ AGAIN_SECONDS = 1.0
 log = structlog.get_logger("steno.clients")
 
 
+class KeysUnusable(Exception):
+    """A file of keys that cannot be read or written: which, why, and what to do."""
+
+
 def new_key(owner: str, limits: KeyLimits, seconds: float | None) -> tuple[str, ClientKey]:
     """Make a key for so many seconds, or for ever: as it is shown, once, and as it is kept."""
     shown, now = OWN_KEY.decode() + secrets.token_urlsafe(32), time()
@@ -81,7 +85,7 @@ class Keyring:
                 keys: Sequence[ClientKey] = await self._store.task(read_client_keys)
             else:
                 keys = await asyncio.to_thread(read_file, self._path)
-        except (StoreUnavailable, OSError, msgspec.MsgspecError) as error:
+        except (StoreUnavailable, KeysUnusable) as error:
             if (times := self._repeats.again("load")) is not None:
                 log.warning("keys not read", reason=str(error), times=times)
             return
@@ -96,20 +100,44 @@ class Keyring:
             await self.load()
 
 
+@contextmanager
+def _using(path: Path) -> Iterator[None]:
+    """Raise `KeysUnusable` for what fails with a file of keys."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise KeysUnusable(
+            f"There is no folder {path.parent} for the keys in {path}: make it, or correct clients.keys."
+        ) from error
+    except OSError as error:
+        raise KeysUnusable(
+            f"The keys in {path} cannot be used ({error.strerror}): see to the file and its folder, or correct"
+            " clients.keys."
+        ) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise KeysUnusable(
+            f"{path} is no file of keys ({error}): restore it, or move it away and give out new keys."
+        ) from error
+
+
 def read_file(path: Path) -> list[ClientKey]:
-    """Read a file of keys, the oldest first; none if there is no file. Raises `OSError` and `MsgspecError`."""
-    return msgspec.json.decode(path.read_bytes(), type=list[ClientKey]) if path.exists() else []
+    """Read a file of keys, the oldest first; none if its folder has no such file. Raises `KeysUnusable`."""
+    with _using(path):
+        if not path.exists() and path.parent.is_dir():
+            return []
+        return msgspec.json.decode(path.read_bytes(), type=list[ClientKey])
 
 
 @contextmanager
 def alone_with(path: Path) -> Iterator[None]:
-    """Hold a file of keys against others who change it. Raises `OSError`."""
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
+    """Hold a file of keys against others who change it. Raises `KeysUnusable`."""
+    with _using(path):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
 
 def write_file(path: Path, keys: Sequence[ClientKey]) -> None:

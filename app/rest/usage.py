@@ -252,7 +252,11 @@ def _period(since: datetime | None, until: datetime | None) -> tuple[datetime, d
     end = _in_utc(until, latest) if until else latest
     begin = _in_utc(since, latest) if since else max(EPOCH + USUAL_PERIOD, min(end, now)) - USUAL_PERIOD
     if begin >= end:
-        raise InvalidRequest(f"since ({begin.isoformat()}) must be before until ({end.isoformat()}).", "since")
+        sent = {name: time.isoformat() for name, time in (("since", since), ("until", until)) if time}
+        told = ", ".join(f"{name}={time}" for name, time in sent.items())
+        raise InvalidRequest(
+            f"A period begins before its end, after 1970 and not in the future: not {told}.", next(iter(sent))
+        )
     if end - begin > LONGEST_PERIOD + timedelta(days=1):
         raise InvalidRequest(f"A period has at most {LONGEST_PERIOD.days} days; ask for several.", "since")
     return begin, end

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import chain, count
@@ -17,9 +19,10 @@ import httpx2
 import openai
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
-from app.commands.keys import add, ended, revoke
-from app.proxy.keyring import new_key, read_file, write_file
+from app.commands.keys import add, ended, keys_of, revoke
+from app.proxy.keyring import Keyring, KeysUnusable, new_key, read_file, write_file
 from app.settings import Settings
 from app.store.client_keys import KeyLimits
 from lab.simulator import Fault, Simulator
@@ -354,6 +357,110 @@ def test_keys_that_several_operators_change_at_once_are_all_kept(place: Path) ->
         ended = set(chain(*threads.map(lambda owner: asyncio.run(revoke(settings, f"owner {owner}")), range(4))))
     assert {key.id for key in read_file(place)} == ids == ended
     assert not [key for key in read_file(place) if key.revoked_at is None]
+
+
+def by_command(
+    tmp_path: Path, place: Path, *arguments: str | bytes, stdout: Any = subprocess.PIPE, **variables: str
+) -> tuple[int, str, list[str]]:
+    """Status, standard output and lines of standard error, of a process that decodes its arguments itself."""
+    given = {"STENO_CLIENTS__KEYS": str(place), "STENO_SECRET": "a secret for the end-to-end tests", **variables}
+    command = [sys.executable, "-m", "app.commands.cli", *arguments]
+    env = commands.environment(commands.at_home(tmp_path, given))
+    ended = subprocess.run(command, cwd=tmp_path, env=env, stdout=stdout, stderr=subprocess.PIPE, check=False)  # noqa: S603 - our own command
+    return ended.returncode, (ended.stdout or b"").decode(), ended.stderr.decode().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        *(("--days", given) for given in ("1e12", "nan", "inf", "-1", "0")),
+        *(("--money-per-day", given) for given in ("nan", "inf", "-1", "0")),
+        *(("--money-per-conversation", given) for given in ("nan", "inf")),
+        ("--tokens-per-day", "9" * 23),
+        ("--model", ""),
+    ],
+)
+def test_no_key_is_made_with_a_limit_that_is_none(tmp_path: Path, place: Path, option: str, given: str) -> None:
+    status, shown, said = by_command(tmp_path, place, "keys", "add", "ann", option, given)
+    assert (status, shown, len(said)) == (1, "", 1)
+    assert said[0].startswith(f"steno: {option} cannot be ")
+    assert not place.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["", "   ", "ann\nbob", "ann\x1b[31m", "x" * 201, b"\xff"])
+@pytest.mark.parametrize("command", ["add", "revoke"])
+def test_a_name_that_cannot_be_shown_in_a_row_is_refused(
+    tmp_path: Path, place: Path, command: str, name: str | bytes
+) -> None:
+    give(place, "")
+    status, shown, said = by_command(tmp_path, place, "keys", command, name)
+    assert (status, shown, len(said)) == (1, "", 1)
+    assert said[0].startswith("steno: ")
+    assert [key.revoked_at for key in read_file(place)] == [None]
+
+
+@pytest.mark.slow
+def test_names_are_utf_8_whatever_the_locale_says(tmp_path: Path, place: Path) -> None:
+    posix = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert by_command(tmp_path, place, "keys", "add", "jörg".encode(), **posix)[0] == 0
+    assert [key.owner for key in read_file(place)] == ["jörg"]
+    by_command(tmp_path, place, "migrate")
+    said = by_command(tmp_path, place, "conversations", "show", "jörg".encode(), **posix)[2]
+    assert said == ["steno: There is no conversation 'jörg'."]
+    merged = by_command(tmp_path, place, "tenants", "merge", "key", "key", **posix, OLD_KEY="jörg", NEW_KEY="jörg")
+    assert merged[2] == ["steno: Both are one tenant already."]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["full", "closed"])
+def test_a_key_that_could_not_be_shown_does_not_hold(tmp_path: Path, place: Path, where: str) -> None:
+    if where == "full":
+        with Path("/dev/full").open("wb") as full:
+            status, _, said = by_command(tmp_path, place, "keys", "add", "ann", stdout=full)
+        assert said[-1] == "steno: The output cannot be written: No space left on device."
+        assert "is revoked" in said[-2]
+    else:
+        command = f"{sys.executable} -m app.commands.cli keys add ann >&-"
+        env = commands.environment(commands.at_home(tmp_path, {"STENO_CLIENTS__KEYS": str(place)}))
+        status = subprocess.run(command, shell=True, env=env, cwd=tmp_path, check=False).returncode  # noqa: S602 - our own command
+    assert status == 1
+    assert not [key for key in read_file(place) if key.holds_at(0.0)]
+
+
+@pytest.mark.slow
+def test_keys_are_listed_whatever_their_dates_and_a_list_that_cannot_be_written_is_one_line(
+    tmp_path: Path, place: Path
+) -> None:
+    give(place, seconds=8.64e16)
+    status, shown, _ = by_command(tmp_path, place, "keys", "list")
+    assert (status, "until 8.64e+16 seconds after 1970" in shown) == (0, True)
+    with Path("/dev/full").open("wb") as full:
+        status, _, said = by_command(tmp_path, place, "keys", "list", stdout=full)
+    assert (status, said) == (1, ["steno: The output cannot be written: No space left on device."])
+
+
+@pytest.mark.parametrize("damage", [b"{}", b"", b'[{"id": "\xff"}]', "folder", "no folder"])
+def test_whoever_cannot_use_a_file_of_keys_is_told_which_and_what_to_do(place: Path, damage: bytes | str) -> None:
+    """From the command line, and at the start of a server."""
+    match damage:
+        case bytes():
+            place.write_bytes(damage)
+        case "folder":
+            place.mkdir()
+        case _:
+            place = place.parent / "none" / place.name
+    settings = Settings(clients={"keys": str(place)})
+    works: list[Coroutine[Any, Any, Any]] = [add(settings, "ann", KeyLimits(), None), keys_of(settings)]
+    for work in (*works, revoke(settings, "ann")):
+        with pytest.raises(KeysUnusable, match=f"{place}.*: (restore it|make it|see to the file)"):
+            asyncio.run(work)
+    no_store: Any = None
+    with capture_logs() as log:
+        asyncio.run(Keyring(no_store, place).load())
+    assert [each["event"] for each in log] == ["keys not read"]
+    assert str(place) in log[0]["reason"]
 
 
 @pytest.mark.slow

@@ -195,6 +195,14 @@ def test_a_link_for_the_operator_is_printed_and_all_are_revoked(tmp_path: Path, 
     assert (after.status_code, after.headers.get("location")) == (404, None)
 
 
+@pytest.mark.parametrize("url", ["javascript:alert", "ops.internal", "https://ann:hunter2@steno.example.com"])
+def test_no_link_is_made_of_what_is_no_address_and_it_is_not_repeated(tmp_path: Path, url: str) -> None:
+    refused = run(tmp_path, "inspector", "--link", "--url", url)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "an http(s) URL without credentials" in refused.stderr
+    assert url not in refused.stderr
+
+
 def test_a_database_in_memory_has_no_links_but_its_own(tmp_path: Path) -> None:
     refused = run(tmp_path, "inspector", "--link", "--database-url", "memory")
     assert refused.returncode == 1

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -259,6 +260,18 @@ def test_a_report_is_of_the_callers_own_calls_in_the_period_asked_for(steno: Sta
 )
 def test_a_period_that_is_none_or_too_long_is_refused(steno: StartSteno, query: str) -> None:
     assert get(steno().url, f"/context/usage?{query}").status == 400
+
+
+def test_a_refusal_of_a_period_names_the_times_that_were_sent(steno: StartSteno) -> None:
+    url = steno().url
+    for sent in (
+        {"since": "9999-12-31T23:59:59+00:00"},
+        {"until": "0001-01-01T00:00:00+00:00"},
+        {"since": "9998-01-01T00:00:00+00:00", "until": "9999-01-01T00:00:00+00:00"},
+    ):
+        error = get(url, f"/context/usage?{urlencode(sent)}").json["error"]
+        assert error["message"].endswith(f"not {', '.join(f'{name}={time}' for name, time in sent.items())}.")
+        assert error["param"] == next(iter(sent))
 
 
 def test_another_tenants_usage_is_not_found(steno: StartSteno) -> None:
