@@ -40,7 +40,7 @@ class ShownSection:
         """Whether it shows the whole message and nothing else, under its role; of a long text head and tail may do."""
         if message.speakers.isdisjoint(_WORD.findall(self.heading)):
             return False
-        if message.plain:
+        if message.plain and len(message.answers) < 2:  # Several results are told apart.
             whole = "\n".join(message.pieces)
             return self.body == whole or (len(self.body) > READABLE and is_shortened(self.body, whole))
         position = shown = 0

@@ -140,8 +140,8 @@ def test_compactions_are_demanded_so_often_in_a_minute_by_each_tenant(steno: Sta
     assert post(url, chat(turns(8)), target=FORCED).status == 200
     assert post(url, {"model": MODEL, "messages": turns(1)}, target="/context/compact").status == 200
     for target in (FORCED, "/context/compact"):
-        refused = post(url, chat(turns(8)), target=target)
-        assert refused.status == 429
+        tried = (post(url, chat(turns(8)), target=target) for _ in range(4))  # A new minute may begin meanwhile.
+        refused = next(each for each in tried if each.status == 429)
         assert 1 <= int(refused.header("retry-after") or 0) <= 61
         error = json.loads(refused.body)["error"]
         assert (error["code"], error["type"]) == ("too_many_compactions", "rate_limit_error")

@@ -155,6 +155,7 @@ def budget(limit: int = 1_000, **changes: Any) -> Budget:
         "reported_limit": limit,
     }
     given = shares | changes
+    given.setdefault("reported_target", given["target"])
     if isinstance(given["trigger"], int):
         given["trigger"] = over(given["trigger"])
     return Budget(**{"room": given["limit"], **given})

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lab.replay.evidence import Report, SentMessages
+from lab.formats.known import MESSAGES
+from lab.replay.evidence import Report, SentMessages, ShownSection
 from lab.replay.judge import Judge, SummaryCalls, Verdict
 from lab.simulator import Record
 
@@ -364,6 +365,21 @@ def test_summariser_may_be_shown_head_and_tail_of_a_long_result_but_not_its_mask
     made = call(changed(LONG, 2, content=cut)[:4], NOTES)
     verdict = conversation.request(LONG_HISTORY, [SYSTEM, summary(NOTES), *LONG[4:]], made)
     assert not verdict.violations if right else "foreign_summary" in kinds(verdict)
+
+
+@pytest.mark.parametrize(
+    ("shown", "right"),
+    [
+        ("[result 1 of 2]\nThere.\n[result 2 of 2]\nGone.", True),
+        ("[result 1 of 2]\nThere.", False),
+        (f"There.\nGone.\n{'And this nobody said. ' * 9}", False),
+    ],
+    ids=["both", "one", "and more"],
+)
+def test_results_of_one_message_may_be_told_apart_to_a_summariser(shown: str, right: bool) -> None:
+    results = [{"type": "tool_result", "tool_use_id": each, "content": each} for each in ("There.", "Gone.")]
+    message = MESSAGES.message(json.dumps({"role": "user", "content": results}).encode())
+    assert ShownSection(f"message 3 {message.role}", shown).quotes(message) is right
 
 
 @pytest.mark.parametrize(

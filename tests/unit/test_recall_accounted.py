@@ -55,6 +55,20 @@ def test_what_is_recalled_stays_the_same_while_a_calibration_learns(then: Line, 
     assert recalled_by(now) == recalled_by(then)
 
 
+def test_a_view_keeps_to_its_target_or_not_whatever_the_calibration_learns() -> None:
+    """Also where its target is between two hundredths of the limit."""
+    asked, policy = talk(), RecallPolicy()
+    made = Summary(chunk(asked, 0, SUMMARISED, history_length=LAST + 1))
+    for tokens in range(1_190, 1_340, 10):
+        view = View((made, Verbatim(SUMMARISED, LAST + 1)), tokens)
+        for share in (0.495, 0.5, 0.505):
+            budgets = [
+                budget_for(Window(3_000, "config"), None, Shares(target=share), Line(offset)) for offset in (9.0, -9.0)
+            ]
+            first, second = (with_recalled(asked, view, Recollection(asked), policy, each, cost) for each in budgets)
+            assert first.recalled == second.recalled
+
+
 @pytest.mark.parametrize("ratio", [0.05, 0.6, 1.0, 1.12, 1.37, 2.2])
 def test_what_is_recalled_takes_hardly_more_than_its_share_of_the_providers_tokens(ratio: float) -> None:
     view = recalled_by(Line(ratio=ratio))

@@ -141,6 +141,8 @@ class Budget(Struct, frozen=True):
     """Chunks are folded when together they take more."""
     reported_limit: int
     """The limit in the provider's tokens, which stays the same while the calibration learns."""
+    reported_target: int
+    """The target likewise."""
     hold: int = 0
     """While the view has at most this, what is due may be put off. Never after an overflow, nor where a request says
     itself when it is due."""
@@ -236,6 +238,7 @@ def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: floa
         summary=int(summary / line.ratio),
         fold=int(shares.fold * room / line.ratio),
         reported_limit=limit,
+        reported_target=int(target * caution),
         # A cap is also for quality, which is not traded for cost.
         hold=line.estimate(min(HOLD_RATIO * limit, room) * caution) if threshold is None else 0,
         line=line,

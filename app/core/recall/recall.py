@@ -186,7 +186,7 @@ def with_recalled(
         int(min(share * policy.max_ratio * budget.reported_limit, policy.max_tokens) / ratio) for share in (1, WIDE)
     )
     state, values, origin, covered = None, None, _origin(view), _left_out(conversation, view)
-    target = round(budget.target / max(1, budget.limit), 2) * budget.reported_limit / ratio
+    target = budget.reported_target / ratio
     formed = view.tokens - transcript.tokens(min(origin, len(transcript)))
     free = int(AFTER * target) - formed if formed <= target else max(0, budget.limit - formed)
     if covered and (state := _state_note(conversation, view, recollection, cost, min(room, free))):
