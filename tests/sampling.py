@@ -15,7 +15,7 @@ import pytest
 
 SLOW = 0.05
 """Share of the tests marked `slow` that is played: they are a twentieth of all, and half of the time."""
-TESTS = {"tests/e2e/test_": (0.2, 0.2), "tests/integration/test_": (0.5, 1.0)}
+TESTS = {"tests/e2e/test_": (0.15, 0.2), "tests/integration/test_": (0.5, 1.0)}
 """Shares of the tests in these files that are played, and of the cases of each, one at least, where no marker names
 another. The tables of presets are played whole, and an integration test on both databases.
 """

@@ -278,6 +278,7 @@ def serving_with(provider: RunningServer, folder: Path, variables: Mapping[str, 
     return commands.serve(["--upstream", f"{provider.url}/v1"], folder, **{**usual, **variables})  # type: ignore[arg-type] # none is called checkout
 
 
+@pytest.mark.slow
 def test_the_environment_makes_no_caller_local(provider: RunningServer, tmp_path: Path) -> None:
     """uvicorn would take the address of `X-Forwarded-For` from anybody."""
     serving = serving_with(provider, tmp_path, {"FORWARDED_ALLOW_IPS": "*"})

@@ -104,6 +104,7 @@ def test_the_start_says_what_is_in_force(serve: Serve, provider: RunningServer, 
     assert line["loop"] == "uvloop"
 
 
+@pytest.mark.slow
 def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: Path) -> None:
     serve().kill()
     (tmp_path / "settings.yaml").write_text("log: {level: debug}")

@@ -432,6 +432,7 @@ def test_a_provider_that_tells_no_usage_is_not_asked_while_another_is(
 # Commands
 
 
+@pytest.mark.slow
 def test_the_doctor_asks_each_upstream_with_its_own_key_and_no_other(
     tmp_path: Path, provider: RunningServer, simulator: Simulator, other: Simulator, other_provider: RunningServer
 ) -> None:

@@ -74,6 +74,7 @@ async def test_reads_that_take_too_long_are_told_and_leave_the_breaker_alone(
     await search(store, slow)
 
 
+@pytest.mark.slow
 async def test_a_burst_of_one_tenants_requests_is_no_failure_of_the_database(
     open_store: OpenStore, shared_url: str
 ) -> None:

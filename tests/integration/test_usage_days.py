@@ -251,6 +251,7 @@ async def recorded(store: Store) -> list[tuple[str, int, str, int, int]]:
         return [(*row[:4], int(row[4])) for row in rows]
 
 
+@pytest.mark.slow
 async def test_days_of_an_earlier_release_are_added_up_after_the_start_and_not_before_it(
     open_store: OpenStore, empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

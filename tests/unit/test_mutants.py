@@ -51,6 +51,7 @@ def test_a_change_says_where_it_is() -> None:
     assert (change.function, change.line, change.last_line, change.what) == ("Ä.b", 4, 4, "self.c -> None")
 
 
+@pytest.mark.slow
 def test_nearly_every_change_of_a_real_module_compiles() -> None:
     source = (ROOT / "app/core/view/reading.py").read_bytes()
     compiling = [change for change in changes(source) if compiles(change.applied(source))]

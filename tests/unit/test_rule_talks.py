@@ -30,7 +30,7 @@ from app.settings.policies import Policies
 from tests.unit.conversations import IDENTITY
 from tests.unit.rule_talks import PRESETS, Talk
 
-CONVERSATIONS = int(os.environ.get("CONVERSATIONS", "8"))
+CONVERSATIONS = int(os.environ.get("CONVERSATIONS", "4"))
 SEED = int(os.environ.get("SEED", "0"))
 CYCLES = 5
 MOST_REQUESTS = 400
