@@ -47,7 +47,7 @@ from app.proxy.decoding import Encoded, plain_body
 from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
-from app.proxy.intake import count_meanwhile, model_of, read, take_in
+from app.proxy.intake import INLINE_BODY, count_meanwhile, model_of, read, take_in
 from app.proxy.learning import AnsweredCall, Observation, enter_unread
 from app.proxy.milestones import Milestones
 from app.proxy.native import ExtendedAnswer, restored
@@ -201,8 +201,8 @@ class Exchange:
     """True once its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
-        if (known := self.caller.known).limits is not None:
-            await self.services.work.do(known.tenant, partial(check_body, known, self.body))
+        checking = partial(check_body, self.caller.known, self.body)
+        await self.services.work.do(self.caller.tenant, checking) if len(self.body) > INLINE_BODY else checking()
         if self.caller.asks_for_summary:
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)), self.body)
             return

@@ -240,6 +240,23 @@ def test_a_key_is_for_its_models_and_upstreams(start: Start, place: Path) -> Non
     assert post(running, some, chat(long(1), model="claude-x"), "/context/compact").status == 403
 
 
+@pytest.mark.sampled(1.0)
+def test_a_key_for_some_models_reaches_no_other_by_another_member(
+    start: Start, simulator: Simulator, place: Path
+) -> None:
+    """Also where nothing is read of a request, such as another Steno's calls."""
+    key, free = give(place, models=("gpt-*",)), give(place)
+    running = start()
+    usual = b"content-type: application/json", f"authorization: Bearer {key}".encode()
+    for more in ((), (b"x-context-call: summary",)):
+        for members in ({"models": ["claude-x"]}, {"Model": "claude-x"}):
+            request = request_bytes(chat(SAID, **members), *usual, *more, usual=False)
+            assert send(running.url, request, 30).status == 403
+    assert not simulator.log
+    assert post(running, free, chat(SAID, models=["claude-x"])).status == 400  # The provider's own answer.
+    assert simulator.log
+
+
 @ASKS
 def test_whose_key_is_spent_for_a_day_gets_402(ask: Ask, start: Start, place: Path) -> None:
     spent, free = give(place, money_per_day=0.5), give(place, "bob")
