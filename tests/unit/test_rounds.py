@@ -630,3 +630,13 @@ def test_an_answer_stays_as_it_is_where_nothing_was_offered_or_nobody_can_be_ask
     unused: Any = None
     answering: Any = SimpleNamespace(status=status)
     assert in_rounds(unused, unused, observed, answering) is answering
+
+
+@by_format
+def test_a_round_that_was_cut_tells_no_usage(name: str) -> None:
+    """What the beginning of a message says of its answer is no count."""
+    rounds = tools_of(name).rounds(POLICY.names)
+    frames = FrameSplitter().feed(b"".join(stream(name, whole(name, [("text", "one"), ("text", "two")], 1))))
+    for frame in frames[: len(frames) // 2]:
+        rounds.frame(frame)
+    assert rounds.usage_said is None
