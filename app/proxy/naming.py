@@ -30,7 +30,6 @@ PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """Characters that a header holds as they are: visible ASCII and spaces."""
 _decode_name = msgspec.json.Decoder(str | None).decode
 IN_PATH = "/c/{id}/v1"
-OWN_HEADERS = (CONVERSATION_ID, b"x-conversation-id")
 
 
 class Naming(Struct, frozen=True):
@@ -46,47 +45,46 @@ class Naming(Struct, frozen=True):
 
     @classmethod
     def by(cls, settings: IdentitySettings) -> Naming:
-        headers = (*OWN_HEADERS, *(name.encode() for name in settings.session_headers))
+        headers = (CONVERSATION_ID, b"x-conversation-id", *(name.encode() for name in settings.session_headers))
         return cls(
             headers, frozenset(headers), "prompt_cache_key" in settings.body_names, "user" in settings.body_names
         )
 
 
 def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
-    """Return the conversation's name, from the first place that has one. Raises `InvalidRequest` for one that cannot be
-    used.
+    """Return the conversation's name, from the first place that has a usable one.
 
-    Where it stands in what other tools or the provider decide about, the caller could not mend it: that place names
-    nothing then, and the log says why.
+    Raises `InvalidRequest` for an unusable one in `x-context-conversation-id`. Clients fill the other places for other
+    purposes, too: an unusable name is ignored there, and logged once for each place.
     """
-    for is_ours, read in _places(naming, wire, caller):
+    for read in _places(naming, wire, caller):
         try:
             if (name := read()) is not None:
                 return name
         except InvalidRequest as error:
-            if is_ours:
+            if error.param == CONVERSATION_ID.decode():
                 raise
-            if (count := repeats.again(f"name in {error.param}")) is not None:
-                log.warning("a conversation's id was ignored", reason=error.message, times=count)
+            if repeats.again(f"name in {error.param}") == 1:
+                log.warning("a conversation's id was ignored", reason=error.message)
     return None
 
 
-def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[tuple[bool, Callable[[], str | None]]]:
-    """Places for a name, the first choice first: whether it is meant for Steno there, and how it is read."""
+def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[Callable[[], str | None]]:
+    """Readers of the places for a name, the first choice first."""
     if caller.sent_any(naming.headers_set):
         for header in naming.headers:
             if (value := caller.header(header)) is not None:
-                yield header in OWN_HEADERS, partial(name_in_header, header.decode(), value)
+                yield partial(name_in_header, header.decode(), value)
     for member, given in wire.names:
-        yield True, partial(name_in_json, member, given)
+        yield partial(name_in_json, member, given)
     if caller.conversation is not None:
-        yield True, lambda: caller.conversation
+        yield lambda: caller.conversation
     if naming.by_cache_key and (named := wire.cache_key) is not None:
-        yield False, partial(name_in_json, *named)
+        yield partial(name_in_json, *named)
     if naming.by_user and (named := wire.end_user) is not None:
-        yield False, partial(name_in_json, *named)
+        yield partial(name_in_json, *named)
     if caller.continues is not None:
-        yield True, lambda: caller.continues
+        yield lambda: caller.continues
 
 
 def name_in_header(header: str, value: str) -> str | None:

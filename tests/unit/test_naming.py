@@ -11,11 +11,14 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from app.core.history.recognition import LONGEST_NAME
 from app.errors import InvalidRequest
 from app.proxy.naming import Naming, encoded_name, name_in_header, name_in_json, name_in_path, name_of
 from app.runtime.repeats import Repeats
+from app.wire.format import WireFormat
+from app.wire.formats import FORMATS
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=LONGEST_NAME)
 
@@ -117,3 +120,39 @@ def test_the_first_place_that_has_a_name_gives_it(
     )
     caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=continues)
     assert name_of(Naming((), frozenset(), by_cache_key=True, by_user=True), Repeats(), wire, caller) == name
+
+
+UNUSABLE: list[Any] = [7, True, [], ["a"], {}, {"id": "a"}, "x" * (LONGEST_NAME + 1), "a\nb"]
+
+
+@pytest.mark.parametrize("format_", FORMATS, ids=lambda format_: format_.name)
+@pytest.mark.parametrize("unusable", UNUSABLE, ids=repr)
+def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireFormat, unusable: Any) -> None:
+    """Clients and other tools keep values of their own there. A usable name in a later place counts."""
+    history = {format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "model": "m"}
+    repeats, naming = Repeats(), Naming((), frozenset(), by_cache_key=True, by_user=True)
+    caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
+
+    def named(**members: Any) -> str | None:
+        return name_of(naming, repeats, format_.read(json.dumps({**history, **members}).encode()), caller)
+
+    everywhere = {"conversation_id": unusable, "session_id": unusable, "user_id": unusable}
+    with capture_logs() as logged:
+        for _ in range(2):
+            for members in (everywhere, {"user": unusable, "prompt_cache_key": unusable, "metadata": everywhere}):
+                assert named(**members) is None
+            assert named(conversation_id=unusable, metadata={**everywhere, "session_id": "s1"}) == "s1"
+    reasons = [line["reason"].partition(" ")[0] for line in logged]
+    assert len(reasons) == len(set(reasons))
+    assert set(reasons) >= {"conversation_id", "metadata.conversation_id", "metadata.session_id"}
+
+
+@pytest.mark.parametrize(
+    "metadata", [7, "a", [], None, {"session_id": None}, {"user_id": json.dumps({"session_id": "x" * 257})}]
+)
+@pytest.mark.parametrize("format_", FORMATS, ids=lambda format_: format_.name)
+def test_metadata_of_any_form_is_read(format_: WireFormat, metadata: Any) -> None:
+    body = {"model": "m", format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "metadata": metadata}
+    caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
+    naming = Naming((), frozenset(), by_cache_key=False, by_user=False)
+    assert name_of(naming, Repeats(), format_.read(json.dumps(body).encode()), caller) is None
