@@ -146,6 +146,32 @@ SAMPLES = Samples(
         (b'{"role":"user","content":"a"}', b'{"content":[{"type":"text","text":"a"}],"role":"user"}'),
         (b'{"role":"assistant","content":null}', b'{"role":"assistant","content":"","tool_calls":[]}'),
         (b'{"role":"user","content":"a"}', b'{"role":"user","content":"a","cache_control":{"type":"ephemeral"}}'),
+        (
+            b'{"role":"user","content":"a"}',
+            b'{"role":"user","content":[{"type":"text","text":"a","prompt_cache_breakpoint":{"mode":"explicit"}}]}',
+        ),
+        (
+            b'{"role":"user","content":[{"type":"file","file":{"file_id":"f"}}]}',
+            (
+                b'{"role":"user","content":[{"type":"file","file":{"file_id":"f"},"prompt_cache_breakpoint":'
+                b'{"mode":"explicit"}}]}'
+            ),
+        ),
+        (
+            b'{"role":"assistant","content":"a"}',
+            b'{"role":"assistant","content":"a","reasoning_content":"r","reasoning_details":[{"text":"r"}]}',
+        ),
+        (
+            b'{"role":"assistant","content":"a"}',
+            b'{"role":"assistant","content":[{"type":"thinking","thinking":"r"},{"type":"text","text":"a"}]}',
+        ),
+        (
+            b'{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}',
+            (
+                b'{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"},'
+                b'"cache_control":{"type":"ephemeral"}}]}'
+            ),
+        ),
     ),
     unlike=(
         (b'{"role":"user","content":"a"}', b'{"role":"user","content":"b"}'),

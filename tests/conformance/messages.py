@@ -220,6 +220,26 @@ SAMPLES = Samples(
             b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"a"}]}]}',
         ),
         (
+            (
+                b'{"role":"user","content":[{"type":"search_result","title":"t","source":"s","content":'
+                b'[{"type":"text","text":"a"}]}]}'
+            ),
+            (
+                b'{"role":"user","content":[{"type":"search_result","title":"t","source":"s","content":'
+                b'[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]}]}'
+            ),
+        ),
+        (
+            (
+                b'{"role":"user","content":[{"type":"document","source":{"type":"content","content":'
+                b'[{"type":"text","text":"a"}]}}]}'
+            ),
+            (
+                b'{"role":"user","content":[{"type":"document","source":{"type":"content","content":'
+                b'[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}}]}}]}'
+            ),
+        ),
+        (
             b'{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"a":1,"b":2}}]}',
             b'{"role":"assistant","content":[{"type":"tool_use","input":{"b":2,"a":1},"name":"f","id":"c"}]}',
         ),

@@ -196,6 +196,13 @@ SAMPLES = Samples(
         ),
         (b'"a"', b'{"role":"user","content":"a"}'),
         (
+            b'{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","file_id":"f"}}',
+            (
+                b'{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","file_id":"f",'
+                b'"prompt_cache_breakpoint":{"mode":"explicit"}}}'
+            ),
+        ),
+        (
             b'{"role":"user","content":"a"}',
             b'{"role":"user","content":"a","internal_chat_message_metadata_passthrough":{"turn_id":"t"}}',
         ),

@@ -28,8 +28,16 @@ KINDS = {
 }
 """Kinds by role. A `function` answers a `function_call`: both are the form before tools, and have no id."""
 
-VOLATILE_KEYS = frozenset({"cache_control", "annotations", "prefix", "partial"})
-"""Keys that move between turns without changing what a message means: left out of digests."""
+VOLATILE_KEYS = frozenset(
+    {
+        *("cache_control", "prompt_cache_breakpoint", "annotations", "prefix", "partial"),
+        *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
+    }
+)
+"""Keys of messages, parts and calls that clients move between turns, or drop behind a turn, without changing what a
+message means: digests leave them out."""
+VOLATILE_PARTS = ("thinking", "reasoning")
+"""Types of parts that clients drop behind a turn."""
 
 
 def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
@@ -79,6 +87,8 @@ def canonical(message: Json, ignore: Sequence[re.Pattern[str]] = ()) -> bytes:
 
 
 def _canonical_value(key: str, value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
+    if key == "content" and isinstance(value, list):
+        value = [part for part in value if not (isinstance(part, dict) and part.get("type") in VOLATILE_PARTS)]
     match key, value:
         case "content", str():
             return without(value, ignore)
@@ -110,7 +120,7 @@ def _canonical_part(part: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
 def _canonical_call(call: Any) -> Any:
     if not isinstance(call, dict):
         return call
-    kept = {key: value for key, value in call.items() if key != "index"}
+    kept = {key: value for key, value in call.items() if key != "index" and key not in VOLATILE_KEYS}
     if isinstance(function := call.get("function"), dict):
         kept["function"] = _canonical_function(function)
     return kept
@@ -145,7 +155,7 @@ def _content(content: Any) -> tuple[tuple[str, ...], tuple[Media, ...], tuple[st
                 texts.append(part["text"])
             case {"type": "refusal", "refusal": str(refusal)}:
                 refusals.append(refusal)
-            case {"type": "thinking" | "reasoning" as kind}:
+            case {"type": str(kind)} if kind in VOLATILE_PARTS:
                 thoughts += _thoughts(part.get(kind, part.get("text")))
             case dict():
                 media.append(read_media(part))
@@ -178,7 +188,7 @@ def _call(call: Json) -> ToolCall:
 
 def is_media(part: Any) -> bool:
     """Whether a part of a content is neither text nor thoughts."""
-    return isinstance(part, dict) and not is_text(part) and part.get("type") not in ("refusal", "thinking", "reasoning")
+    return isinstance(part, dict) and not is_text(part) and part.get("type") not in ("refusal", *VOLATILE_PARTS)
 
 
 MEDIA = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}

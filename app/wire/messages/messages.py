@@ -199,8 +199,18 @@ def _canonical_block(block: Json, ignore: Sequence[re.Pattern[str]]) -> dict[str
     if isinstance(text := kept.get("text"), str):
         kept["text"] = without(text, ignore)
     if is_result(block) and "content" in kept:
-        kept["content"] = [_canonical_block(inner, ignore) for inner in blocks_of(kept["content"])]
+        kept["content"] = blocks_of(kept["content"])
+    for member, held in kept.items():
+        match member, held:
+            case "content", list():
+                kept[member] = [_canonical_inner(inner, ignore) for inner in held]
+            case "source", {"content": list(inner)}:
+                kept[member] = {**held, "content": [_canonical_inner(each, ignore) for each in inner]}
     return kept
+
+
+def _canonical_inner(block: object, ignore: Sequence[re.Pattern[str]]) -> object:
+    return _canonical_block(block, ignore) if isinstance(block, dict) else block
 
 
 def _says(value: object) -> bool:

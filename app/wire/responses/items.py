@@ -398,7 +398,7 @@ def _canonical_content(value: Any, ignore: Sequence[re.Pattern[str]]) -> Any:
     if isinstance(value, str):
         return without(value, ignore)
     if not isinstance(value, list):
-        return value
+        return _canonical_part(value, ignore)
     parts = [_canonical_part(part, ignore) for part in value]
     match parts:
         case [{"text": str(text), **rest}] if rest.get("type") in TEXT_PARTS and set(rest) <= {"type"}:
