@@ -16,7 +16,7 @@ from app.wire.members import RawObject
 from app.wire.reader import MessageReader
 from lab.simulator.chat_completions.counting import ChatCounting, ChatWords
 from lab.simulator.chat_completions.requests import AcceptedRequest, Reader
-from lab.simulator.prompt_cache import PromptCache
+from lab.simulator.prompt_cache import Block, BreakpointCache, Cached, PromptCache
 from lab.simulator.refusals import Refusal, Refused
 from lab.simulator.rules import RequestRules
 from tests.conformance.chat_completions import MESSAGES
@@ -163,3 +163,40 @@ def test_cached_tokens_are_those_of_the_shared_leading_messages() -> None:
 def test_only_recent_prompts_are_cached() -> None:
     cache = PromptCache(remembered=2)
     assert [cache.shared_parts([part]) for part in (b"a", b"b", b"a", b"c", b"d", b"a")] == [0, 0, 1, 0, 0, 0]
+
+
+def blocks(*texts: str) -> list[Block]:
+    """Blocks of one token each; `*` behind a text marks it."""
+    return [Block(text.rstrip("*").encode(), 1, text.endswith("*")) for text in texts]
+
+
+def test_an_entry_is_found_where_a_mark_stood_and_as_many_blocks_back_as_are_looked_at() -> None:
+    cache = BreakpointCache(lookback=3)
+    assert cache.look_up(blocks("a", "b*", "c")) == Cached(read=0, written=2)
+    assert cache.look_up(blocks("a", "b", "c*")) == Cached(read=2, written=1), "two blocks back"
+    assert cache.look_up(blocks("a", "x*", "c")) == Cached(read=0, written=2), "no part of an entry is found"
+    assert cache.look_up(blocks("a", "b", "c", "d", "e", "f*")) == Cached(read=0, written=6), "three blocks back"
+    assert cache.look_up(blocks("a", "b", "c")) == Cached(read=0, written=0), "nothing is marked"
+    anywhere = BreakpointCache()
+    anywhere.look_up(blocks("a*"))
+    assert anywhere.look_up(blocks("a", "b", "c", "d", "e*")) == Cached(read=1, written=4)
+
+
+def test_gpt_5_6_is_cached_at_breakpoints_and_behind_the_newest_question() -> None:
+    reader = Reader(one_each)
+    answer = {"role": "assistant", "content": "word"}
+    marked = {
+        "role": "user",
+        "content": [{"type": "text", "text": "w", "prompt_cache_breakpoint": {"mode": "explicit"}}],
+    }
+
+    def cached(*messages: Any, **arguments: Any) -> tuple[int, int]:
+        found = read(reader, list(messages), model="gpt-5.6", **arguments)
+        return found.cached_tokens, found.written_tokens
+
+    assert cached(user(5), answer) == (0, 9)
+    assert cached(user(5), answer, user(6)) == (9, 7 + 10)
+    assert cached(user(5), answer, user(7)) == (9, 7 + 11), "not what stands between two breakpoints"
+    assert cached(marked, answer, user(7)) == (0, 5 + 7 + 11)
+    assert cached(marked, answer, user(8)) == (5, 7 + 12), "where the mark stood"
+    assert cached(user(9), prompt_cache_options={"mode": "explicit"}) == (0, 0)

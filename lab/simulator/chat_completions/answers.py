@@ -129,7 +129,11 @@ def _usage(request: AcceptedRequest, completion_tokens: int) -> dict[str, Any]:
         "prompt_tokens": request.prompt_tokens,
         "completion_tokens": spent,
         "total_tokens": request.prompt_tokens + spent,
-        "prompt_tokens_details": {"cached_tokens": request.cached_tokens, "audio_tokens": 0},
+        "prompt_tokens_details": {
+            "cached_tokens": request.cached_tokens,
+            **({"cache_write_tokens": request.written_tokens} if request.written_tokens else {}),
+            "audio_tokens": 0,
+        },
         "completion_tokens_details": {
             "reasoning_tokens": 0,
             "audio_tokens": 0,

@@ -15,7 +15,7 @@ from lab.simulator.chat_completions.counting import ChatCounting
 from lab.simulator.chat_completions.messages import check_alternation, check_message, check_tool_pairs
 from lab.simulator.chat_completions.refusals import no_json_word, over_the_window
 from lab.simulator.log import NOT_JSON
-from lab.simulator.prompt_cache import PromptCache
+from lab.simulator.prompt_cache import BreakpointCache, PromptCache, blocks_at_breakpoints, has_breakpoints
 from lab.simulator.refusals import (
     Refusal,
     Refused,
@@ -41,6 +41,8 @@ class AcceptedRequest:
     """Members of the request, without its messages."""
     prompt_tokens: int
     cached_tokens: int
+    written_tokens: int = 0
+    """Tokens that a model which matches at breakpoints writes to the cache."""
 
     @property
     def conversation(self) -> Sequence[Any]:
@@ -77,6 +79,7 @@ class Reader:
     def __init__(self, count: Count) -> None:
         self._counting = ChatCounting(count)
         self._recent = PromptCache()
+        self._marked = BreakpointCache()
         self._inspect = lru_cache(_CACHED_MESSAGES)(self._inspect_afresh)
 
     def read(self, body: bytes, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
@@ -97,9 +100,15 @@ class Reader:
         asked = rules.asked_of(model, _max_tokens(arguments), usual=True)
         _check_window(total, round(rules.skew * extras), asked or None, rules.window_of(model))
         head = msgspec.json.encode([model.name, arguments.get("tools"), arguments.get("functions")])
-        shared = self._recent.shared_parts([head, *parts])
-        cached = round(rules.skew * (extras + sum(costs.messages[: shared - 1]))) if shared > 1 else 0
-        return AcceptedRequest(model.name, messages, arguments, total, min(total, cached))
+        written = 0
+        if has_breakpoints(model.name):
+            tokens = [round(rules.skew * cost) for cost in (extras, *costs.messages)]
+            blocks = blocks_at_breakpoints(head, messages, tokens, arguments.get("prompt_cache_options"))
+            cached, written = self._marked.look_up(blocks)
+        else:
+            shared = self._recent.shared_parts([head, *parts])
+            cached = round(rules.skew * (extras + sum(costs.messages[: shared - 1]))) if shared > 1 else 0
+        return AcceptedRequest(model.name, messages, arguments, total, min(total, cached), written)
 
     def _inspect_afresh(self, raw: bytes, lenient: bool) -> _Seen:
         value = _decode(raw)

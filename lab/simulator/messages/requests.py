@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from lab.simulator.messages.refusals import (
 )
 from lab.simulator.messages.thoughts import Misplaced, drops, is_bound, is_bound_as_sent, misplaced, without
 from lab.simulator.messages.threads import Threads
-from lab.simulator.prompt_cache import PromptCache
+from lab.simulator.prompt_cache import LOOKBACK, Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refused
 from lab.simulator.rules import Model, RequestRules
 
@@ -111,7 +112,7 @@ class Reader:
     def __init__(self, count: Count, threads: Threads) -> None:
         self._counting = Counting(count)
         self._threads = threads
-        self._recent = PromptCache()
+        self._recent = BreakpointCache(LOOKBACK)
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
@@ -123,15 +124,15 @@ class Reader:
         counted(sum(tokens))
         window = window_of(model, betas, rules)
         _check_window(sum(tokens), _asked(model, request, betas, rules), window)
-        read, written, hour = self._cached(request, parts, tokens)
+        cached, hour = self._cached(request, parts, tokens)
         return AcceptedRequest(
             request=request,
             sent=sent,
             dropped=dropped,
             room=window - sum(tokens),
             prompt_tokens=sum(tokens),
-            cache_read=read,
-            cache_written=written,
+            cache_read=cached.read,
+            cache_written=cached.written,
             cache_written_hour=hour,
             compaction=_compaction(request, sum(tokens)),
         )
@@ -171,18 +172,41 @@ class Reader:
         scaled = [round(rules.skew * cost) for cost in costs]
         return [head, *messages], [scaled[0] + rules.offset, *scaled[1:]]
 
-    def _cached(self, request: Mapping[str, Any], parts: Sequence[Any], tokens: Sequence[int]) -> tuple[int, int, int]:
-        """Tokens read from the cache, and written to it: both end where a mark stands. And those of them that are
-        written for an hour, which the last mark says."""
-        ends = len(parts) if request.get(CACHED) is not None else 0
-        ends = ends or max(
-            (index + 1 for index, part in enumerate(parts) if b'"cache_control":{' in _raw(part)), default=0
-        )
-        marked = [_raw(unmarked([request["model"], part])) for part in parts[:ends]]
-        shared = self._recent.shared_parts(marked) if marked else 0
-        written = sum(tokens[shared:ends])
-        last = request.get(CACHED) or (parts[ends - 1] if ends else None)
-        return sum(tokens[:shared]), written, written if b'"ttl":"1h"' in _raw(last) else 0
+    def _cached(self, request: Mapping[str, Any], parts: Sequence[Any], tokens: Sequence[int]) -> tuple[Cached, int]:
+        """Tokens read from the cache and written to it, and those of them that are written for an hour, which the last
+        mark says."""
+        blocks, last = self._blocks(request, parts, tokens)
+        cached = self._recent.look_up(blocks)
+        return cached, cached.written if isinstance(last, dict) and last.get("ttl") == "1h" else 0
+
+    def _blocks(
+        self, request: Mapping[str, Any], parts: Sequence[Any], tokens: Sequence[int]
+    ) -> tuple[list[Block], Any]:
+        """Blocks of a prompt in order, and its last mark. A mark on the whole request stands on the last block."""
+        (tools, system), *messages = parts
+        head = [*(("tools", tool) for tool in tools or ()), *(("system", block) for block in blocks_of(system))]
+        said = [[(message["role"], block) for block in blocks_of(message["content"])] for message in messages]
+        blocks, marks = [Block(_raw(request["model"]), 0, is_marked=False)], []
+        for held, whole in zip((head, *said), tokens, strict=True):
+            sums = [*accumulate((self._counting.texts(block) for _, block in held), initial=0)]
+            scale = whole / sums[-1] if sums[-1] else 0
+            for (role, block), before, after in zip(held, sums, sums[1:], strict=False):
+                found = [mark for mark in _marks_of(block) if mark is not None]
+                marks += found
+                cost = round(scale * after) - round(scale * before)
+                blocks.append(Block(_raw([role, unmarked(block)]), cost, bool(found)))
+        if (mark := request.get(CACHED)) is not None:
+            marks.append(mark)
+            blocks[-1] = blocks[-1]._replace(is_marked=True)
+        return blocks, marks[-1] if marks else None
+
+
+def _marks_of(block: Mapping[str, Any]) -> Iterator[Any]:
+    """Marks on a block, those inside of a result first."""
+    if isinstance(inner := block.get("content"), list):
+        for each in inner:
+            yield from _marks_of(each)
+    yield block.get(CACHED)
 
 
 def window_of(model: Model, betas: Collection[str], rules: RequestRules) -> int:

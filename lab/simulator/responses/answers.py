@@ -163,7 +163,7 @@ def compacted(sequence: int, request: AcceptedRequest, count: Count) -> Json:
 def usage_of(request: AcceptedRequest, output: int, reasoning: int) -> dict[str, Any]:
     return {
         "input_tokens": request.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": request.cached_tokens, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": request.cached_tokens, "cache_write_tokens": request.written_tokens},
         "output_tokens": output,
         "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": request.prompt_tokens + output,

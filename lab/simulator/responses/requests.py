@@ -13,7 +13,7 @@ from lab.formats.known import RESPONSES
 from lab.formats.responses import kind_of
 from lab.simulator.counting import OF_A_PROMPT, Counting
 from lab.simulator.log import Record
-from lab.simulator.prompt_cache import PromptCache
+from lab.simulator.prompt_cache import BreakpointCache, PromptCache, blocks_at_breakpoints, has_breakpoints
 from lab.simulator.refusals import Refused, no_such_method, no_such_path, unreadable
 from lab.simulator.responses.arguments import compacts
 from lab.simulator.responses.judge import check
@@ -36,6 +36,8 @@ class AcceptedRequest:
     conversation_id: str | None
     prompt_tokens: int
     cached_tokens: int
+    written_tokens: int
+    """Tokens that a model which matches at breakpoints writes to the cache."""
     compaction: Literal["alone", "behind"] | None
     """The provider's own: in place of an answer, or after it."""
     overflows: bool
@@ -80,6 +82,7 @@ class Reader:
     def __init__(self, count: Count, store: Store) -> None:
         self._counting = Counting(count)
         self._recent = PromptCache()
+        self._marked = BreakpointCache()
         self._store = store
 
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
@@ -100,16 +103,27 @@ class Reader:
         overflows = total + rules.asked_of(model, request.get("max_output_tokens"), usual=False) > window
         if overflows and not late:
             raise Refused(OVERFLOW)
-        shared = self._recent.shared_parts(msgspec.json.encode(part) for part in parts)
+        cached, written = self._cached(request, parts, tokens)
         return AcceptedRequest(
             request=request,
             items=items,
             conversation_id=conversation,
             prompt_tokens=total,
-            cached_tokens=sum(tokens[:shared]) if shared > 1 else 0,
+            cached_tokens=cached,
+            written_tokens=written,
             compaction="alone" if triggered else "behind" if _is_due(request, total) else None,
             overflows=overflows,
         )
+
+    def _cached(self, request: Json, parts: Sequence[Any], tokens: Sequence[int]) -> tuple[int, int]:
+        """Tokens read from the cache and written to it, as far as that is told."""
+        if has_breakpoints(str(request["model"])):
+            head = msgspec.json.encode(parts[0])
+            return self._marked.look_up(
+                blocks_at_breakpoints(head, parts[1:], tokens, request.get("prompt_cache_options"))
+            )
+        shared = self._recent.shared_parts(msgspec.json.encode(part) for part in parts)
+        return sum(tokens[:shared]) if shared > 1 else 0, 0
 
     def compact(self, record: Record, rules: RequestRules) -> AcceptedRequest:
         """A request to `/responses/compact`."""
@@ -121,7 +135,7 @@ class Reader:
         _, tokens = self._parts(request, items, rules)
         if sum(tokens) > window:
             raise Refused(OVERFLOW)
-        return AcceptedRequest(request, items, None, sum(tokens), 0, "alone", overflows=False)
+        return AcceptedRequest(request, items, None, sum(tokens), 0, 0, "alone", overflows=False)
 
     def count(self, record: Record, rules: RequestRules) -> int:
         """Tokens that `/responses/input_tokens` answers, whatever the window is."""
