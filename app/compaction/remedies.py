@@ -27,7 +27,6 @@ _REMEDIES: Mapping[Code, str] = {
     Code.SUMMARY_TOO_SHORT: _ANOTHER_MODEL,
     Code.SUMMARY_TOO_LONG: _ANOTHER_MODEL,
     Code.SUMMARY_NOT_SMALLER: _ANOTHER_MODEL,
-    Code.RESERVE_GAVE_WAY: "Have the client ask for shorter answers: what it reserves for them fills the window.",
     Code.PAYLOAD_REFUSED: _OWN_FAULT,
     Code.INTERNAL_ERROR: _OWN_FAULT,
 }

@@ -11,9 +11,10 @@ from app.core.history.recognition import Heads, Recognition
 from app.core.lazy import lazy
 from app.core.limits.ahead import least_remembered
 from app.core.limits.budget import Budget, Window
+from app.core.limits.output_cap import output_cap
 from app.core.reasons import Code
 from app.core.recall.asked import AskPolicy, leaves_out, with_line
-from app.core.stages.ladder import Decision
+from app.core.stages.ladder import Decision, capped
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
 from app.core.view.reading import covered_by
@@ -54,13 +55,6 @@ class Measure(Struct, frozen=True, dict=True):
         """True if nothing is to be done about it, as far as that is known before anything is counted."""
         return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
 
-    def budget_of(self, conversation: Conversation) -> Budget:
-        """Limits for a conversation that was counted: see `Budget.for_floor`."""
-        budget = self.budget
-        if conversation.is_within(budget.limit - budget.least_room):
-            return budget
-        return budget.for_floor(conversation.highest_floor)
-
     @lazy
     def least_remembered(self) -> int:
         """Tokens of a history up to which nothing is made ahead for it."""
@@ -69,10 +63,7 @@ class Measure(Struct, frozen=True, dict=True):
     @lazy
     def decided(self) -> Decided:
         """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
-        return self.decided_by(self.budget)
-
-    def decided_by(self, budget: Budget) -> Decided:
-        reported = budget.line.reported
+        budget, reported = self.budget, self.budget.line.reported
         trigger = reported(min(budget.trigger.tokens, budget.limit))
         return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
@@ -134,6 +125,22 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         before = reported(self.conversation.tokens)
         return before, reported(self.forwarded(decision)) if decision.view else before
 
+    def with_output_cap(self, decision: Decision) -> Decision:
+        """Lower the output cap where the provider adds it to the prompt, and the window does not hold both."""
+        asked = self.wire.answer
+        if asked.output is None or decision.output_cap is not None or not (self.compaction and self.adds_output):
+            return decision
+        budget, conversation = decision.budget or self.budget, self.conversation
+        if decision.view is None and conversation.is_within(budget.line.estimate(budget.window - asked.output)):
+            return decision
+        cap = output_cap(budget, self.forwarded(decision), asked.output, asked.thinking)
+        return decision if cap is None else capped(decision, cap)
+
+    @property
+    def adds_output(self) -> bool:
+        """True if the provider is known to refuse a prompt that exceeds the window together with its output cap."""
+        return bool(self.provider.adds_output.holding(self.tenant, (self.format.name, self.model)))
+
     def recalled(self, notes: Iterable[Note | Recalled]) -> int:
         """Tokens of everything that is brought back, as the provider counts them."""
         return round(self.budget.line.ratio * sum(note.tokens for note in notes))
@@ -176,6 +183,10 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
     ) -> bytes:
         """Bytes for the provider: the client's own if nothing was changed. `asides` go back to their places, `more`
         follows the messages."""
+        body = self._body(decision, ask_usage, asides, more)
+        return body if decision.output_cap is None else self.wire.with_output_cap(body, decision.output_cap)
+
+    def _body(self, decision: Decision, ask_usage: bool, asides: Iterable[Aside], more: Iterable[bytes]) -> bytes:
         if decision.view is None:
             return self.wire.untouched
         raw_messages = self.rendered(decision.view)

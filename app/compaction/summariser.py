@@ -355,7 +355,7 @@ def _is_overflow(status: int, body: object, *, pressed: bool) -> bool:
     """True if a smaller request may succeed. A refusal without a reason counts only where the request may have been
     that large, which is `pressed`."""
     found = classify(status, body, first_frame=status == 200)
-    return found is not None and found.fixable and (pressed or not found.needs_pressure)
+    return found is not None and (pressed or not found.needs_pressure)
 
 
 def _pause(status: int, headers: Headers) -> float | None:

@@ -34,11 +34,6 @@ class Code(StrEnum):
         "instructions, tools and the last user message alone are too large: no summary can help",
         ": ",
     )
-    RESERVE_GAVE_WAY = (
-        "reserve_gave_way",
-        "what is reserved for the answer leaves the history no room: less of the window is kept free",
-        ": ",
-    )
     NOTHING_TO_SUMMARISE = "nothing_to_summarise", "the verbatim tail is all there is"
     STORAGE = "storage", "the database cannot be reached"
     STOPPING = "stopping", "the server is shutting down"

@@ -27,6 +27,8 @@ log = structlog.get_logger("steno.upstreams")
 
 STREAMED_USAGE_SECONDS = 24 * 3600.0
 """Seconds for which it is remembered how a model's streams report usage."""
+ADDED_OUTPUT_SECONDS = 24 * 3600.0
+"""Seconds for which it is remembered that a model's output cap counts against its window."""
 UNSPOKEN_SECONDS = 3600.0
 """Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
 
@@ -90,6 +92,11 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
     def streamed_usage(self) -> Sightings[tuple[str, str], StreamedUsage]:
         """Way in which each model's streams in a format report their usage, as far as it was seen."""
         return Sightings(STREAMED_USAGE_SECONDS, counts=self._was_answered)
+
+    @lazy
+    def adds_output(self) -> Sightings[tuple[str, str], bool]:
+        """Formats and models whose output cap counts against the window beside the prompt, as far as it was seen."""
+        return Sightings(ADDED_OUTPUT_SECONDS, counts=self._was_answered)
 
     @lazy
     def unspoken(self) -> Unspoken:

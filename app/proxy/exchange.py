@@ -19,8 +19,9 @@ from app.compaction.performer import OnStart, nobody
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import Answer, Mode, Recover, StepDown
 from app.core.deciding.decide import untouched
+from app.core.limits.recovery import Recovery
 from app.core.reasons import Code, Reason, Reasons, because
-from app.core.stages.ladder import UNTOUCHED, Decision
+from app.core.stages.ladder import UNTOUCHED, Decision, capped
 from app.edge import own_headers
 from app.edge.asgi import (
     CONNECTION,
@@ -373,8 +374,8 @@ class Exchange:
             return self._edited(observed, answering, milestones)
         if observed.misshapen is not None:
             return self._stepped_down(observed, answering, observed.misshapen, milestones)
-        smaller = observed.recovery()
-        return None if smaller is None else self._recovered(observed, answering, smaller, milestones)
+        recovery = observed.recovery()
+        return None if recovery is None else self._recovered(observed, answering, recovery, milestones)
 
     async def _ask(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         """Send what was decided. Text too short to be counted before is counted while the provider works."""
@@ -410,6 +411,7 @@ class Exchange:
         self, request: ChatRequest, decision: Decision, began: float | None, milestones: Milestones
     ) -> Observation:
         """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
+        decision = request.with_output_cap(decision)
         if self.left_out and not decision.why:
             decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
@@ -429,21 +431,32 @@ class Exchange:
         )
 
     async def _recovered(
-        self, observed: Observation, answering: UpstreamAnswer, smaller: ChatRequest, milestones: Milestones
+        self, observed: Observation, answering: UpstreamAnswer, recovery: Recovery, milestones: Milestones
     ) -> Obtained:
-        """Return the answer to a smaller prompt, or the one there is."""
+        """Return the answer to a lower output cap or a smaller prompt, or the one there is."""
         milestones.reopen()
-        began = monotonic()
-        decision = await self._decide(smaller, Recover(), milestones.on_start)
-        if decision.view is None or decision.view.tokens >= observed.sent:
-            milestones.decide(observed.decision)
-            return observed, answering
-        # Why there was no summary before is still why there is none.
-        why = decision.why or (() if decision.status == "summarized" else observed.decision.why)
-        decision = replace(decision, actions=(*decision.actions, "recovered"), why=why)
-        recovered = self._decided(observed.request, decision, began, milestones)
+        began, request = monotonic(), observed.request
+        decision = replace(observed.decision, output_cap=None)
+        if recovery.budget is not None:
+            # The settings of summaries are then worked out anew: a learnt window is the summariser's, too, where it is
+            # the same model.
+            decision = await self._decide(replace(request, budget=recovery.budget), Recover(), milestones.on_start)
+            if decision.view is None or decision.view.tokens >= observed.sent:
+                milestones.decide(observed.decision)
+                return observed, answering
+            # Why there was no summary before is still why there is none.
+            why = decision.why or (() if decision.status == "summarized" else observed.decision.why)
+            decision = replace(decision, why=why)
+        if recovery.output_cap is not None:
+            decision = capped(decision, recovery.output_cap)
+        decision = replace(decision, actions=(*decision.actions, "recovered"))
+        recovered = self._decided(request, decision, began, milestones)
         again = await self._sent_again(observed, recovered, answering, milestones)
-        return (observed, answering) if again is None else (recovered, again)
+        if again is None:
+            return observed, answering
+        if recovery.budget is None:
+            request.provider.adds_output.saw(request.tenant, (request.format.name, request.model), True)
+        return recovered, again
 
     async def _stepped_down(
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
@@ -472,7 +485,8 @@ class Exchange:
             self.record.failed(error)
             milestones.decide(observed.decision)
             return None
-        if (again.status == 200 and latest.overflow is None) or latest.decision.view is None:
+        goes_whole = latest.decision.view is None and observed.decision.view is not None
+        if (again.status == 200 and latest.overflow is None) or goes_whole:
             await answering.close()
             self.own_headers = context_headers(observed.request, latest.decision)
             return again

@@ -140,7 +140,7 @@ class Forwarding(Struct, frozen=True):
     async def _send_observed(self, observed: Observation, milestones: Milestones) -> Exchange:
         request, decision = observed.request, observed.decision
         if decision.view is None:
-            body = request.wire.untouched
+            body = request.payload(decision)
         else:
             if decision.offered:
                 observed.asides = await self.services.compactor.asides.of(request)

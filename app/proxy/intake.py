@@ -179,7 +179,7 @@ async def take_in(
         named=recognised.by_name,
         conversation=conversation,
         policy=policy,
-        budget=measured.budget if is_left_alone else measured.budget_of(conversation),
+        budget=measured.budget,
         model=wire.model,
         series=terms.series,
         count=prompt.count,

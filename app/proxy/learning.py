@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import Untie
 from app.core.limits.overflow import LEAST_LIMIT, Overflow
-from app.core.limits.recovery import least_room, recovery_budget
+from app.core.limits.recovery import Recovery, Sent, least_room, recover
 from app.core.recall.asked import AnsweredAsk
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
@@ -229,8 +229,11 @@ class Observation:
         if refusal.status != HTTPStatus.BAD_REQUEST or not request.format.refuses_ties(refusal.read, request.wire):
             return False
         before = self.decision
-        self.decision = await self.services.compactor.decide(request, Untie(before))
-        return self.decision is not before
+        untied = await self.services.compactor.decide(request, Untie(before))
+        if untied is before:
+            return False
+        self.decision = request.with_output_cap(replace(untied, output_cap=None))
+        return True
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
@@ -245,8 +248,9 @@ class Observation:
             if first_frame and (self.overflow or self.misshapen) and self._answered:
                 self._answered[-1].status = 400  # In truth it was refused.
             if self.overflow is not None and await self._trusts(self.overflow, body):
-                output, asked = self.request.wire.answer.output, self.request.measure.asked
-                windows.learn(self.request.tenant, model, self.overflow, output, asked)
+                # A number that is no more than the output cap may be about that, where the prompt's is not told.
+                output = self.request.wire.answer.output if self.overflow.prompt is None else None
+                windows.learn(self.request.tenant, model, self.overflow, output, self.request.measure.asked)
         except Exception:
             log.exception("a refusal was not learnt from")
 
@@ -263,30 +267,21 @@ class Observation:
         wire, limit, tenant = self.request.wire, overflow.limit, self.request.tenant
         return not await self.services.work.do(tenant, lambda: wire.echoed_in(error, limit))
 
-    def recovery(self) -> ChatRequest | None:
-        """Return the request with the limits to send it once more with, or None if that cannot help."""
-        request, overflow = self.request, self.overflow
+    def recovery(self) -> Recovery | None:
+        """Return what to send once more, or None if nothing can help."""
+        request, overflow, asked = self.request, self.overflow, self.request.wire.answer
         if overflow is None or not request.compaction:
             return None
-        conversation, output = request.conversation, self.request.wire.answer.output
-        budget = recovery_budget(
-            overflow,
-            request.budget,
-            self.sent,
-            conversation.instruction_tokens,
-            output,
-            holds_media=conversation.holds_media,
-        )
-        # Its summary settings are then worked out anew: what the refusal said holds for the summariser too, where it is
-        # the same model.
-        return replace(request, budget=budget) if budget is not None else None
+        conversation, cap = request.conversation, self.decision.output_cap or asked.output
+        media, instructions = conversation.holds_media, conversation.instruction_tokens
+        return recover(overflow, request.budget, Sent(self.sent, instructions, cap, asked.thinking, media))
 
     def _record(self, answered: AnsweredCall, *, asked_here: bool, answer: Tokens | None) -> None:
         """Enter a call. `asked_here`: a further round, which the client did not ask for. `answer`: usage of the last
         of several rounds."""
         request, decision = self.request, self.decision
         estimated, forwarded = request.tokens(decision)
-        decided = request.measure.decided_by(request.budget) if request.budget.given_way else request.measure.decided
+        decided = request.measure.decided
         if decision.actions or decision.why or self.waited_seconds is not None:
             reason = decision.reason
             decided = replace(

@@ -106,7 +106,7 @@ async def plan(request: Request, services: TheServices, known: TheKnown, body: B
         wire, caller, referred = await read_whole(services, caller, body)
         chat = await take_in(services, wire, caller, request_id, referred=referred, remember=False)
     await count(services, known.tenant, chat.conversation, chat.prompt)
-    decision = await services.compactor.decide(chat, Imagine(summaries=True))
+    decision = chat.with_output_cap(await services.compactor.decide(chat, Imagine(summaries=True)))
     budget, asks = chat.budget, chat.may_ask
     return PlanOut(
         format=format_.name,

@@ -233,6 +233,7 @@ _OUTPUT = re.compile(
     r"max_?(?:(?:completion|output|new)_?)?tokens|(?:output|completion|new|generated) tokens?\b|max(?:imum)? output|"
     r"max(?:imum)? tokens (?:you requested|value|must)|tokens of output|\u8f93\u51fa"
 )
+_NAMES_OUTPUT = re.compile(rf"{_OUTPUT.pattern}|\bcompletions?\b|\boutputs?\b")
 _INPUT_BESIDE_OUTPUT = re.compile(
     r"\bprompt|\binputs?\b|\binput_tokens|\bmessages\b|in the messages|\u8f93\u5165|\u4e0a\u4e0b\u6587|\u5bf9\u8bdd"
 )
@@ -430,7 +431,7 @@ def _measured(text: str, fields: Mapping[str, int]) -> Overflow:
         total = None  # What was requested is the output.
     if total is None and prompt is not None:
         total = prompt + (output or 0)
-    return Overflow("context_window", limit, prompt, total)
+    return Overflow("context_window", limit, prompt, total, names_output=bool(_NAMES_OUTPUT.search(text)))
 
 
 def _named(names: Sequence[str], fields: Mapping[str, int]) -> int | None:

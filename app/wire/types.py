@@ -74,7 +74,9 @@ class AnswerAsked(Struct, frozen=True):
 
     stream: bool
     output: int | None
-    """Tokens asked for, None if the request does not say."""
+    """Output cap in tokens; None if the request names none."""
+    thinking: int = 0
+    """Tokens for thinking, which the output cap has to exceed."""
     choices: int = 1
     """Answers asked for; with more than one, nothing may be sent before the provider's begins."""
     wants_usage: bool = True
@@ -212,6 +214,13 @@ class WireRequest(Struct, frozen=True):
         `ask_usage`: a stream is asked to tell what it cost, where it would not unasked.
         """
         return self.source.spliced({self.HISTORY: b"[%b]" % b",".join(raw_messages)}, self.OWN_MEMBERS)
+
+    def with_output_cap(self, body: bytes, tokens: int) -> bytes:
+        """A body of this request, with its output cap lowered to so many tokens."""
+        source = RawObject(body)
+        given = {name: source.value(name) for name in self.OUTPUT_MEMBERS if name in source}
+        higher = (name for name, value in given.items() if isinstance(value, int) and value > tokens)
+        return source.spliced(dict.fromkeys(higher, b"%d" % tokens))
 
     def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
         """The request as if it had asked for that, too."""

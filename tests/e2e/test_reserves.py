@@ -1,4 +1,4 @@
-"""A request that reserves nearly the whole window for its answer is compacted as any other, in each format."""
+"""An output cap as large as the window takes nothing from the prompt, in each format."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from tests.e2e.running import WINDOW, StartSteno, Steno
 
 RULES = "Answer as the clerk. " * 60
 """About 300 tokens."""
-TURNS = 30
-MODEL = "claude-opus-4-6"
 FORMATS = {
     "chat_completions": ("/v1/chat/completions", "messages", "max_tokens"),
     "messages": ("/v1/messages", "messages", "max_tokens"),
     "responses": ("/v1/responses", "input", "max_output_tokens"),
 }
+ADDING, FILLING = "gpt-4o", "claude-opus-4-6"
 
 
 @pytest.fixture
 def simulator() -> Simulator:
-    """It begins an answer in whatever room is left, as newer models do."""
-    return Simulator(models=[Model(MODEL, counts_answer=False), Model("gpt-4o")], window=WINDOW, tables=TABLES)
+    """One model's provider adds the output cap to the prompt, the other's begins an answer in whatever is left."""
+    return Simulator(models=[Model(FILLING, counts_answer=False), Model(ADDING)], window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture
@@ -37,9 +36,9 @@ def running(steno: StartSteno) -> Steno:
     return steno(upstream={"formats": [*FORMATS]}, compaction={"background": {"enabled": False}})
 
 
-def ask(running: Steno, format_: str, history: list[Any], output: int, model: str = MODEL) -> Answer:
-    path, member, reserve = FORMATS[format_]
-    body: dict[str, Any] = {"model": model, reserve: output}
+def ask(running: Steno, format_: str, history: list[Any], output: int, model: str, **more: Any) -> Answer:
+    path, member, cap = FORMATS[format_]
+    body: dict[str, Any] = {"model": model, cap: output, **more}
     if format_ == "messages":
         body["system"] = RULES
     else:
@@ -49,34 +48,33 @@ def ask(running: Steno, format_: str, history: list[Any], output: int, model: st
     return send(running.url, request_bytes(raw, *usual, target=path, usual=False), timeout=30.0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
-@pytest.mark.parametrize("output", [WINDOW - 400, WINDOW, 4 * WINDOW])
-def test_the_reserve_gives_way_and_compaction_goes_on(
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_history_below_the_trigger_stays_whole_and_the_cap_is_lowered_where_the_provider_adds_it(
+    simulator: Simulator, running: Steno, format_: str, stream: bool
+) -> None:
+    for number in range(2, 8):
+        answered = ask(running, format_, turns(number), WINDOW - 200, ADDING, stream=stream)
+        assert answered.status == 200, answered.body
+        assert answered.header("x-context-status") == "full"
+        assert (answered.header("x-context-actions") or "").startswith("output_capped")
+    assert [record.status for record in simulator.chats] == [400, 200, *[200] * 5]
+    assert not simulator.summaries
+    caps = [record.payload[FORMATS[format_][2]] for record in simulator.chats]
+    assert caps[0] == WINDOW - 200
+    for cap, record in zip(caps[1:], simulator.chats[1:], strict=True):
+        assert WINDOW // 4 <= cap <= WINDOW - (record.prompt_tokens or 0)
+        assert cap > 0.95 * (WINDOW - (record.prompt_tokens or 0))
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("output", [WINDOW - 200, 4 * WINDOW])
+def test_a_provider_that_does_not_add_the_cap_gets_it_as_it_is(
     simulator: Simulator, running: Steno, format_: str, output: int
 ) -> None:
-    kept: list[str] = []
-    for number in range(TURNS):
-        answered = ask(running, format_, turns(number), output)
+    for number in range(2, 30, 3):
+        answered = ask(running, format_, turns(number), output, FILLING)
         assert answered.status == 200, answered.body
-        kept.append(str(answered.header("x-context-status")))
-        if number > 2:
-            assert (answered.header("x-context-reason") or "").startswith("reserve_gave_way: ")
     assert statuses(simulator) == {200}
-    assert kept[:10] == ["full"] * 10, "what fits the window goes"
-    assert set(kept[-10:]) == {"summarized"}
-    prompts = [record.prompt_tokens or 0 for record in simulator.chats]
-    assert max(prompts) <= WINDOW * 0.95
-    # The first request has one message less than what is compared.
-    starts = [json.dumps(record.payload[FORMATS[format_][1]][:2]) for record in simulator.chats[1:]]
-    assert len(set(starts)) <= 1 + len(simulator.summaries), "one new beginning for each compaction"
-
-
-def test_what_can_be_kept_free_is_kept_for_a_provider_that_counts_it(simulator: Simulator, running: Steno) -> None:
-    for number in range(TURNS):
-        answered = ask(running, "chat_completions", turns(number, words=60), WINDOW - 2_000, "gpt-4o")
-        assert answered.status == 200, answered.body
-        assert "reserve_gave_way" not in (answered.header("x-context-reason") or "")
-    assert statuses(simulator) == {200}
-    assert max(record.prompt_tokens or 0 for record in simulator.chats) <= 2_000
-    assert simulator.summaries
+    assert {record.payload[FORMATS[format_][2]] for record in simulator.chats} == {output}
+    assert 1 <= len(simulator.summaries) <= 4

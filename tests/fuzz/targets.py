@@ -283,7 +283,7 @@ def check_refusal(data: bytes, random: Random) -> None:
         found = classify(status, body, first_frame=status == 200)
         if found is None:
             continue
-        _ = found.fixable, found.learn_window
+        _ = found.learn_window
         for number in (found.limit, found.prompt, found.requested):
             assert number is None or 0 <= number <= 2 * MOST_TOKENS
         assert found.limit is None or found.limit >= 1_000

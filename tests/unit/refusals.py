@@ -18,8 +18,6 @@ class Refused(NamedTuple):
     limit: int | None = None
     prompt: int | None = None
     requested: int | None = None
-    fixable: bool = True
-    """Whether a smaller prompt would do: the output alone does not fill the window."""
     status: int = 400
 
 

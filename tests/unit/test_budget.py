@@ -9,12 +9,13 @@ from app.core.limits.trigger import Size, Trigger
 
 FREE = Shares(reserve=0.05)
 LIMITS: dict[str, tuple[Window, int | None, Shares, int]] = {
-    "the window less what the request reserves": (Window(128_000, "config"), 4_000, Shares(), 124_000),
-    "less five percent where it reserves nothing": (Window(8_000, "config"), None, Shares(), 7_600),
+    "the window less the output cap": (Window(128_000, "config"), 4_000, Shares(), 124_000),
+    "but no more than a quarter of the window": (Window(128_000, "config"), 100_000, Shares(), 96_000),
+    "less five percent where it names no cap": (Window(8_000, "config"), None, Shares(), 7_600),
     "and at most 8,192": (Window(1_000_000, "config"), None, Shares(), 1_000_000 - 8_192),
     "and no more than the model can answer": (Window(128_000, "config", None, 4_096), None, Shares(), 128_000 - 4_096),
     "the models own for prompts": (Window(400_000, "config", max_input=272_000), 10_000, Shares(), 272_000),
-    "nothing where the window is smaller than the reserve": (Window(4_000, "config"), 8_000, Shares(), 0),
+    "a quarter, too, where the cap is larger than the window": (Window(4_000, "config"), 8_000, Shares(), 3_000),
     **{
         f"less a share that stays free, or {output} if that is more": (
             Window(200_000, "config", None, 4_096),
@@ -30,53 +31,6 @@ LIMITS: dict[str, tuple[Window, int | None, Shares, int]] = {
 @pytest.mark.parametrize(("window", "output", "shares", "limit"), LIMITS.values(), ids=LIMITS)
 def test_the_limit_is(window: Window, output: int | None, shares: Shares, limit: int) -> None:
     assert budget_for(window, output, shares).limit == limit
-
-
-@pytest.mark.parametrize(
-    ("output", "floor", "limit"),
-    [
-        (30_000, 2_000, 2_768),
-        (30_000, 2_256, 2_768),
-        (30_000, 2_257, 31_130),
-        (32_000, 0, 768),
-        (32_000, 300, 31_130),
-        (32_768, 0, 31_130),
-        (1_000_000, 0, 31_130),
-        (32_000, 31_129, 31_130),
-        (32_000, 31_130, 32_768),
-        (32_000, 32_767, 32_768),
-        (32_000, 32_768, 768),
-        (None, 31_129, 31_130),
-        (None, 31_130, 32_768),
-        (0, 32_000, 32_768),
-        (500, 32_267, 32_268),
-        (500, 32_268, 32_768),
-    ],
-)
-def test_the_reserve_gives_way_to_what_goes_in_any_case(output: int | None, floor: int, limit: int) -> None:
-    """First to the usual one, then to none; where even the window is too small it stays."""
-    whole = budget_for(Window(32_768, "config"), output, Shares())
-    budget = whole.for_floor(floor)
-    assert budget.limit == budget.reported_limit == limit
-    assert budget.trigger.tokens <= limit
-    if budget is whole:
-        assert budget.given_way == 0
-    else:
-        assert budget.given_way == whole.reserve > budget.reserve
-
-
-def test_a_reserve_gives_way_later_in_a_small_window_and_a_share_that_is_kept_free_last() -> None:
-    small = budget_for(Window(4_096, "config"), 2_048, Shares())
-    assert [small.for_floor(floor).limit for floor in (1_844, 1_845)] == [2_048, 4_096 - 204]
-    kept = budget_for(Window(100_000, "config"), 99_000, Shares(reserve=0.25))
-    assert [kept.for_floor(floor).limit for floor in (5_000, 80_000)] == [75_000, 100_000]
-
-
-def test_a_limit_of_the_models_own_for_prompts_does_not_give_way() -> None:
-    whole = budget_for(Window(400_000, "config", max_input=272_000), 390_000, Shares())
-    roomier = whole.for_floor(20_000)
-    assert (roomier.limit, roomier.roomier) == (272_000, None)
-    assert whole.for_floor(300_000) is whole
 
 
 @pytest.mark.parametrize(("window", "trigger"), [(128_000, 84_000), (5_000, 4_037), (8_000, 5_320), (6_000, 4_096)])

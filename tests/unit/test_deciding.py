@@ -416,15 +416,6 @@ def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
     assert world.names.count("Make") == ROUNDS
 
 
-def test_the_budget_in_which_the_reserve_gave_way_is_the_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
-    roomier = budget(2_000)
-    for given, told in ((roomier, roomier), (None, budget())):
-        monkeypatch.setattr(
-            "app.core.deciding.decide.settle", lambda *_, given=given, **__: Decision(None, budget=given)
-        )
-        assert World().decide(asked(LONG)).budget == told
-
-
 def test_without_room_or_where_turns_are_counted_nobody_asks_for_the_price() -> None:
     for limits in (budget(hold=100), budget(hold=1_000, trigger=turned(5))):
         world = World({AskPrices: DEAR})

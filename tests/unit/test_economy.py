@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import HOLD_RATIO, Line, Shares, Window, budget_for
 from app.core.limits.overflow import Overflow
-from app.core.limits.recovery import recovery_budget
+from app.core.limits.recovery import Sent, recover
 from app.core.stages.case import Case
 from app.core.stages.masking import due_mask
 from app.core.summary.plan import Plan
@@ -216,5 +216,5 @@ def test_a_request_that_says_when_it_is_to_be_compacted_is_then() -> None:
 
 def test_after_an_overflow_nothing_is_put_off() -> None:
     limits = budget_for(Window(100_000, "config"), 0, Shares())
-    corrected = sure(recovery_budget(Overflow("context_window", 50_000), limits, 90_000, 0, None))
-    assert corrected.hold == 0
+    corrected = sure(recover(Overflow("context_window", 50_000), limits, Sent(90_000, 0)))
+    assert sure(corrected.budget).hold == 0

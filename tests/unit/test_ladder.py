@@ -119,55 +119,6 @@ def test_a_history_that_fits_without_its_summaries_goes_as_it_came() -> None:
     assert decision.why == (*WHY, Reason(Code.SUMMARIES_LEFT_OUT))
 
 
-def test_that_the_reserve_gave_way_is_said_where_more_goes_than_it_leaves() -> None:
-    limits = budget(window=1_000, given_way=900, reserve=50)
-    told = "reserve_gave_way: of a window of 1000 tokens 900 are to be kept for the answer, which leaves the history"
-    for number, is_told in ((0, False), (5, True), (8, True), (30, True)):
-        asked = conversation(*turns(number), QUESTION)
-        decision = untouched(asked, Policy(), limits, "m") or settle(case(asked, limits=limits))
-        assert (decision.reason or "").startswith(told) is is_told
-
-
-def test_what_is_reserved_gives_way_before_a_refusal_goes_to_the_client() -> None:
-    call, result = message("assistant", "look", calls=["a"]), message("tool", words(9), answers="a", tokens=120)
-    talk = conversation(*turns(4, 30), QUESTION, call, result)
-    policy, narrow = Policy(fit=False, prune=True), budget(window=200, limit=100, target=50, reserve=100)
-    assert settle(case(talk, limits=narrow, policy=policy)).view is None
-    roomier = replace(narrow, limit=190, reserve=10, given_way=100)
-    for limits in (roomier, replace(roomier, limit=110, roomier=roomier)):
-        decision = settle(case(talk, limits=replace(narrow, roomier=limits), policy=policy))
-        assert decision.view is not None
-        assert 100 < decision.view.tokens <= 190
-        assert decision.budget == roomier
-        assert (decision.reason or "").startswith("reserve_gave_way")
-    hopeless = replace(roomier, limit=110, roomier=replace(roomier, limit=115))
-    assert settle(case(talk, limits=replace(narrow, roomier=hopeless), policy=policy)).view is None
-
-
-def test_a_history_that_nothing_makes_smaller_goes_as_it_came_though_the_reserve_could_give_way() -> None:
-    talk = conversation(*turns(4, 30), QUESTION)
-    roomier = budget(window=1_000, limit=900, reserve=100, given_way=900)
-    limits = budget(window=1_000, limit=100, target=50, reserve=900, roomier=roomier)
-    decision = settle(case(talk, limits=limits, policy=Policy(fit=False, prune=False, emergency=False)))
-    assert (decision.view, decision.budget) == (None, None)
-
-
-def test_no_more_of_the_reserve_gives_way_than_has_to() -> None:
-    """A provider that wants the answer to fit beside the prompt accepts the smallest prompt or none."""
-    big = message("user", "w " * 300, tokens=300)
-    talk = conversation(big, message("assistant", "yes"), *turns(2, 30), message("user", "now", tokens=90))
-    narrow = budget(window=1_000, limit=85, target=50, reserve=900)
-    roomier = replace(narrow, limit=900, reserve=100, given_way=900)
-    decision = settle(case(talk, limits=replace(narrow, roomier=roomier), policy=Policy()))
-    assert decision.view is not None
-    assert decision.view.tokens < 130
-    bare = settle(
-        case(talk, chunk(talk, 0, 4), limits=replace(narrow, roomier=roomier), policy=Policy(alternates=True))
-    )
-    assert bare.view is not None
-    assert bare.view.tokens < 200
-
-
 def test_coverage_tells_each_part_in_order() -> None:
     agent = conversation(
         message("system", "rules"), *turns(2), message("user", "do it"), message("assistant", "a"), QUESTION

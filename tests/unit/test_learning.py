@@ -63,7 +63,7 @@ def test_asides_go_along_as_far_as_there_is_room_for_them() -> None:
 def test_of_several_rounds_the_first_is_entered_as_the_clients_with_the_last_ones_answer() -> None:
     entered: list[Any] = []
     request: Any = SimpleNamespace(
-        budget=SimpleNamespace(given_way=0, line=Line(0.0, 1.0)),
+        budget=SimpleNamespace(line=Line(0.0, 1.0)),
         conversation=SimpleNamespace(chain="chain", tokens=100, transcript=SimpleNamespace(turn_starts=[0])),
         conversation_id="c",
         format=SimpleNamespace(name="chat_completions"),

@@ -142,8 +142,6 @@ class Steno(World):
         assert self.attempt is not None
         request = self.attempt.request
         talk, budget = request.conversation, request.budget
-        if effect.view.tokens > budget.limit:  # The reserve gave way.
-            return effect.view
         found = with_recalled(talk, effect.view, Recollection(talk), effect.policy, budget, request.cost)
         assert problems(talk, found, budget.limit) == []
         return found
@@ -269,7 +267,7 @@ def test_every_payload_is_one_that_a_provider_takes_and_accounts_for_every_messa
         return
     limits = decision.budget or steno.budget
     assert problems(request.talk, decision.view, limits.limit) == []
-    assert limits == steno.budget or "reserve_gave_way" in (decision.reason or "")
+    assert limits == steno.budget
     assert orphans([json.loads(raw) for raw in sent]) == []
     leading = [message.raw for message in request.talk.instructions]
     assert sent[: len(leading)] == leading

@@ -151,8 +151,6 @@ async def test_a_refusal_that_teaches_nothing_is_not_answered_with_the_same_ques
     [
         (400, "9000 tokens", True),
         (200, "9000 tokens", True),
-        # Less of the history would change nothing.
-        (400, "8256 tokens (64 in the messages, 8192 in the completion)", False),
     ],
 )
 async def test_a_refusal_for_size_is_one_that_a_smaller_request_may_escape(

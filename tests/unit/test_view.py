@@ -227,12 +227,3 @@ def test_media_anywhere_are_seen() -> None:
 )
 def test_actions_stand_in_the_order_of_the_stages(parts: tuple[Part, ...], actions: tuple[str, ...]) -> None:
     assert View(parts, 10).actions == actions
-
-
-def test_the_highest_floor_stays_once_it_was_reached() -> None:
-    """And counts no results but those that came last."""
-    asking = replace(message("user", words(500)), answers=("a",))
-    said = [message("system", words(10)), message("user", words(90)), message("assistant", "ok", calls=["a"]), asking]
-    said += [message("developer", words(5)), message("assistant", "ok"), message("user", "q")]
-    floors = [conversation(*said[:stop], fixed=7).highest_floor for stop in range(1, len(said) + 1)]
-    assert floors == [17, 107, 107, 517, 522, 522, 112]

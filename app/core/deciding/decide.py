@@ -136,7 +136,7 @@ def _settled(attempt: Attempt) -> Decision:
     case, in_vain = attempt.case, attempt.announced is not None and not attempt.made
     settled = settle(case, attempt.why, in_vain=in_vain)
     steps, made = (*attempt.steps, *settled.steps), (*attempt.made, *attempt.postponed)
-    return replace(settled, steps=steps, budget=settled.budget or case.budget, made=made)
+    return replace(settled, steps=steps, budget=case.budget, made=made)
 
 
 def _looked_at(attempt: Attempt, mode: Imagine) -> Deciding[None]:

@@ -19,10 +19,10 @@ MAX_RESERVE = 8_192
 CAP = 160_000
 """Tokens over which a compaction is due however large the window is: models read longer prompts worse, and each request
 pays for all of it. The shares of a larger limit are shares of this."""
+MOST_RESERVED = 0.25
+"""Share of the window that an output cap reserves at most: many clients set `max_tokens` as high as they can, and no
+answer is as long."""
 MIN_SUMMARY = 256
-LEAST_TALK = 2 * MIN_SUMMARY
-"""Tokens: a summary, and as much beside it. What a request reserves gives way where it leaves less; in small windows
-where it leaves less than a twentieth."""
 HOLD_RATIO = 0.95
 """Share of the limit up to which a request may go on without a compaction that is due: what is left is for what an
 estimate may be wrong by."""
@@ -77,7 +77,7 @@ class Shares(Struct, frozen=True):
     max_summary_tokens: int = 2_048
     fold: float = 0.30
     reserve: float | None = None
-    """Share of the window that is never the prompt's. None: what the request reserves, or 5 % where it says nothing."""
+    """Least share of the window that is kept free for the completion. None: see `reserve_of`."""
 
     @property
     def cap(self) -> int | None:
@@ -152,24 +152,8 @@ class Budget(Struct, frozen=True):
     """Shares of the limit are scaled by this: see `HEURISTIC_CAUTION`."""
     reserve: int = 0
     """Tokens of the window that are kept free for the completion, as the provider counts them."""
-    given_way: int = 0
-    """Tokens that were to be kept free, where that gave way to the prompt; else 0."""
-    least_room: int = 1
-    """Tokens of room beside the floor; with less of it the reserve gives way."""
-    roomier: Budget | None = None
-    """Budget with a smaller reserve, if there is one."""
     body_bytes: int = 0
     """Bytes of all messages over which pictures and files give way; 0: whatever they have."""
-
-    def for_floor(self, floor: int) -> Budget:
-        """The limits for a prompt of which at least so many tokens go whatever is done: the reserve gives way to them
-        as far as it must. Itself where even the whole window is too small."""
-        budget = self
-        while budget.limit - floor < budget.least_room:
-            if budget.roomier is None:
-                return self
-            budget = budget.roomier
-        return budget
 
 
 def budget_for(
@@ -184,31 +168,15 @@ def budget_for(
 ) -> Budget:
     """The limits of one request, worked out from the model's window and the shares that are set.
 
-    `output` is what the request reserves for the completion, None if it does not say. `caution` scales trigger and
-    target, see `HEURISTIC_CAUTION`. `threshold` is a trigger in the provider's tokens that a request sets for itself:
-    target, tail and summaries are then as if the window began to be full there.
+    `output` is the request's output cap, None if it names none. `caution` scales trigger and target, see
+    `HEURISTIC_CAUTION`. `threshold` is a trigger in the provider's tokens that a request sets for itself: target, tail
+    and summaries are then as if the window began to be full there.
 
     The calibration is applied here and nowhere else: a limit in the provider's tokens becomes one in our estimate;
     shares of it are as much smaller, without the offset.
-
-    What is reserved gives way where it leaves no room for what cannot be taken away. First what the request reserves,
-    which many set as high as they can: the answers are never as long, and newer providers begin an answer in whatever
-    room is left. Then the usual reserve, too: what fits the window goes.
     """
-    asked, usual = reserve_of(window, output, shares.reserve), reserve_of(window, None, shares.reserve)
-    roomier: Budget | None = None
-    for kept in (kept for kept in (0, usual) if kept < asked):
-        made = replace(_budget(window, kept, shares, line, caution, threshold), body_bytes=body_bytes)
-        if roomier is None or made.limit < roomier.limit:  # Else the model's own limit of a prompt is smaller.
-            roomier = replace(made, reserve=kept, given_way=asked, roomier=roomier)
-    least_room = min(LEAST_TALK, window.context // 20) if asked > usual else 1
-    made = _budget(window, asked, shares, line, caution, threshold)
-    return replace(made, reserve=asked, least_room=least_room, roomier=roomier, body_bytes=body_bytes)
-
-
-def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: float, threshold: int | None) -> Budget:
-    """Budget with so many tokens kept free."""
-    limit = _limit(window, kept)
+    reserve = reserve_of(window, output, shares.reserve)
+    limit = limit_of(window, reserve)
     room, floor, rules = _room(limit, shares, threshold)
     bounds = [max(_tokens(rule, window.context, limit), default=None) for rule in rules]
     conditions = (
@@ -243,28 +211,22 @@ def _budget(window: Window, kept: int, shares: Shares, line: Line, caution: floa
         hold=line.estimate(min(HOLD_RATIO * limit, room) * caution) if threshold is None else 0,
         line=line,
         caution=caution,
+        reserve=reserve,
+        body_bytes=body_bytes,
     )
 
 
-def limit_of(window: Window, output: int | None, reserve: float | None = None) -> int:
-    """Tokens that the prompt may use, as the provider counts them: the window less what is reserved for the completion.
-
-    `reserve` is a share of the window that is kept free at least, whatever `output` says.
-    """
-    return _limit(window, reserve_of(window, output, reserve))
-
-
-def reserve_of(window: Window, output: int | None, reserve: float | None = None) -> int:
-    """Tokens kept free for the completion, which may be more than the window."""
-    if reserve is not None:
-        return max(output or 0, round(reserve * window.context))
-    if output is None:
-        return min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
-    return output
-
-
-def _limit(window: Window, kept: int) -> int:
+def limit_of(window: Window, kept: int) -> int:
+    """Tokens that the prompt may use with so many kept free for the completion, as the provider counts them."""
     return max(0, min(window.max_input or window.context, window.context - kept))
+
+
+def reserve_of(window: Window, output: int | None, least: float | None = None) -> int:
+    """Tokens of the window that are kept free for a completion with this output cap, None for no cap. `least` is the
+    share of the window that is kept free in any case."""
+    if output is None and least is None:
+        return min(window.context // 20, MAX_RESERVE, window.max_output or MAX_RESERVE)
+    return max(min(output or 0, int(MOST_RESERVED * window.context)), round((least or 0.0) * window.context))
 
 
 def _room(limit: int, shares: Shares, threshold: int | None) -> tuple[float, float, tuple[Rule, ...]]:

@@ -20,15 +20,10 @@ class Overflow(Struct, frozen=True):
     """Tokens of the prompt, if the error separates them from the output."""
     requested: int | None = None
     """Tokens that were counted against the limit: the prompt, with the output where that counts."""
+    names_output: bool = False
+    """The error speaks of the output, too."""
     needs_pressure: bool = False
     """The error gives no reason: an overflow only if our own estimate was at least 80 % of the window."""
-
-    @property
-    def fixable(self) -> bool:
-        """False: the requested output alone fills the window, so a smaller prompt would not help."""
-        if self.limit is None or self.prompt is None or self.requested is None:
-            return True
-        return self.requested - self.prompt < self.limit
 
     @property
     def learn_window(self) -> bool:

@@ -1,14 +1,17 @@
-"""Recovery: the budget for sending a request once more, after the provider refused it for its size.
+"""Recovery: the limits for sending a request once more, after the provider refused it for its size.
 
-Its numbers count where it gives them: the limit, or how much the prompt was over it, scaled by what we had estimated.
-Else 70 % of what was sent is tried.
+Where the provider counts the output cap beside the prompt, the cap is lowered first, and the prompt is made smaller
+only where that is not enough. The provider's numbers count where it gives them: the limit, or how much the prompt was
+over it, scaled by what was estimated. Otherwise 70 % of what was sent is tried.
 """
 
 from __future__ import annotations
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.limits.budget import Budget
+from app.core.limits.output_cap import PROMPT_ERROR, least_output
 from app.core.limits.overflow import Overflow
 from app.core.limits.trigger import over
 
@@ -23,21 +26,82 @@ left."""
 PRESSURE = 0.80
 
 
-def recovery_budget(
-    overflow: Overflow, budget: Budget, sent: int, instructions: int, output: int | None, *, holds_media: bool = False
-) -> Budget | None:
-    """The limits to make the prompt anew with, or None where a smaller prompt cannot help.
+class Sent(Struct, frozen=True):
+    """What was refused. Estimates are in our tokens."""
 
-    `sent` and `instructions` are our estimates of the refused prompt and of what no compaction takes away; `output` is
-    what the request asked for, in tokens. Like every budget the result is in our estimate.
+    tokens: int
+    """Estimate of the prompt."""
+    instructions: int
+    """Estimate of what no compaction takes away."""
+    cap: int | None = None
+    """The request's output cap."""
+    thinking: int = 0
+    """Tokens for thinking, which the output cap has to exceed."""
+    holds_media: bool = False
 
-    Where the provider counts more than was expected, all of it is taken to cost as much more. With `holds_media` the
-    difference is taken to be that of pictures, which stay: it is the same for a smaller prompt. Where that leaves no
-    room, it is that of pictures which can go.
-    """
-    expected = budget.line.reported(sent)
-    if not overflow.fixable or (overflow.needs_pressure and expected < PRESSURE * budget.window):
+
+class Recovery(Struct, frozen=True):
+    """What to change of a refused request."""
+
+    budget: Budget | None
+    """Limits to make the prompt anew with; None where it stays."""
+    output_cap: int | None = None
+    """Lower output cap; None where it stays."""
+
+
+def recover(overflow: Overflow, budget: Budget, sent: Sent) -> Recovery | None:
+    """What to send once more; None where nothing can help. Limits in the result are in our estimate, as everywhere."""
+    expected = budget.line.reported(sent.tokens)
+    if overflow.needs_pressure and expected < PRESSURE * budget.window:
         return None
+    window = overflow.limit or budget.window
+    least = least_output(window, sent.cap, sent.thinking) if sent.cap is not None else None
+    prompt, output = _counted(overflow, expected, sent.cap, window)
+    if sent.cap is not None and least is not None and output:
+        fitting = window - prompt if prompt else window - round((1 + PROMPT_ERROR) * _at_least(overflow, expected))
+        if least <= fitting < sent.cap:
+            return Recovery(None, fitting)
+    kept = least if output is None else output if least is None else min(output, least)
+    smaller = _smaller(overflow, budget, sent, prompt, kept or 0)
+    if smaller is None:
+        return None
+    cap = max(least or 0, window - budget.line.reported(smaller.limit))
+    return Recovery(smaller, cap if kept and sent.cap is not None and cap < sent.cap else None)
+
+
+def _at_least(overflow: Overflow, expected: int) -> int:
+    """The provider's tokens of the prompt, where its refusal gives no more than a lower bound."""
+    return max(expected, overflow.prompt or 0)
+
+
+def _counted(overflow: Overflow, expected: int, cap: int | None, window: int) -> tuple[int | None, int | None]:
+    """Tokens of the prompt and of the output that the provider added, each None where that is not known.
+
+    `expected` is the prompt's estimate in the provider's tokens, `cap` the request's output cap.
+    """
+    prompt, requested = overflow.prompt, overflow.requested
+    if requested is None:
+        fits_alone = expected <= CEILING_SHARE * window
+        is_sum = overflow.names_output and cap is not None and fits_alone and expected + cap > window
+        return None, cap if is_sum else None
+    if prompt is None:
+        is_sum = cap is not None and abs(requested - cap - expected) < abs(requested - expected)
+        return (requested - cap, cap) if cap is not None and is_sum else (None, None)
+    output = requested - prompt if cap is None else min(cap, requested - prompt)
+    if output and requested == window + 1:  # vLLM names the least prompt that would be too large.
+        return None, output
+    return requested - output, output
+
+
+def _smaller(overflow: Overflow, budget: Budget, sent: Sent, prompt: int | None, kept: int) -> Budget | None:
+    """Limits for a smaller prompt, beside which so many of the provider's tokens are kept free; None where that leaves
+    no conversation.
+
+    Where the provider counts more than was expected, all of it is taken to cost as much more. In a prompt that holds
+    media the difference is taken to be that of pictures, which stay: it is the same for a smaller prompt. Where that
+    leaves no room, it is that of pictures which can go.
+    """
+    expected = budget.line.reported(sent.tokens)
     least = least_room(budget)
     # How much more the provider counts than we did, as a factor and in tokens, and the least room: one way, or two.
     more: list[tuple[float, int, float]] = [(1.0, 0, least)]
@@ -46,19 +110,19 @@ def recovery_budget(
         allowed = SENT_SHARE * (expected if SENT_SHARE * expected < in_force else in_force)
         target = allowed
     else:
-        ceiling = overflow.limit - _completion(overflow, budget, output)
+        ceiling = overflow.limit - kept
         allowed = CEILING_SHARE * ceiling
-        if overflow.prompt is None:
+        if prompt is None:
             allowed = min(allowed, SENT_SHARE * expected)
         else:
-            factor = overflow.prompt / expected  # Applied once, here.
+            factor = prompt / expected  # Applied once, here.
             more = [(factor, 0, least)]
-            if holds_media and overflow.prompt > expected:
-                more = [(1.0, overflow.prompt - expected, least), (factor, 0, least / factor)]
+            if sent.holds_media and prompt > expected:
+                more = [(1.0, prompt - expected, least), (factor, 0, least / factor)]
         target = min(allowed, TARGET_SHARE * ceiling)
     for factor, media, room in more:
         limit = budget.line.estimate(allowed / factor - media)
-        if limit >= instructions + room:
+        if limit >= sent.instructions + room:
             aim = budget.line.estimate(max(target / factor - media, LEAST_SHARE * target))
             return _within(budget, limit, aim)
     return None
@@ -81,10 +145,3 @@ def _within(budget: Budget, limit: int, aim: int) -> Budget:
 def least_room(budget: Budget) -> int:
     """Least tokens of a prompt beside the instructions; a smaller one is not made."""
     return max(1, min(LEAST_ROOM, int(LEAST_SHARE * budget.limit)))
-
-
-def _completion(overflow: Overflow, budget: Budget, output: int | None) -> int:
-    """Tokens to be kept free for the completion: as many as the provider counted, or else no more than before."""
-    if overflow.requested is not None and overflow.prompt is not None:
-        return overflow.requested - overflow.prompt
-    return min(output or 0, budget.reserve) if budget.given_way else output or 0

@@ -52,6 +52,8 @@ class Decision(Struct, frozen=True, dict=True):
     """Steps that were tried before, the last one being what is sent. Empty where nothing else was looked at."""
     budget: Budget | None = None
     """Budget by which it was decided, where that is not the request's own."""
+    output_cap: int | None = None
+    """Tokens to which the request's output cap is lowered; None where it stays."""
     made: tuple[SummaryChunk, ...] = ()
     """Summaries that were made for it, or imagined."""
     offered: int = 0
@@ -69,6 +71,16 @@ class Decision(Struct, frozen=True, dict=True):
         return joined(self.why) if self.why else None
 
 
+OUTPUT_CAPPED = "output_capped"
+"""Action of a decision that lowers the request's output cap."""
+
+
+def capped(decision: Decision, tokens: int) -> Decision:
+    """The decision with the output cap lowered to so many tokens."""
+    others = (action for action in decision.actions if action != OUTPUT_CAPPED)
+    return replace(decision, output_cap=tokens, actions=(*others, OUTPUT_CAPPED))
+
+
 UNTOUCHED = Decision(None)
 """Decision where nothing was due."""
 
@@ -76,8 +88,7 @@ UNTOUCHED = Decision(None)
 def untouched(conversation: Conversation, policy: Policy, budget: Budget, model: str) -> Decision | None:
     """The decisions that need no chunks, or None where more is to be decided."""
     if policy.leaves_alone(conversation, budget):
-        why = _given_way(budget, conversation) if budget.given_way else ()
-        return Decision(None, why=why) if why else UNTOUCHED
+        return UNTOUCHED
     if conversation.floor >= budget.limit:
         return Decision(None, why=because(Code.FLOOR_EXCEEDS_LIMIT, _floor(conversation, budget, model)))
     return None
@@ -93,15 +104,10 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     )
 
 
-def _given_way(budget: Budget, sent: Conversation | View) -> Reasons:
-    """A reason, where what is sent leaves less of the window than the request reserves."""
-    if budget.line.reported(sent.tokens) <= budget.window - budget.given_way:
-        return ()
-    detail = (
-        f"of a window of {budget.window} tokens {budget.given_way} are to be kept for the answer, which leaves the"
-        f" history no room; {budget.reserve} are kept free"
-    )
-    return because(Code.RESERVE_GAVE_WAY, detail)
+def _repaired(case: Case, view: View) -> View:
+    repaired = with_said_again(case.conversation, repair(case.conversation, view, case.cost))
+    repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
+    return with_rules(repaired, case.rules, case.budget.limit, case.cost) if case.rules else repaired
 
 
 def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
@@ -109,37 +115,6 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
 
     `why` says why no compaction brought the view under the trigger, `in_vain` whether one was tried.
     """
-    decision, budget = _settled(case, why, in_vain=in_vain), case.budget
-    if decision.view is None and case.conversation.tokens > budget.limit and budget.roomier:
-        # What is reserved for the answer gives way before the client is given a refusal.
-        decision, budget = _over_the_reserve(case, why, decision)
-    if not budget.given_way:
-        return decision
-    given_way = _given_way(budget, decision.view or case.conversation)
-    return replace(decision, why=(*given_way, *decision.why)) if given_way else decision
-
-
-def _over_the_reserve(case: Case, why: Reasons, refused: Decision) -> tuple[Decision, Budget]:
-    """The smallest view that can be made, where what is kept free can give way to it, and the budget in which it does;
-    else the refused decision with the request's own."""
-    steps = ((name, _repaired(case, view), still) for name, view, still in _steps(case, why))
-    name, view, still = min(steps, key=lambda step: step[1].tokens)
-    budget = case.budget if view.tokens < case.conversation.tokens else None
-    while budget and problems(case.conversation, view, budget.limit, alternates=case.policy.alternates):
-        budget = budget.roomier
-    if budget is None:
-        return refused, case.budget
-    told, tried = (*still, *_left_out(case, view)), (*refused.steps[:-1], _step(name, view))
-    return Decision(view, view.actions, told, refused.failed, tried, budget), budget
-
-
-def _repaired(case: Case, view: View) -> View:
-    repaired = with_said_again(case.conversation, repair(case.conversation, view, case.cost))
-    repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
-    return with_rules(repaired, case.rules, case.budget.limit, case.cost) if case.rules else repaired
-
-
-def _settled(case: Case, why: Reasons, *, in_vain: bool) -> Decision:
     conversation = case.conversation
     untrimmed = whole(conversation)
     wrong = [Code.OVER_THE_LIMIT]  # Where nothing may be made to fit.

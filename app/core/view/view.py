@@ -194,16 +194,6 @@ class Conversation:
         return 0 if question is None else max(0, self.transcript.tokens_of(self.transcript.last_user) - question)
 
     @property
-    def highest_floor(self) -> int:
-        """The floor of this request or of an earlier one of its history, the highest of them: so what depends on it
-        stays from turn to turn. Messages with results do not count but at the end: most of them can be shortened."""
-        transcript = self.transcript
-        fixed = self.instruction_tokens + sum(map(transcript.tokens_of, transcript.messages.instruction_places))
-        said = transcript.messages.user_places
-        asked = (index for index in said if not transcript.messages[index].answers)
-        return max(self.floor, fixed + max(map(transcript.tokens_of, asked), default=0))
-
-    @property
     def whole_floor(self) -> int:
         """Tokens that no summary can take away: the floor, the last user message and the last unit as they are."""
         transcript = self.transcript

@@ -19,8 +19,9 @@ class ConditionSettings(Section):
     token_ratio: Ratio | None = None
     """Share of the limit that the estimate of the prompt exceeds.
 
-    The limit is the window less the output that the request reserves (5 % of the window, at most 8,192 tokens, if it
-    does not say). Above 0.9 the provider may refuse before Steno acts: estimates are off by some percent.
+    The limit is the window less the request's output cap, of which at most a quarter of the window counts. Without a
+    cap 5 % of the window are kept free, at most 8,192 tokens. Above 0.9 the provider may refuse before Steno acts:
+    estimates are off by some percent.
     """
     since_checkpoint_ratio: Ratio | None = None
     """Share that the messages after the last summary exceed, the current one included.
@@ -28,7 +29,7 @@ class ConditionSettings(Section):
     It does not bound the prompt as a whole: add the alternative `overflow: true`.
     """
     of: Literal["limit", "window"] = "limit"
-    """Base of the ratios beside it: `limit`, which is the window less the reserved output, or `window`."""
+    """Base of the ratios beside it: `limit`, which is the window less the room for the answer, or `window`."""
     tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Tokens that the estimate of the prompt exceeds.
 
@@ -36,7 +37,7 @@ class ConditionSettings(Section):
     none; the default token_ratio stays beside it.
     """
     remaining_tokens: int | None = Field(None, ge=0, le=MOST_TOKENS)
-    """Tokens of the window that are left at most; reserved output is not subtracted."""
+    """Tokens of the window that are left at most; the room for the answer is not subtracted."""
     overflow: bool = False
     """Fire when the estimate exceeds the limit, and not earlier."""
     turns: int | None = Field(None, ge=0, le=100_000)

@@ -106,11 +106,18 @@ def messages_request(body: Body) -> MessagesRequest:
         body,
         raw_messages,
         lambda place: max(len(beside), place + moved),
+        answer={"thinking": _thinking_tokens(source)},
         hands_off=hands_off,
         asks=_ask(source) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
         referred=_referred(elements),
         forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
     )
+
+
+def _thinking_tokens(source: RawObject) -> int:
+    """Tokens for thinking, which the provider wants to be less than `max_tokens`."""
+    tokens = _thinking(source).get("budget_tokens")
+    return tokens if isinstance(tokens, int) and tokens > 0 else 0
 
 
 def _is_known(tool: object) -> bool:

@@ -10,7 +10,6 @@ NAMED = {
     "3e00e228bd8865d5": "recall/index.py, `scores`: a word that no passage holds adds nothing to any",
     "d6daa773141af374": "recall/recall.py, `_room_for`: nothing fits into no tokens, nor into less than none",
     "0ff9d9bfbd2b1bc3": "history/own_words.py, `_first_document`: a search from before the beginning begins there",
-    "fdbef950fb093dc4": "stages/ladder.py, `settle`: without a roomier budget the search ends where it began",
     "f8fd7c6dcf0ce401": "recall/question.py, `_read`: a text of exactly 4,000 characters gets a line end in its middle",
     "8590aeb7c36caca1": "view/mask.py, `SHAPES_VERSION`: it is only compared with what was stored with it",
     "602b4e9c8f626c3a": "store/wakeups.py, `_keep`: no clock is looked at in that very moment",
