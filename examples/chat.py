@@ -52,7 +52,9 @@ def stream(messages: list[dict[str, str]]) -> Iterator[dict[str, Any]]:
     """The chunks of an answer."""
     request = urllib.request.Request(  # noqa: S310 - the address is the user's own
         f"{BASE_URL}/chat/completions",
-        json.dumps({"model": MODEL, "messages": messages, "stream": True}).encode(),
+        json.dumps(
+            {"model": MODEL, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+        ).encode(),
         {
             "content-type": "application/json",
             "authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}",

@@ -104,7 +104,7 @@ def settings_of(options: Options, upstream: str | None, environment: Mapping[str
     if window is not None:
         settings = at_window(settings, window)
     if options.simulated:  # A scripted provider costs nothing.
-        settings = settings.model_copy(update={"prices": (), "list_prices": False, "upstreams": {}})
+        settings = settings.model_copy(update={"prices": None, "upstreams": {}})
     return settings
 
 

@@ -100,7 +100,7 @@ class LeasedCompaction:
     async def _run(self, course: Course, asked: Make, lease: Lease) -> Compaction:
         """Run from the lease to its release, whoever is still waiting: the owned task."""
         request, plan, began = course.request, asked.plan, monotonic()
-        compaction = Compaction((), Outcome.LEASE_LOST)
+        compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
 
         async def keep(chunk: SummaryChunk) -> SummaryChunk | None:
             return next(iter(await self._keep(lease, request, [chunk])), None)
@@ -110,7 +110,9 @@ class LeasedCompaction:
                 beating = group.create_task(self._beat(lease))
                 if request.purpose == "background" and not await self._is_stored(request):
                     compaction = Compaction((), Outcome.DELETED)
-                elif not await self._is_overtaken(request, asked.known):
+                elif await self._is_overtaken(request, asked.known):
+                    compaction = Compaction((), Outcome.AWAITED)
+                else:
                     late = await self._store_late(lease, request, plan)
                     compaction = late or await self.performer.perform(
                         asked.flow, request, keep, lambda: course.announce(plan)
@@ -122,6 +124,8 @@ class LeasedCompaction:
             compaction = Compaction((), Outcome.STORE_AWAY)
         finally:
             await self._release(lease)
+        if compaction.outcome is Outcome.AWAITED:
+            return compaction  # Nothing was begun, so that there is nothing to log, count or learn from.
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
             self.performer.memory.forget(Erased.of(*request.place))

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.compaction import leased
 from app.core.deciding.decide import ROUNDS
@@ -92,6 +93,28 @@ def test_a_crowd_outlasts_those_of_it_whose_summary_fails(steno: StartSteno, sim
         answered = list(pool.map(lambda _: post(proxy.url, chat(turns(19), conversation_id="one")), range(12)))
     told = [context(each) for each in answered if each.status == 200]
     assert [each["actions"] for each in told].count(["summarized"]) >= 8
+
+
+def test_a_compaction_that_another_request_made_first_is_used_and_not_logged_as_failed(
+    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stored after this request read the store, and before it took the lease."""
+    proxy, body, earlier = steno(), chat(long_history(), conversation_id="one"), list[Any]()
+    acquire = proxy.services.store.leases.acquire
+
+    async def acquire_late(*arguments: Any) -> Any:
+        if not earlier:
+            earlier.append(None)
+            earlier.append(await asyncio.to_thread(post, proxy.url, body))
+        return await acquire(*arguments)
+
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", acquire_late)
+    with capture_logs() as logged:
+        told = context(post(proxy.url, body))
+    assert (told["status"], told["reason"]) == ("summarized", None)
+    assert told["chunks"] == context(earlier[1])["chunks"]
+    assert len(simulator.summaries) == 1
+    assert [line["event"] for line in logged if line["log_level"] != "info"] == []
 
 
 def test_a_lease_that_is_lost_again_and_again_costs_three_compactions_at_most(

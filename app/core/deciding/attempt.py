@@ -161,7 +161,7 @@ class Attempt:
 
     def ended(self, compaction: Compaction) -> None:
         """Record a compaction of its own, if it came to an end."""
-        if compaction.outcome in (Outcome.NOT_BEGUN, Outcome.TAKES_TOO_LONG):
+        if compaction.outcome in (Outcome.NOT_BEGUN, Outcome.TAKES_TOO_LONG, Outcome.AWAITED):
             return
         self.before = self.before or self.case
         self.own.append(compaction)

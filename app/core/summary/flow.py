@@ -63,14 +63,14 @@ class Outcome(Enum):
     """All that was planned."""
     FAILED = auto()
     LEASE_LOST = auto()
-    """Another one has overtaken it: that one's result is worth looking for."""
+    """Another holder took the lease while the compaction was made: that one's result is worth looking for."""
     DELETED = auto()
     """The conversation is gone."""
     STORE_AWAY = auto()
     TAKES_TOO_LONG = auto()
     """The summary is still being made; the request goes on without."""
     AWAITED = auto()
-    """Another request's compaction ended: its result is worth looking for."""
+    """Another request's compaction ended before this one began: its result is worth looking for."""
     IN_BACKGROUND = auto()
     """The summary is made after the request's answer, or being made already; the request goes on without."""
     NOTHING_TO_SUMMARISE = auto()
