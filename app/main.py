@@ -63,6 +63,7 @@ from app.rest.routes import ROUTERS
 from app.rest.schema import schema_of
 from app.runtime import heap
 from app.runtime.caches import Caches
+from app.runtime.extras import install_command
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
@@ -290,7 +291,7 @@ def open_tracer(settings: Settings) -> Tracer | None:
         from app.telemetry.otel import OtelTracer  # noqa: PLC0415 - an extra, and nothing of it is loaded unless wanted
     except ImportError as error:
         raise ConfigurationError(
-            "telemetry.traces is otlp, which needs OpenTelemetry. Install it with `pip install 'steno[otel]'`."
+            f"telemetry.traces is otlp, which needs the extra `otel`: {install_command('otel')}."
         ) from error
     return OtelTracer(format_at)
 

@@ -368,12 +368,12 @@ def mcp(
 ) -> None:
     """Serve stored conversations to a model over MCP, on standard input and output: for a client's settings."""
     from app.commands.mcp import serve
-    from app.rest.mcp import NEEDED
+    from app.runtime.extras import install_command
 
     try:
         serve(url, key_env, os.environ)
     except ImportError:
-        fail(NEEDED)
+        fail(f"This needs the extra `mcp`: {install_command('mcp')}.")
 
 
 cli.command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from app.runtime.extras import install_command
 from app.settings import ConfigurationError
 
 BROUGHT = frozenset({"anthropic", "lab", "openai"})
@@ -18,4 +19,4 @@ def lab(module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in BROUGHT:
             raise
-        raise ConfigurationError("This needs Steno's lab: pip install 'steno[lab]'") from error
+        raise ConfigurationError(f"This needs the extra `lab`: {install_command('lab')}.") from error

@@ -15,7 +15,7 @@ from app.rest.dependencies import Tenant, TheServices
 from app.rest.mcp_tools import ANSWER_SECONDS, Reader
 
 BODY_BYTES = 1_000_000
-NEEDED = "MCP needs an extra: pip install 'steno[mcp]'."
+NOT_INSTALLED = "MCP is not installed on this server. Its operator installs the extra `mcp`: docs/install.md#extras."
 OF_THE_BODY = frozenset(
     {b"accept", b"accept-encoding", b"connection", b"content-encoding", b"content-length", b"content-type", b"expect"}
     | {b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
@@ -31,7 +31,7 @@ async def serve_mcp(request: Request, services: TheServices, tenant: Tenant) -> 
         # It takes a second to be imported, and few ask for it.
         server = await asyncio.to_thread(import_module, "app.rest.mcp_server")
     except ImportError as error:
-        raise UnknownPath(NEEDED) from error
+        raise UnknownPath(NOT_INSTALLED) from error
     if request.method != "POST":
         return Response(status_code=405, headers={"allow": "POST"})  # There are no sessions. Clients ask as a rule.
     scope = request.scope

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from app.rest.mcp import NOT_INSTALLED
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e import commands
 from tests.e2e.histories import chat, long_history, said, used
@@ -291,7 +292,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(steno: StartSteno, monkey
     monkeypatch.setitem(sys.modules, "mcp", None)
     monkeypatch.delitem(sys.modules, "app.rest.mcp_server", raising=False)
     status, told = ask(steno(), b"authorization: Bearer sk-mine")
-    assert (status, json.loads(told)["error"]["message"]) == (404, "MCP needs an extra: pip install 'steno[mcp]'.")
+    assert (status, json.loads(told)["error"]["message"]) == (404, NOT_INSTALLED)
     without = "import sys; sys.modules['mcp'] = None; from app.commands.cli import main; main()"
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-c", without, "mcp"], cwd=commands.ROOT, capture_output=True, text=True, check=False
@@ -299,5 +300,5 @@ def test_without_the_extra_one_line_says_how_to_get_it(steno: StartSteno, monkey
     assert (ended.returncode, ended.stdout, ended.stderr) == (
         1,
         "",
-        "steno: MCP needs an extra: pip install 'steno[mcp]'.\n",
+        f"steno: This needs the extra `mcp`: pip install '{commands.ROOT}[mcp]'.\n",
     )

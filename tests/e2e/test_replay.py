@@ -533,7 +533,7 @@ def test_command_without_an_official_client_says_how_to_get_it(tmp_path: Path, c
     path = os.pathsep.join((str(absent.parent), str(ROOT)))
     status, _, error = replay(tmp_path, variables={"PYTHONPATH": path})
     assert status == 1
-    assert "pip install 'steno[lab]'" in error
+    assert f"This needs the extra `lab`: pip install '{ROOT}[lab]'." in error
 
 
 def test_command_names_a_file_it_cannot_read(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ class TelemetrySettings(Section):
     traces: Literal["off", "otlp"] = "off"
     """Export spans of chat requests and summary calls by OpenTelemetry; OTEL_* variables say where to.
 
-    `otlp` needs the extra `steno[otel]`.
+    `otlp` needs the [extra](install.md#extras) `otel`.
     """
 
 
