@@ -18,10 +18,10 @@ from app import __version__
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
 from app.compaction.memory import ChunkMemory
-from app.compaction.paces import Paces
 from app.compaction.performer import Performer
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
 from app.compaction.references import References
+from app.compaction.request_rates import RequestRates
 from app.compaction.summariser import Summariser
 from app.compaction.writing import Writing
 from app.core.history.identity import Identity
@@ -174,13 +174,13 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
     forced, summary_tokens = limits.forced_compactions_per_minute, limits.summary_tokens_per_hour
     quotas = Quotas(store.tallies, limits.compactions_per_tenant, forced, summary_tokens)
-    policies, estimator, paces = policies_of(settings), Estimator(tokenizer, caches), Paces()
+    policies, estimator, rates = policies_of(settings), Estimator(tokenizer, caches), RequestRates()
     holder = secrets.token_hex(8)
     keyring = Keyring(store, settings.clients.keys_file) if settings.clients.keys else None
     room = BackgroundRoom(BackgroundLimits())
     writing = Writing(providers, estimator, settings.base_model, settings.storage.scrub)
     memory = ChunkMemory(caches)
-    performer = Performer(summariser, writing, tasks, work, ledger, quotas, metrics, paces, memory)
+    performer = Performer(summariser, writing, tasks, work, ledger, quotas, metrics, rates, memory)
     compactor = Compactor(store, performer, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
     readers = {each.name: _reader(identity, each, settings.identity.ignore, caches) for each in FORMATS}
@@ -193,7 +193,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         readers=readers,
         estimator=estimator,
         compactor=compactor,
-        background=Background(compactor, writing, paces, room, tasks),
+        background=Background(compactor, writing, rates, room, tasks),
         ledger=ledger,
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),

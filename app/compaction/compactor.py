@@ -14,7 +14,6 @@ from typing import Any
 from app.compaction.asides import Asides
 from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.leased import LeasedCompaction
-from app.compaction.paces import LIKELY_REQUESTS, LIKELY_TOKENS_PER_HOUR
 from app.compaction.performer import Course, OnStart, Performer, nobody
 from app.compaction.prints import SentPrints
 from app.compaction.quotas import BackgroundRoom
@@ -134,18 +133,14 @@ class Compactor:
         the place of the answer, the provider is asked to drop what does not fit."""
         await self._prints.keep(request, request.conversation.chain.digests[-1], token_bytes(PRINT_BYTES))
 
-    def comes_back(self, request: ChatRequest) -> bool:
+    def is_likely_to_continue(self, request: ChatRequest) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""
-        pace = self._performer.paces.of(request.place)
-        return (
-            request.measure.rules.compaction.background.enabled
-            and pace.requests >= LIKELY_REQUESTS
-            and pace.tokens_per_hour >= LIKELY_TOKENS_PER_HOUR
-        )
+        is_enabled = request.measure.rules.compaction.background.enabled
+        return is_enabled and self._performer.rates.of(request.place).is_likely_to_continue
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased, here or at another process."""
-        for memory in (self._recaller, self._performer.memory, self._performer.paces, self.asides):
+        for memory in (self._recaller, self._performer.memory, self._performer.rates, self.asides):
             memory.forget(erased)
 
     def forget_stored(self) -> None:
@@ -223,7 +218,7 @@ class Compactor:
     async def _background(self, course: Course, _: effects.LookAhead) -> Background:
         request = course.request
         return Background(
-            comes_back=self.comes_back(request),
+            comes_back=self.is_likely_to_continue(request),
             tokens_spent=self._performer.quotas.are_tokens_spent(request.tenant),
             has_room=self._room.is_taken(request.place) or self._room.is_free(request.tenant, request.size),
         )

@@ -12,10 +12,10 @@ import structlog
 
 from app.compaction.breakers import Setbacks
 from app.compaction.memory import ChunkMemory
-from app.compaction.paces import Paces
 from app.compaction.quotas import Quotas
 from app.compaction.remedies import remedy_for
 from app.compaction.request import ChatRequest
+from app.compaction.request_rates import RequestRates
 from app.compaction.summariser import PAUSED, Summariser
 from app.compaction.under_way import UnderWay
 from app.compaction.writing import Writing
@@ -93,7 +93,7 @@ class Performer:
     ledger: Ledger
     quotas: Quotas
     metrics: Metrics
-    paces: Paces
+    rates: RequestRates
     memory: ChunkMemory
     setbacks: Setbacks = field(default_factory=Setbacks)
     under_way: UnderWay = field(default_factory=UnderWay)
@@ -185,7 +185,7 @@ class Performer:
         self.metrics.summary_called(() if isinstance(reply, SummaryAnswer) else reply.why)
         if isinstance(reply, SummaryAnswer):
             seconds = monotonic() - began
-            self.paces.summarised((reply.upstream, reply.model), seconds)
+            self.rates.summarised((reply.upstream, reply.model), seconds)
             answered.append(_Answered(request, reply, asked, seconds))
             self.quotas.spend(request.tenant, await self._tokens(request, call, reply))
         return reply

@@ -9,7 +9,7 @@ from msgspec import Struct
 from app.core.deciding.request import Request
 from app.core.history.recognition import Heads, Recognition
 from app.core.lazy import lazy
-from app.core.limits.ahead import least_remembered
+from app.core.limits.background_budget import least_counted
 from app.core.limits.budget import Budget, Window
 from app.core.limits.output_cap import output_cap
 from app.core.reasons import Code
@@ -56,9 +56,9 @@ class Measure(Struct, frozen=True, dict=True):
         return self.rules.policy.surely_leaves_alone(conversation, self.budget, self.quiet_tokens)
 
     @lazy
-    def least_remembered(self) -> int:
-        """Tokens of a history up to which nothing is made ahead for it."""
-        return least_remembered(self.budget)
+    def least_counted(self) -> int:
+        """Tokens of a history up to which its requests need not be counted: no summary is due for it soon."""
+        return least_counted(self.budget)
 
     @lazy
     def decided(self) -> Decided:

@@ -312,7 +312,7 @@ class Exchange:
             self.record.span.used(milestones.observed[-1].reported)
         self.services.store.writes.soon(partial(_note, self.services, request, milestones))
         bound, measure = request.conversation.bound, request.measure
-        if (bound is None or bound > measure.least_remembered) and (decision := milestones.decision) is not None:
+        if (bound is None or bound > measure.least_counted) and (decision := milestones.decision) is not None:
             self.services.background.consider(request, measure.rules.compaction.background, decision)
 
     async def _stream(self, request: ChatRequest, milestones: Milestones, work: Coroutine[Any, Any, Obtained]) -> None:

@@ -378,9 +378,9 @@ def test_a_conversation_has_to_come_back_at_that_pace(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch, tokens_per_hour: int, reason: str | None
 ) -> None:
     """It sends one request an hour, of about 5,000 tokens."""
-    monkeypatch.setattr("app.compaction.compactor.LIKELY_TOKENS_PER_HOUR", tokens_per_hour)
+    monkeypatch.setattr("app.compaction.request_rates.LIKELY_TOKENS_PER_HOUR", tokens_per_hour)
     proxy = steno()
-    monkeypatch.setattr(proxy.services.background._paces, "_clock", hours().__next__)
+    monkeypatch.setattr(proxy.services.background._rates, "_clock", hours().__next__)
     grow(proxy)
     for number in range(SOFT + 1, FIRING):
         ask(proxy, number)

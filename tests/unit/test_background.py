@@ -1,40 +1,57 @@
-"""When a conversation is looked at again after an answer: each look reads the store."""
+"""When a summary is made after an answer, so that no later request waits for it."""
 
 from __future__ import annotations
 
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from app.compaction.background import LOOKED_AT_GROWTH, Background
-from app.compaction.paces import Paces
+from app.compaction.background import PLANNED_GROWTH, Background
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom
+from app.compaction.request_rates import RequestRates
+from app.core.deciding import effects
+from app.core.deciding.attempt import Ahead, Answer
+from app.core.deciding.effects import AskPrices, LookAhead, Make, Prices, Stored
+from app.core.history.messages import Message
 from app.core.reasons import Code, because
 from app.core.stages.ladder import Decision
+from app.core.stages.policy import Policy
+from app.core.summary.flow import Compaction
+from app.core.tokens.economy import CostGate, Rates
+from app.core.tokens.usage import Price
+from app.core.view.chunks import SummaryChunk
 from app.runtime.owned import OwnedTasks
 from app.settings import BackgroundSettings
-from tests.unit.conversations import budget, conversation, message
+from tests.unit.clock import Clock
+from tests.unit.conversations import budget, conversation, message, notes, play
+from tests.unit.worlds import World, asked
 
 PLACE, LIMIT = ("one", "c-1"), 10_000
 SENT, MISSED = Decision(None), Decision(None, why=because(Code.SUMMARY_IN_BACKGROUND))
 NOTHING: Any = None
+CONTINUES: Any = SimpleNamespace(is_likely_to_continue=lambda _: True)
+WRITING: Any = SimpleNamespace(routes=lambda _: [SimpleNamespace(name="upstream", model="m")])
+
+
+def room() -> BackgroundRoom:
+    return BackgroundRoom(BackgroundLimits(1, 1, 1))
 
 
 class Beginning(Background):
-    """One that writes down what it would begin, for conversations that all come back."""
+    """One that writes down what it would begin, for conversations that are likely to continue."""
 
     def __init__(self) -> None:
-        everybody: Any = SimpleNamespace(comes_back=lambda _: True)
-        super().__init__(everybody, NOTHING, Paces(), BackgroundRoom(BackgroundLimits(1, 1, 1)), OwnedTasks())
+        super().__init__(CONTINUES, WRITING, RequestRates(), room(), OwnedTasks())
         self.begun: list[Any] = []
 
     def _begin(self, request: Any, target: int) -> None:  # noqa: ARG002
         self.begun.append(request)
 
-    def _requests_meanwhile(self, _: Any) -> int:
-        return 1
+    def _expected_growth(self, _: Any) -> int:
+        return 600
 
 
 @pytest.fixture
@@ -61,21 +78,28 @@ def begun(begins: Beginning, tokens: int, decision: Decision) -> bool:
     return bool(begins.begun)
 
 
-def test_a_history_over_the_trigger_is_looked_at_when_it_is_new_or_has_grown(begins: Beginning) -> None:
+def test_a_compaction_is_planned_over_the_trigger_when_the_history_is_new_or_has_grown(begins: Beginning) -> None:
     assert not begun(begins, 7_000, SENT)
     assert begun(begins, 7_100, SENT)
-    begins._looked.keep(PLACE, 7_100)
+    begins._planned.keep(PLACE, 7_100)
     assert not begun(begins, 7_100, SENT)
-    assert not begun(begins, 7_100 + int(LOOKED_AT_GROWTH * LIMIT) - 1, SENT)
-    assert begun(begins, 7_100 + int(LOOKED_AT_GROWTH * LIMIT), SENT)
+    assert not begun(begins, 7_100 + int(PLANNED_GROWTH * LIMIT) - 1, SENT)
+    assert begun(begins, 7_100 + int(PLANNED_GROWTH * LIMIT), SENT)
 
 
-def test_one_that_went_on_without_its_summary_always_is(begins: Beginning) -> None:
+def test_it_is_planned_whenever_a_request_went_on_without_its_summary(begins: Beginning) -> None:
     """Also where it was shortened so much that what was sent is far below the trigger."""
-    begins._looked.keep(PLACE, 7_100)
+    begins._planned.keep(PLACE, 7_100)
     assert begun(begins, 7_100, MISSED)
     assert begun(begins, 3_000, MISSED)
     assert not begun(begins, 3_000, SENT)
+
+
+def test_it_is_planned_whenever_there_is_no_more_time(begins: Beginning) -> None:
+    """9,700 may be sent without the summary, less the 600 that are expected."""
+    begins._planned.keep(PLACE, 9_000)
+    assert not begun(begins, 9_100, SENT)
+    assert begun(begins, 9_101, SENT)
 
 
 def test_what_it_begins_goes_by_limits_for_the_time_when_it_is_used(begins: Beginning) -> None:
@@ -89,5 +113,75 @@ def test_trouble_of_its_own_does_not_reach_the_request_that_was_answered() -> No
     """Here it is that nothing it needs is there."""
     asked: Any = SimpleNamespace(request_id="req_1", conversation_id="c-1")
     with capture_logs() as logged:
-        Background(NOTHING, NOTHING, Paces(), NOTHING, OwnedTasks()).consider(asked, NOTHING, SENT)
+        Background(NOTHING, NOTHING, RequestRates(), NOTHING, OwnedTasks()).consider(asked, NOTHING, SENT)
     assert [(entry["event"], entry["request_id"]) for entry in logged] == [("a background compaction failed", "req_1")]
+
+
+class Course(Background):
+    """A conversation by a virtual clock: each summary takes its time, and the cost gate puts off what it may."""
+
+    def __init__(self, summary_seconds: float) -> None:
+        self.clock = Clock(0.0)
+        super().__init__(CONTINUES, WRITING, RequestRates(self.clock), room(), OwnedTasks())
+        self.waited = 0
+        self.summaries = 0
+        self._summary_seconds = summary_seconds
+        self._stored: tuple[SummaryChunk, ...] = ()
+        self._making: tuple[SummaryChunk, ...] = ()
+        self._ready_at = 0.0
+
+    def answer(self, history: list[Message]) -> None:
+        self._store_finished()
+        request: Any = asked(conversation(*history), policy=GATED, budget=CHAT)
+        world = self._world(self._waits_for)
+        self.consider(request, BackgroundSettings(), world.decide(request, Answer(may_go_on=True)))
+
+    def _begin(self, request: Any, target: int) -> None:
+        if not self._making:
+            self._world(self._summarise).decide(request, Ahead(target))
+
+    def _world(self, make: Any) -> World:
+        goes_on = effects.Background(comes_back=True, has_room=True)
+        world = World({LookAhead: goes_on, AskPrices: DEAR, Make: make})
+        world.stored = Stored(chunks=self._stored)
+        return world
+
+    def _summarise(self, effect: Make) -> Compaction:
+        _, compaction = play(effect.flow, *[notes(200)] * 20)
+        self.summaries += 1
+        self._making, self._ready_at = compaction.made, self.clock.now + self._summary_seconds
+        self._rates.summarised(("upstream", "m"), self._summary_seconds)
+        return compaction
+
+    def _waits_for(self, effect: Make) -> Compaction:
+        self.waited += 1
+        compaction = self._summarise(effect)
+        self.clock.now = self._ready_at
+        self._store_finished()
+        return compaction
+
+    def _store_finished(self) -> None:
+        if self._making and self.clock.now >= self._ready_at:
+            self._stored, self._making = (*self._stored, *self._making), ()
+
+
+CHAT = budget(7_600, tail_fill=1_140, hold=7_220)
+"""A window of 8,000."""
+GATED = Policy(mask=None, recall=None, cost_gate=CostGate())
+DEAR = Prices(Rates(10.0, 0.1), Price(prompt=10.0, completion=1_000.0))
+"""Prices at which every compaction is put off as long as it may be."""
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("turn_seconds", "summary_seconds"), [(0.35, 1.0), (7.0, 20.0), (60.0, 20.0), (4.0, 20.0)])
+def test_no_request_waits_in_a_conversation_that_keeps_its_pace(
+    turn_seconds: float, summary_seconds: float, seed: int
+) -> None:
+    course, sizes, history = Course(summary_seconds), Random(seed), list[Message]()
+    for turn in range(120):
+        history.append(message("user", f"question {turn}", tokens=sizes.randint(40, 140)))
+        course.answer(history)
+        history.append(message("assistant", f"answer {turn}", tokens=sizes.randint(40, 140)))
+        course.clock.now += turn_seconds
+    assert course.waited == 0
+    assert 2 <= course.summaries <= 12

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Message
-from app.core.limits.ahead import budget_ahead, most_without
+from app.core.limits.background_budget import background_budget, most_without_summary
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import over
 from app.core.summary.compaction import compact
@@ -37,6 +37,8 @@ from tests.unit.turns import TURNS, Turn
 BUDGET = budget_for(Window(5_000, "config"), 500, Shares(floor_tokens=0, max_summary_tokens=128))
 IN_PARTS = replace(SETTINGS, source_tokens=1_000)
 """A refill becomes several chunks."""
+GROWTH = 300
+"""Tokens by which a history is expected to grow with each request."""
 
 
 @st.composite
@@ -83,14 +85,14 @@ class ShelfAhead(Shelf):
         self._arrive(1)
         found = least_view(talk, self.chunks, budget.trigger)
         widest = build_view(talk, widest_path(talk, self.chunks))
-        if found is None and widest.tokens > most_without(budget):
+        if found is None and widest.tokens > most_without_summary(budget):
             self._arrive(self.delay)
             self.waited += 1
             return super().view(talk, budget)
         return found or widest
 
     def answered(self, talk: Conversation, view: View) -> None:
-        budget = budget_ahead(BUDGET, talk.transcript, self.delay)
+        budget = background_budget(BUDGET, self.delay * GROWTH)
         trigger = budget.trigger
         if self.making or view.tokens <= trigger.tokens or least_view(talk, self.chunks, trigger) is not None:
             return
@@ -207,9 +209,9 @@ def test_who_fits_well_never_waits(history: list[list[Message]], delay: int) -> 
         waited = shelf.waited
         before = build_view(talk, widest_path(talk, shelf.chunks))
         view = shelf.view(talk)
-        if before.tokens <= most_without(BUDGET):
+        if before.tokens <= most_without_summary(BUDGET):
             assert shelf.waited == waited
-        assert shelf.waited > waited or view.tokens <= most_without(BUDGET)
+        assert shelf.waited > waited or view.tokens <= most_without_summary(BUDGET)
         shelf.answered(talk, view)
 
 

@@ -30,7 +30,7 @@ from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreA
 from app.core.deciding.request import Request
 from app.core.history.messages import own_message
 from app.core.history.recognition import possible_heads
-from app.core.limits.ahead import most_without
+from app.core.limits.background_budget import most_without_summary
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
@@ -350,7 +350,7 @@ def _without(attempt: Attempt) -> Deciding[Case | None]:
     there: Background = yield effects.LookAhead()
     if not there.comes_back or there.tokens_spent:
         return None
-    return without_summary(attempt.case, most_without(attempt.request.budget), shortens=there.has_room)
+    return without_summary(attempt.case, most_without_summary(attempt.request.budget), shortens=there.has_room)
 
 
 def _objections(attempt: Attempt, lately: Lately) -> Deciding[Reasons]:
