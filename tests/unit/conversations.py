@@ -86,7 +86,6 @@ def message(
         digest=IDENTITY.digest(raw),
         calls=made,
         answers=(answers,) if kind is Kind.RESULT else (),
-        by_place=role == "function",
     )
 
 

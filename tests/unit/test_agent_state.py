@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Message, ToolCall
+from app.core.history.messages import History, Message, ToolCall
 from app.core.recall.policy import RecallPolicy
 from app.core.recall.recall import Recollection, with_recalled
 from app.core.recall.state import OPENING, state_of
@@ -35,7 +35,7 @@ def step(tool: str, text: str = "ok", **arguments: Any) -> list[Message]:
 
 def lines(*steps: Sequence[Message], covered: int | None = None, plan: int = 1_000) -> list[str]:
     """Entries about a question and then these."""
-    messages = [message("user", "Mend it."), *(each for said in steps for each in said)]
+    messages = History([message("user", "Mend it."), *(each for said in steps for each in said)])
     return [entry.whole for entry in state_of(messages, len(messages) if covered is None else covered, plan)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import History, Message, ToolCall
+from app.core.history.messages import History, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.work import LONGEST_COMMAND, Newer, Work, fails, newer_in, work_of
 from tests.unit.conversations import message
@@ -99,13 +99,13 @@ def test_a_result_tells_whether_it_failed(text: str, *, failed: bool) -> None:
     assert fails(text) is failed
 
 
-def history(*steps: tuple[str, dict[str, Any], str]) -> list[Message]:
+def history(*steps: tuple[str, dict[str, Any], str]) -> History:
     """A question, then calls with their results: those of call n stand at 2 n + 2."""
     said = [message("user", "Mend it.")]
     for place, (tool, arguments, text) in enumerate(steps):
         call = ToolCall(f"c{place}", tool, json.dumps(arguments))
         said += [replace(message("assistant"), calls=(call,)), message("tool", text, answers=f"c{place}")]
-    return said
+    return History(said)
 
 
 READ = ("Read", {"file_path": "b.py"}, "x = 1")
@@ -118,7 +118,7 @@ AGAIN = ("bash", {"command": "pytest", "description": "Run it again"}, "1 passed
 SEARCH = ("search", {"query": "x"}, "b.py")
 FOUND = ("search", {"query": "x"}, "b.py, c.py")
 
-OLD: dict[str, tuple[list[Message], dict[int, Newer]]] = {
+OLD: dict[str, tuple[History, dict[int, Newer]]] = {
     "a file that was read again": (history(READ, TEST, READ), {2: Newer(6, 7, "read again")}),
     "by the first of several": (
         history(READ, READ, READ),
@@ -132,7 +132,10 @@ OLD: dict[str, tuple[list[Message], dict[int, Newer]]] = {
     "a file that was written as a whole": (history(READ, WRITE), {2: Newer(3, 5, "written anew")}),
     "the same that came again": (history(SEARCH, SEARCH), {2: Newer(4, 5, "returned again")}),
     "not what says something else": (history(SEARCH, FOUND), {}),
-    "nothing of what is not called": ([message("tool", "x", answers="c"), message("tool", "x", answers="c")], {}),
+    "nothing of what is not called": (
+        History([message("tool", "x", answers="c"), message("tool", "x", answers="c")]),
+        {},
+    ),
 }
 
 
@@ -182,12 +185,12 @@ def test_each_result_of_a_message_is_its_own_calls() -> None:
     results = replace(
         message("tool", "Error: not found"), texts=("Error: not found", "done"), answers=("e0", "e1"), owners=(0, 1)
     )
-    found = newer_in([*reads, replace(message("assistant"), calls=tuple(edits)), results])
+    found = newer_in(History([*reads, replace(message("assistant"), calls=tuple(edits)), results]))
     assert found == {4: Newer(5, 7, "changed")}
 
 
 @pytest.mark.parametrize(("messages", "old"), OLD.values(), ids=OLD)
-def test_old_is(messages: list[Message], old: dict[int, Newer]) -> None:
+def test_old_is(messages: History, old: dict[int, Newer]) -> None:
     assert newer_in(messages) == old
 
 
@@ -196,10 +199,10 @@ def test_a_message_of_several_results_is_old_once_all_are() -> None:
     calls = (*read.calls, *both[1].calls)
     results = replace(both[0], texts=("x = 1", "1 failed"), answers=("c0", "c1"), owners=(0, 1))
     asked = [message("user", "Mend it."), replace(read, calls=calls), results]
-    assert newer_in([*asked, *both[3:]]) == {}
+    assert newer_in(History([*asked, *both[3:]])) == {}
     again = history(READ)[1:]
     named = [replace(again[0], calls=(replace(again[0].calls[0], id="n"),)), replace(again[1], answers=("n",))]
-    assert newer_in([*asked, *both[3:], *named]) == {2: Newer(6, 7, "read again")}
+    assert newer_in(History([*asked, *both[3:], *named])) == {2: Newer(6, 7, "read again")}
 
 
 def told(*calls: str) -> History:

@@ -418,7 +418,7 @@ def test_calls_results_refusals_and_legacy_calls_are_read() -> None:
     ).transcript.messages
     assert messages[0].calls == (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "g", "x"))
     assert messages[1].answers == ("c1",)
-    assert messages[2].calls == (ToolCall("", "h", "{}", by_place=True),)
+    assert messages[2].calls == (ToolCall("", "h", "{}"),)
     assert messages[3].texts == ("no",)
     assert messages[3].calls == (ToolCall("c3", "", ""),)
 

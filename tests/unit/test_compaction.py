@@ -424,7 +424,7 @@ def test_it_is_shown_as_the_provider_has_it_with_what_was_quoted_and_without_mas
     assert plan is not None
     effects, _ = play(compact(TALK, "conv", plan, BUDGET, PREFIX, count, sent), notes())
     (request,) = requests(effects)
-    assert shown(request) == (Verbatim(0, 4), note, Verbatim(4, 14))
+    assert shown(request) == (Verbatim(0, 3), Verbatim(3, 4), note, Verbatim(4, 14))
     assert request.shown is not None
     assert request.shown.tokens == TALK.tokens - TALK.transcript.tokens(14) + 7
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Media, Message, ToolCall, unit_starts
+from app.core.history.messages import History, Kind, Media, Message, ToolCall, unit_starts
 from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.core.tokens.estimate import (
     LONGEST_COMPACTED,
@@ -63,11 +63,11 @@ n = len
 def message(role: str, *texts: str, **members: Any) -> Message:
     kind = KINDS[role]
     answered = {"answers": ("",) if kind is Kind.RESULT else ()}
-    return Message(kind, role, texts, b"", b"", by_place=role == "function", **{**answered, **members})
+    return Message(kind, role, texts, b"", b"", **{**answered, **members})
 
 
 def cost(*unit: Message, rules: CountingRules = GPT_4O) -> tuple[int, ...]:
-    return unit_tokens(unit, rules, n)
+    return unit_tokens(History(unit), rules, n)
 
 
 # Messages
@@ -91,7 +91,7 @@ def test_texts_are_counted_apart_but_for_a_tool_results() -> None:
         return 0
 
     unit_tokens([message("user", "a", "b")], GPT_4O, count)
-    unit_tokens([message("tool", "c", "d")], GPT_4O, count)
+    unit_tokens([message("tool", "c", "d", answers=("1",))], GPT_4O, count)
     assert [text for text in counted if text in {"a", "b", "ab", "c", "d", "cd"}] == ["a", "b", "cd"]
 
 
@@ -175,7 +175,7 @@ def test_a_results_share_is_never_more_than_there_is() -> None:
 
     calls = (ToolCall("1", "f", "{}"), ToolCall("2", "f", "{}"))
     results = [message("tool", "x" * 40, answers=("1",)) for _ in range(9)]
-    tokens = unit_tokens([message("assistant", calls=calls), *results], GPT_4O, merging)
+    tokens = unit_tokens(History([message("assistant", calls=calls), *results]), GPT_4O, merging)
     # 12 for the message; 30 for the calls, 30 for the results and 16 around them are shared out.
     assert tokens == (3 + 9, 30, 30, 16, 0, 0, 0, 0, 0, 0)
 
@@ -191,7 +191,7 @@ def test_on_gpt_5_calls_and_results_are_written_one_by_one() -> None:
 
 
 def test_a_legacy_call_costs_its_arguments_as_sent_and_its_result_its_own_name() -> None:
-    caller = message("assistant", calls=(ToolCall("", "f", '{"a": 1}', by_place=True),))
+    caller = message("assistant", calls=(ToolCall("", "f", '{"a": 1}'),))
     assert cost(caller, message("function", "yes", name="f")) == (
         3 + n("assistant") + n("f") + n('{"a": 1}') + 3,
         2 + n("function") + n("yes") + n("f"),
@@ -204,12 +204,14 @@ def test_a_result_without_its_call_is_counted_by_the_name_it_bears() -> None:
 
 def test_several_callers_in_one_unit_each_keep_their_results() -> None:
     """The first result comes only after the second call, so nothing between may be cut."""
-    unit = (
-        message("assistant", calls=(ToolCall("1", "f", "{}"),)),
-        message("user", "hm"),
-        message("assistant", calls=(ToolCall("2", "gg", "{}"), ToolCall("3", "h", "{}"))),
-        message("tool", "one", answers=("1",)),
-        message("tool", "two", answers=("2",)),
+    unit = History(
+        (
+            message("assistant", calls=(ToolCall("1", "f", "{}"),)),
+            message("user", "hm"),
+            message("assistant", calls=(ToolCall("2", "gg", "{}"), ToolCall("3", "h", "{}"))),
+            message("tool", "one", answers=("1",)),
+            message("tool", "two", answers=("2",)),
+        )
     )
     assert unit_starts(unit) == (0,)
     apart = cost(unit[0], unit[3]) + cost(unit[1]) + cost(unit[2], unit[4])
@@ -407,7 +409,7 @@ ARGUMENTS = TEXT | st.builds(
 def said(role: str, texts: tuple[str, ...], answers: str, **members: Any) -> Message:
     kind = KINDS.get(role, Kind.OTHER)
     answered = (answers,) if kind is Kind.RESULT else ()
-    return Message(kind, role, texts, b"", b"", answers=answered, by_place=role == "function", **members)
+    return Message(kind, role, texts, b"", b"", answers=answered, **members)
 
 
 MESSAGES = st.lists(
@@ -451,8 +453,9 @@ def units(messages: Sequence[Message]) -> list[Sequence[Message]]:
 
 @given(MESSAGES, DECLARATIONS, RULES, st.sampled_from(COUNTS))
 def test_an_estimate_is_the_sum_of_its_parts_and_never_exceeds_its_bytes(
-    messages: list[Message], declarations: Declarations, rules: CountingRules, count: Callable[[str], int]
+    said: list[Message], declarations: Declarations, rules: CountingRules, count: Callable[[str], int]
 ) -> None:
+    messages = History(said)
     parts = [unit_tokens(unit, rules, count) for unit in units(messages)]
     holds_calls = any(message.calls for message in messages)
     fixed = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)

@@ -102,14 +102,11 @@ def test_each_result_of_a_message_is_its_own_calls() -> None:
     failed = result("b", [block("no"), block("such file")]) | {"is_error": True}
     asked, told = read(user("q"), assistant(use("a"), use("b")), user(result("a", "yes"), failed, block("Go on.")))[1:]
     assert [call.id for call in asked.calls] == ["a", "b"]
-    assert [(each.call, each.text, each.has_failed) for each in told.results] == [
-        ("a", "yes", False),
-        ("b", "no\nsuch file", True),
-    ]
+    assert [(each.text, each.has_failed) for each in told.results] == [("yes", False), ("no\nsuch file", True)]
     silent = read(user("q"), assistant(use("a"), use("b")), user(result("a", "yes"), result("b", [])))[2]
-    assert [(each.call, each.text) for each in silent.results] == [("a", "yes"), ("b", "")]
+    assert [each.text for each in silent.results] == ["yes", ""]
     (alone,) = read(user(result("a", [block("yes"), block("no")])))
-    assert [(each.call, each.text, each.has_failed) for each in alone.results] == [("a", "yes\nno", False)]
+    assert [(each.text, each.has_failed) for each in alone.results] == [("yes\nno", False)]
 
 
 def test_the_system_stands_beside_the_messages_and_goes_back_there() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Media
+from app.core.history.messages import History, Media
 from app.core.quoting import fence_of
 from app.core.shapes.shape import shorten
 from app.core.summary.prompts import (
@@ -27,7 +27,7 @@ def test_each_message_stands_under_its_number_and_speaker() -> None:
         message("assistant", "let me see", calls=["c1"]),
         message("tool", "4", answers="c1"),
     ]
-    assert quote_messages(messages, 10, (), FENCE) == (
+    assert quote_messages(History(messages), 10, (), FENCE) == (
         f"<{FENCE} 11 user>\nwhat is 2+2?\n"
         f'<{FENCE} 12 assistant>\nlet me see\n[calls tool_c1 with {{"a": 1}}]\n'
         f"<{FENCE} 13 tool tool_c1>\n4\n"
@@ -39,9 +39,10 @@ def test_each_result_of_a_message_stands_by_itself() -> None:
     asked = message("assistant", calls=["c1", "c2"])
     texts = ("4", "Error: no", "and more", "Go on.")
     results = replace(message("tool"), texts=texts, answers=("c1", "c2"), owners=(0, 1, 1, -1))
-    quoted = quote_messages([asked, results], 0, (), FENCE)
+    talk = History([asked, results])
+    quoted = quote_messages(talk, 0, (), FENCE)
     assert "\n[result 1 of 2]\n4\n[result 2 of 2]\nError: no\nand more\nGo on.\n" in quoted
-    assert failed_results([asked, results], 8).endswith("\n- tool_c2: Error: no and more")
+    assert failed_results(talk, 8).endswith("\n- tool_c2: Error: no and more")
     assert "[result" not in quote_messages(
         [message("assistant", calls=["c1"]), message("tool", "4", answers="c1")], 0, (), FENCE
     )
@@ -169,7 +170,7 @@ def test_under_a_conversation_itself_the_rules_come_last_and_there_is_no_transcr
     ],
 )
 def test_a_result_that_tells_of_an_error_is_listed(text: str) -> None:
-    listed = failed_results([message("assistant", calls=["c1"]), message("tool", text, answers="c1")], 8)
+    listed = failed_results(History([message("assistant", calls=["c1"]), message("tool", text, answers="c1")]), 8)
     assert listed == f"\n\nTool calls that failed:\n- tool_c1: {text}"
 
 
@@ -197,9 +198,10 @@ def test_only_results_are_listed_and_only_where_that_is_wanted() -> None:
 
 def test_the_latest_failures_are_listed_once_for_each_call_and_cut() -> None:
     results = [message("tool", f"Error {number} {'x' * 300}", answers=f"c{number % 10}") for number in range(20)]
-    lines = failed_results(results, 8).splitlines()[3:]
-    assert [line[:16] for line in lines] == [f"- tool: Error {number}" for number in range(12, 20)]
-    assert {len(line) for line in lines} == {len("- tool: ") + LONGEST_FAILURE}
+    calls = message("assistant", calls=[f"c{number}" for number in range(10)])
+    lines = failed_results(History([calls, *results]), 8).splitlines()[3:]
+    assert [line[:19] for line in lines] == [f"- tool_c{number - 10}: Error {number}" for number in range(12, 20)]
+    assert {len(line) for line in lines} == {len("- tool_c1: ") + LONGEST_FAILURE}
 
 
 def test_a_failure_without_its_call_has_the_name_of_the_result() -> None:

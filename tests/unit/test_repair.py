@@ -9,7 +9,7 @@ from app.core.history.messages import Message
 from app.core.stages.repair import GAP, repair, separated
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
-from app.core.view.view import Altered, Carried, Note, Part, Pinned, Pruned, Summary, Verbatim, View
+from app.core.view.view import Altered, Note, Part, Pinned, Pruned, Summary, Verbatim, View
 from tests.unit.conversations import chunk, conversation, cost, message
 
 USER = message("user", "q")
@@ -28,30 +28,11 @@ def gone(start: int) -> Pruned:
     return Pruned(start, start + 1, "repaired")
 
 
-def apart(caller_: Message) -> Message:
-    """One whose calls may be answered anywhere."""
-    return replace(caller_, calls=tuple(replace(call, anywhere=True) for call in caller_.calls))
-
-
-def placed() -> Message:
-    """A caller in the form before tools, whose calls have no ids."""
-    made = caller("")
-    return replace(made, calls=(replace(made.calls[0], id="", by_place=True),))
-
-
 THOUGHT = replace(DONE, bound=True)
 LOOK = caller("a", text="I look.")
 A = (0, '{"a": 1}')
 REPAIRED: dict[str, tuple[list[Message], tuple[Part, ...]]] = {
     "a result without a call goes": ([USER, result("x"), DONE, USER], (Verbatim(0, 1), gone(1), Verbatim(2, 4))),
-    "a second result for one call goes": (
-        [USER, caller("a"), result("a"), result("a"), USER],
-        (Verbatim(0, 3), gone(3), Verbatim(4, 5)),
-    ),
-    "a result that does not follow its call goes with the call": (
-        [caller("a"), USER, result("a"), USER],
-        (gone(0), Verbatim(1, 2), gone(2), Verbatim(3, 4)),
-    ),
     "a call without a result goes and the text beside it stays": (
         [USER, LOOK, DONE, USER],
         (Verbatim(0, 1), Altered(1, ("I look.",), 2, "repaired", ()), Verbatim(2, 4)),
@@ -64,29 +45,17 @@ REPAIRED: dict[str, tuple[list[Message], tuple[Part, ...]]] = {
         [USER, caller("a", text="  "), DONE, USER],
         (Verbatim(0, 1), gone(1), Verbatim(2, 4)),
     ),
-    "at the end it goes even with text": ([USER, LOOK], (Verbatim(0, 1), gone(1))),
-    "also before results that go": (
-        [USER, LOOK, result("x"), result("y")],
-        (Verbatim(0, 1), gone(1), gone(2), gone(3)),
-    ),
     "of parallel calls those with results stay": (
         [USER, caller("a", "b", "c"), result("c"), result("a"), USER],
         (Verbatim(0, 1), Altered(1, (), 0, "repaired", (A, (2, A[1]))), Verbatim(2, 5)),
     ),
-    "of two calls with one id the first stays": (
-        [USER, caller("a", "a"), result("a"), result("a"), USER],
-        (Verbatim(0, 1), Altered(1, (), 0, "repaired", (A,)), Verbatim(2, 3), gone(3), Verbatim(4, 5)),
-    ),
-    "of calls to be answered anywhere those without a result go with what is bound to them": (
-        [USER, THOUGHT, apart(caller("a")), THOUGHT, apart(caller("b")), result("b"), DONE, USER],
+    "of calls in a row those without a result go with what is bound to them": (
+        [USER, THOUGHT, caller("a"), THOUGHT, caller("b"), result("b"), DONE, USER],
         (Verbatim(0, 1), gone(1), gone(2), Verbatim(3, 8)),
     ),
-    "a second result of such a call goes and so does one before it": (
-        [result("a"), apart(caller("a")), USER, result("a"), result("a"), USER],
-        (gone(0), Verbatim(1, 4), gone(4), Verbatim(5, 6)),
-    ),
-    "of two such calls with one id the later one is answered": (
-        [apart(caller("a")), USER, apart(caller("a")), result("a"), USER],
+    "a result before its call goes": ([result("a"), caller("a"), result("a"), USER], (gone(0), Verbatim(1, 4))),
+    "of two calls with one id the later one is answered": (
+        [caller("a"), USER, caller("a"), result("a"), USER],
         (gone(0), Verbatim(1, 5)),
     ),
 }
@@ -98,29 +67,35 @@ def test_repaired(said: list[Message], parts: tuple[Part, ...]) -> None:
     view = repair(talk, whole(talk), cost)
     assert problems(talk, view, 10_000) == []
     assert view.parts == parts
+    assert repair(talk, whole(talk), cost, orphans=False) == whole(talk)
 
 
 KEPT = {
     "calls with their results": [USER, caller("a", "b"), result("b"), result("a"), DONE, USER],
     "an id that is used again later": [USER, caller("a"), result("a"), DONE, caller("a"), result("a"), USER],
-    "calls without ids": [USER, placed(), message("function", "r"), DONE, USER],
-    "calls to be answered anywhere": [
-        USER,
-        apart(caller("a")),
-        apart(caller("b")),
-        DONE,
-        result("b"),
-        result("a"),
-        USER,
-    ],
+    "two calls with one id": [USER, caller("a", "a"), result("a"), result("a"), DONE, USER],
+    "two messages of calls with one id": [USER, caller("a"), caller("a"), result("a"), result("a"), DONE, USER],
+    "a result in two messages": [USER, caller("a"), result("a"), result("a"), DONE, USER],
+    "calls without ids": [USER, caller("", ""), result(""), result(""), DONE, USER],
+    "a call without an id or a result": [USER, caller(""), DONE, USER],
+    "a result with a name only": [USER, caller("a", "b"), replace(result(""), name="tool_b"), result("a"), DONE, USER],
+    "a user between a call and its result": [USER, caller("a"), USER, result("a"), DONE, USER],
+    "the assistant between a call and its result": [USER, caller("a"), DONE, result("a"), DONE, USER],
+    "results that come late": [USER, caller("a"), caller("b"), DONE, result("b"), result("a"), USER],
+    "a call that was just made": [USER, caller("a", "b"), result("b")],
+    "a call at the end": [USER, LOOK],
+    "results that just came": [USER, LOOK, result("x"), result("y")],
+    "what a user says beside results of no call": [USER, replace(USER, answers=("x",)), DONE, USER],
+    "a result of a call beside one of none": [USER, caller("a"), replace(result("a"), answers=("a", "x")), DONE, USER],
 }
 
 
 @pytest.mark.parametrize("said", KEPT.values(), ids=KEPT)
-def test_what_is_paired_stays_as_it_is(said: list[Message]) -> None:
+def test_what_is_paired_or_was_just_sent_stays_as_it_is(said: list[Message]) -> None:
     talk = conversation(*said)
     view = whole(talk)
     assert repair(talk, view, cost) is view
+    assert problems(talk, view, 10_000) == []
 
 
 def test_the_tokens_are_those_of_what_is_left() -> None:
@@ -137,16 +112,18 @@ def test_arguments_that_were_cut_before_stay_cut() -> None:
     assert left.tokens == 3
 
 
-def test_what_was_pruned_before_stands_in_nobodys_way() -> None:
-    talk = conversation(USER, caller("a"), DONE, result("a"), USER)
-    view = View((Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 5)), 8)
-    assert repair(talk, view, cost) is view
+def test_one_half_of_a_pair_goes_with_the_other() -> None:
+    talk = conversation(USER, caller("a"), USER, result("a"), DONE, LOOK, DONE, result("a"), USER)
+    view = View((Pruned(0, 2), Verbatim(2, 7), Pruned(7, 8), Verbatim(8, 9)), 8)
+    look = Altered(5, ("I look.",), 2, "repaired", ())
+    parts = (Pruned(0, 2), Verbatim(2, 3), gone(3), Verbatim(4, 5), look, Verbatim(6, 7), Pruned(7, 8), Verbatim(8, 9))
+    for orphans in (True, False):
+        assert repair(talk, view, cost, orphans=orphans).parts == parts
+    assert problems(talk, repair(talk, view, cost), 100) == []
 
 
-def test_a_result_behind_a_summary_or_what_it_carries_has_no_call_there() -> None:
+def test_a_pair_around_a_summary_stays() -> None:
     talk = conversation(USER, caller("a"), result("a"), USER)
-    view = View((Verbatim(0, 2), Carried(0), Verbatim(2, 4)), 8)
-    assert repair(talk, view, cost).parts == (Verbatim(0, 1), gone(1), Carried(0), gone(2), Verbatim(3, 4))
     made = chunk(talk, 0, 1)
     summed = build_view(talk, Path((made,), 1, 20))
     assert repair(talk, summed, cost) == summed

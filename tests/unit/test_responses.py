@@ -98,9 +98,10 @@ def test_a_request_for_approval_is_a_call_that_is_named_by_its_id() -> None:
     assert (call.id, call.name) == ("c", "drop")
 
 
-def test_a_result_without_an_id_answers_no_call() -> None:
-    message = read({"type": "function_call_output", "name": "clock", "output": "noon"})
-    assert (message.name, message.answers, message.is_paired) == ("clock", (), False)
+def test_a_result_without_an_id_answers_the_call_of_its_tool() -> None:
+    calls = [{"type": "function_call", "name": name, "arguments": "{}", "call_id": name} for name in ("look", "clock")]
+    found = talk(USER, *calls, {"type": "function_call_output", "name": "clock", "output": "noon"}, USER)
+    assert found.transcript.cuts == (0, 1, 2, 4)
 
 
 def test_a_providers_own_search_for_tools_is_followed_by_what_it_found() -> None:

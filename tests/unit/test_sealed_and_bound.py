@@ -51,13 +51,6 @@ def test_calls_whose_results_stand_in_one_message_are_in_order() -> None:
     assert problems(talk, whole(talk), 1_000) == []
 
 
-def test_a_message_with_a_result_that_nobody_called_for_is_taken_out() -> None:
-    talk = conversation(USER, message("assistant", "and", calls=["a"]), BOTH, USER)
-    assert "tool_pair_split" in problems(talk, whole(talk), 1_000)
-    repaired = repair(talk, whole(talk), cost)
-    assert Pruned(2, 3, "repaired") in repaired.parts
-
-
 def test_a_users_message_may_hold_results_and_a_question() -> None:
     asking = replace(message("user", "r and so"), answers=("a",))
     talk = conversation(USER, message("assistant", calls=["a"]), asking, DONE, USER)

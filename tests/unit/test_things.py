@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.exact_values import LONGEST_TEXT, LONGEST_VALUE, exact_values, read_of
-from app.core.history.messages import Message, ToolCall
+from app.core.history.messages import History, Message, ToolCall
 from app.core.history.ranking import MOST_RANKED
 from app.core.history.records import brought_together, put_together, record_of
 from app.core.history.things import DEEPEST, MOST_FOUND, MOST_READ, records_in
@@ -27,7 +27,7 @@ def answered(content: object) -> Message:
 
 
 def lines(*talk: Message, known: Sequence[str] = ()) -> list[str]:
-    parts = records_in(talk, brought_together(map(record_of, known)))
+    parts = records_in(History(talk), brought_together(map(record_of, known)))
     return [record.line for record in put_together(parts).values()]
 
 

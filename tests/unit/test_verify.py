@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from app.core.history.messages import Message, ToolCall
+from app.core.history.messages import Message
 from app.core.reasons import Code
 from app.core.view.reading import Path, build_view, whole
 from app.core.view.verify import problems
@@ -76,9 +76,9 @@ HISTORIES: dict[str, tuple[list[Message], list[Code]]] = {
     "one without a user": ([message("assistant", "hello")], []),
     "one with orphans of the client's": (
         [message("tool", "r", answers="nobody"), message("assistant", calls=["x"]), *turns(1)],
-        [SPLIT],
+        [],
     ),
-    "one with a result before its call": ([R, message("assistant", calls=["a"]), Q], [SPLIT]),
+    "one with a result before its call": ([R, message("assistant", calls=["a"]), Q], []),
 }
 
 
@@ -110,38 +110,36 @@ def test_nothing_may_stand_between_a_call_and_its_result(between: Part) -> None:
     assert "result_apart" not in found(*(part for part in covered if part is not between))
 
 
-def test_what_is_left_out_stands_between_nothing() -> None:
-    talk = conversation(message("assistant", calls=["a"]), message("user", "?"), message("tool", "r", answers="a"))
-    view = View((Verbatim(0, 1), Pruned(1, 2), Verbatim(2, 3)), 10)
-    assert problems(talk, view, 100) == ["last_user_message_changed"]
-    assert problems(talk, whole(talk), 100) == ["result_apart"]
+def test_what_stood_between_a_call_and_its_result_may() -> None:
+    call, user, answer = message("assistant", calls=["a"]), message("user", "?"), message("tool", "r", answers="a")
+    talk = conversation(call, user, answer, Q)
+    assert problems(talk, whole(talk), 100) == []
+    assert problems(talk, View((Verbatim(0, 1), Pruned(1, 2), Verbatim(2, 4)), 10), 100) == []
+    assert problems(talk, View((Verbatim(0, 1), OWN, Verbatim(1, 4)), 10), 100) == []
+    assert problems(talk, View((Pruned(0, 1), Verbatim(1, 4)), 10), 100) == [SPLIT]
+
+
+def test_a_result_never_stands_before_its_call() -> None:
+    talk = conversation(message("assistant", calls=["a"]), R, Q)
+    view = View((Summary(chunk(talk, 0, 2)), Pinned(1, 2), Pinned(0, 1), Verbatim(2, 3)), 10)
+    assert problems(talk, view, 100) == ["result_apart"]
 
 
 def test_results_of_parallel_calls_follow_one_another_in_any_order() -> None:
     calls = message("assistant", calls=["a", "b"])
     one, other = message("tool", "1", answers="a"), message("tool", "2", answers="b")
-    for results in ((one, other), (other, one)):
+    for results in ((one, other), (other, one), (one, one, other)):
         talk = conversation(calls, *results, message("user", "q"))
         assert problems(talk, whole(talk), 100) == []
-        assert problems(talk, View((Verbatim(0, 2), OWN, Verbatim(2, 4)), 10), 100) == ["result_apart"]
-    twice = conversation(calls, one, one, other, message("user", "q"))
-    assert problems(twice, whole(twice), 100) == ["result_apart"]
-    later = conversation(message("assistant", calls=["a"]), message("assistant", calls=["b"]), one, other)
-    assert problems(later, whole(later), 100) == ["result_apart"]
-
-
-def test_a_result_that_may_stand_anywhere_may_stand_behind_something_of_ours() -> None:
-    call = replace(message("assistant"), calls=(ToolCall("a", "f", "{}", anywhere=True),))
-    talk = conversation(message("user", "q"), call, message("tool", "r", answers="a"))
-    assert problems(talk, View((Verbatim(0, 2), OWN, Verbatim(2, 3)), 10), 100) == []
+        rest = Verbatim(2, len(talk.transcript))
+        assert problems(talk, View((Verbatim(0, 2), OWN, rest), 10), 100) == ["result_apart"]
 
 
 def test_a_result_without_an_id_follows_its_call_at_once() -> None:
-    call = replace(message("assistant"), calls=(ToolCall("", "f", "{}", by_place=True),))
-    talk = conversation(message("user", "q"), call, message("function", "r"), message("user", "q"))
+    talk = conversation(message("user", "q"), message("assistant", calls=[""]), message("function", "r"), Q)
     assert problems(talk, whole(talk), 100) == []
     assert problems(talk, View((Verbatim(0, 2), OWN, Verbatim(2, 4)), 10), 100) == ["result_apart"]
-    assert problems(conversation(call), whole(conversation(call)), 100) == []
+    assert problems(talk, View((Verbatim(0, 2), Pruned(2, 3), Verbatim(3, 4)), 10), 100) == [SPLIT]
 
 
 def test_nothing_may_stand_between_a_message_and_the_one_it_is_bound_to() -> None:

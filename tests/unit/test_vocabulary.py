@@ -72,7 +72,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     },
     "core/view/coverage.py": {"instructions": REPORT, "messages": REPORT},
     "core/view/mask.py": dict.fromkeys(("audio", "file", "image"), "kinds of media, as core names them"),
-    "core/view/verify.py": {"result": "which side of a pair is missing"},
     "edge/asgi.py": {"status": ASGI, "type": ASGI},
     "edge/connection.py": {"status": "a member of an answer"},
     "edge/relayed.py": {"summary": "the mark of another Steno's call"},

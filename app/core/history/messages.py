@@ -8,11 +8,12 @@ from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate, repeat
 from operator import or_
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.history.pairing import CallPairing, CallPosition
 from app.core.history.told import READ_CHARACTERS, Told, calls_in_text
 from app.core.lazy import lazy
 
@@ -36,15 +37,21 @@ class Kind(Enum):
 
 class ToolCall(Struct, frozen=True):
     id: str
+    """Empty for a call without an id."""
     name: str
     arguments: str
     """Arguments as the model wrote them; often, but not always, a JSON object."""
-    by_place: bool = False
-    """True for a call without an id: the next result that is by place answers it."""
-    anywhere: bool = False
-    """True if the result may stand anywhere behind the call, not only next to it."""
     kept: bool = False
     """True if the provider knows the call by an id of its own, beside the one that its result names."""
+
+
+class Caller(NamedTuple):
+    """The call that a result answers, as seen from the result's message."""
+
+    distance: int
+    """Number of messages back to the one that makes the call."""
+    call: int
+    """Index of the call among that message's calls."""
 
 
 class Media(Struct, frozen=True):
@@ -76,8 +83,6 @@ class Media(Struct, frozen=True):
 class Result(Struct, frozen=True):
     """Text that a call returned."""
 
-    call: str
-    """Id of the call; empty where it names none."""
     text: str
     has_failed: bool
     """True if the client says so."""
@@ -97,6 +102,8 @@ class Message(Struct, frozen=True, weakref=True):
     calls: tuple[ToolCall, ...] = ()
     answers: tuple[str, ...] = ()
     """The ids of the calls whose results it holds; an empty one for a result that names none; none without results."""
+    callers: tuple[Caller | None, ...] = ()
+    """The calls that returned each of `answers`; None for a result of no call. For the history to find out."""
     owners: tuple[int, ...] = ()
     """Places among `answers` of the calls that returned each of `texts`, -1 for what none did; empty where the first
     returned all."""
@@ -104,8 +111,6 @@ class Message(Struct, frozen=True, weakref=True):
     """Places among `answers` of the calls that failed, as the client says."""
     settled: tuple[ToolCall, ...] = ()
     """Calls that the provider answers itself, where they were made: no result has to follow from anybody else."""
-    by_place: bool = False
-    """A result that answers the call before it, as that has no id to be named by."""
     media: tuple[Media, ...] = ()
     thoughts: tuple[str, ...] = ()
     """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
@@ -168,15 +173,8 @@ class Message(Struct, frozen=True, weakref=True):
         returned: dict[int, list[str]] = {}
         for owner, text in zip(self.owners or repeat(0), self.texts, strict=False):
             returned.setdefault(owner, []).append(text)
-        calls, failed = self.answers or ("",) * (self.kind is Kind.RESULT), frozenset(self.failed)
-        return tuple(
-            Result(call, "\n".join(returned.get(place, ())), place in failed) for place, call in enumerate(calls)
-        )
-
-    @property
-    def is_paired(self) -> bool:
-        """Whether it holds results that have to name their calls."""
-        return bool(self.answers) and not self.by_place
+        number, failed = len(self.answers) or int(self.kind is Kind.RESULT), frozenset(self.failed)
+        return tuple(Result("\n".join(returned.get(place, ())), place in failed) for place in range(number))
 
 
 def own_message(text: str) -> Message:
@@ -203,7 +201,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
     """
 
     def __new__(cls, messages: Iterable[Message] = ()) -> Self:
-        return tuple.__new__(cls, _in_turn(messages, None))
+        return tuple.__new__(cls, _paired(_in_turn(messages, None), ()))
 
     shorter: History | None = None
     """The one that it grew out of, if nothing was kept of that: whoever works something out gives it its part, for
@@ -216,7 +214,7 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
 
     def grown(self, new: Sequence[Message]) -> History:
         """A longer history: this one, then the new messages."""
-        new = _in_turn(new, self)
+        new = _paired(_in_turn(new, self), self)
         longer: History = tuple.__new__(History, (*self, *new))
         if self.instructions:
             if self._rest:
@@ -304,6 +302,16 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return bool(self.held & _TIES)
 
     @lazy
+    def results(self) -> Mapping[CallPosition, Sequence[int]]:
+        """Indexes of the messages with the results of each call."""
+        found: dict[CallPosition, list[int]] = {}
+        for index, message in enumerate(self):
+            for caller in message.callers:
+                if caller:
+                    found.setdefault(CallPosition(index - caller.distance, caller.call), []).append(index)
+        return found
+
+    @lazy
     def held(self) -> int:
         return reduce(or_, map(_held_by, self), 0)
 
@@ -326,6 +334,49 @@ def _in_turn(messages: Iterable[Message], before: History | None) -> list[Messag
             last = now
         placed.append(now)
     return placed
+
+
+def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]:
+    """The messages with the calls of their results."""
+    if not any(message.answers for message in messages):
+        return messages
+    start = len(before)
+    while start and before[start - 1].kind is Kind.ASSISTANT:  # Calls of one batch stay together.
+        start -= 1
+    latest = (*before[start:], *messages)
+    callers = _callers(latest)
+    if start and any(not _are_named(latest, index, found) for index, found in callers.items()):
+        start, callers = 0, _callers((*before, *messages))
+    first = len(before) - start
+    return [
+        replace(message, callers=found)
+        if (found := callers.get(place)) is not None and found != message.callers
+        else message
+        for place, message in enumerate(messages, first)
+    ]
+
+
+def _are_named(messages: Sequence[Message], index: int, callers: Iterable[Caller | None]) -> bool:
+    """Whether no earlier calls than these can be what a message's results answer."""
+    return all(
+        caller and (not id_ or messages[index - caller.distance].calls[caller.call].id == id_)
+        for id_, caller in zip(messages[index].answers, callers, strict=True)
+    )
+
+
+def _callers(messages: Sequence[Message]) -> dict[int, tuple[Caller | None, ...]]:
+    """The calls of each message's results."""
+    pairing = CallPairing()
+    found: dict[int, tuple[Caller | None, ...]] = {}
+    for index, message in enumerate(messages):
+        if message.calls:
+            pairing.add_calls(index, message.calls)
+        elif message.answers:
+            calls = [pairing.find_call(id_, message.name) for id_ in message.answers]
+            found[index] = tuple(call and Caller(index - call.message, call.call) for call in calls)
+        elif message.kind is not Kind.INSTRUCTIONS:
+            pairing.add_other(is_assistants=message.kind is Kind.ASSISTANT)
+    return found
 
 
 _AT_WORK = frozenset({Kind.ASSISTANT, Kind.RESULT})
@@ -366,16 +417,13 @@ def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:
 
 
 def _answers_what_is_before(messages: Iterable[Message]) -> bool:
-    """Whether results among them may belong to a call that stands before all of them."""
-    called: set[str] = set()
+    """Whether results among them belong to a call that stands before all of them."""
     has_spoken = False
-    for message in messages:
+    for index, message in enumerate(messages):
         has_spoken = has_spoken or message.kind is Kind.ASSISTANT
         if message.is_told and not has_spoken:
             return True
-        if message.calls:
-            called.update(call.id for call in message.calls)
-        elif not called.issuperset(message.answers):
+        if any(caller and caller.distance > index for caller in message.callers):
             return True
     return False
 
@@ -473,32 +521,21 @@ class Transcript:
         return self.messages.unit_starts
 
     def is_answered(self, start: int, stop: int) -> bool:
-        """Whether a unit's calls have one result each, and its results a call."""
+        """Whether each of a unit's calls has a result, and each of its results a call."""
         messages = self.messages[start:stop]
-        calls = sorted(call.id for message in messages for call in message.calls if not call.by_place)
-        return calls == sorted(id_ for message in messages if message.is_paired for id_ in message.answers)
+        calls = {(index, place) for index in range(start, stop) for place in range(len(self.messages[index].calls))}
+        return not any(None in message.callers for message in messages) and calls <= self.messages.results.keys()
 
     def tool_name(self, index: int) -> str:
         """The tool that a result is from, as its call names it or it does itself; empty if neither does."""
-        message = self.messages[index]
-        return called_in(message, self.called) or message.name
+        return tool_name(self.messages, index)
 
     def call_text(self, index: int) -> str:
         """Names and arguments of the calls that a result answers, or the text that made the call."""
         message = self.messages[index]
         if message.is_told:
             return self.messages[index - 1].text[-READ_CHARACTERS:] if index else ""
-        return "\n".join(self._arguments[id_] for id_ in message.answers if id_ in self._arguments)
-
-    @lazy
-    def called(self) -> dict[str, str]:
-        """Names of the tools that were called, by the call's id."""
-        return {call.id: call.name for message in self.messages for call in message.calls}
-
-    @lazy
-    def _arguments(self) -> dict[str, str]:
-        calls = (call for message in self.messages for call in message.calls)
-        return {call.id: f"{call.name} {call.arguments}" for call in calls}
+        return "\n".join(f"{call.name} {call.arguments}" for call in calls_of(self.messages, index) if call)
 
     def unit_of(self, index: int) -> tuple[int, int]:
         """Start and stop of the unit that a message belongs to."""
@@ -530,18 +567,13 @@ def split_instructions(messages: Sequence[Message]) -> tuple[tuple[Message, ...]
 def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Starts of the units, ascending: every index but those of results, of what stands between a call and them, and of
     what something is bound to."""
-    caller_of: dict[str, int] = {}
-    previous_call = spoken = 0
+    spoken = 0
     reaches: dict[int, int] = {}  # how far the unit of a caller goes
     for index, message in enumerate(messages):
-        if message.calls:
-            previous_call = index
-            caller_of.update((call.id, index) for call in message.calls)
-        elif message.answers:
-            named = [caller_of[id_] for id_ in message.answers if id_ in caller_of]
-            for caller in named or [previous_call if message.by_place else index]:
-                reaches[caller] = index
-        elif message.is_told:
+        for caller in message.callers:
+            if caller and caller.distance <= index:
+                reaches[index - caller.distance] = index
+        if message.is_told:
             reaches[spoken] = index
         if message.kind is Kind.ASSISTANT:
             spoken = index
@@ -554,6 +586,14 @@ def unit_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def called_in(message: Message, names: Mapping[str, str]) -> str:
-    """The tool that a result is from, among the calls with these names; empty if none of them is its."""
-    return next((names[id_] for id_ in message.answers if names.get(id_)), "")
+def calls_of(messages: Sequence[Message], index: int) -> list[ToolCall | None]:
+    """The calls that returned each result of a message; None for one that none of these messages makes."""
+    return [
+        messages[index - caller.distance].calls[caller.call] if caller and caller.distance <= index else None
+        for caller in messages[index].callers
+    ]
+
+
+def tool_name(messages: Sequence[Message], index: int) -> str:
+    """The tool that a result is from, as its call names it or it does itself; empty if neither does."""
+    return next((call.name for call in calls_of(messages, index) if call and call.name), messages[index].name)

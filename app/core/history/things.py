@@ -33,7 +33,7 @@ from app.core.history.exact_values import (
     read_of,
     spotted,
 )
-from app.core.history.messages import Kind, Message, ToolCall
+from app.core.history.messages import Kind, Message, ToolCall, calls_of
 from app.core.history.own_words import before_results
 from app.core.history.ranking import ranked, words_of
 from app.core.history.records import Field, Record
@@ -163,16 +163,15 @@ def _read(messages: Sequence[Message]) -> tuple[list[_Told], dict[str, float]]:
 
 def _callers(messages: Sequence[Message]) -> tuple[Mapping[int, Callers], set[int]]:
     """The call that returned each text, by its message, and the calls that failed."""
-    made: dict[str, ToolCall] = {}
     callers: dict[int, Callers] = {}
     failed: set[int] = set()
     for index, message in enumerate(messages):
-        answered = [(made[result.call], result) for result in message.results if result.call in made]
+        calls = calls_of(messages, index)
+        answered = [(call, result) for call, result in zip(calls, message.results, strict=False) if call]
         failed.update(id(call) for call, result in answered if result.has_failed or tells_of_error(result.text))
         if answered:
             owners = message.owners or (0,) * len(message.texts)
-            callers[index] = [made.get(message.answers[owner]) if owner >= 0 else None for owner in owners]
-        made.update((call.id, call) for call in (*message.calls, *message.settled))
+            callers[index] = [calls[owner] if owner >= 0 else None for owner in owners]
     return callers, failed
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.core.history.messages import Kind, Message, ToolCall
+from app.core.history.messages import Kind, Message, ToolCall, calls_of
 from app.core.wordings import read_wordings
 
 LONGEST_COMMAND = 16_384
@@ -169,20 +169,18 @@ def _makes_old(done: Done) -> dict[tuple[str, ...], Newer]:
 
 def done_in(messages: Sequence[Message]) -> Iterator[Done]:
     """Work whose result is there, in the order of the results."""
-    called: dict[str, tuple[int, ToolCall]] = {}
     spoken = 0
     for index, message in enumerate(messages):
         if message.kind is Kind.ASSISTANT:
             spoken = index
-            called.update((call.id, (index, call)) for call in message.calls)
         elif message.is_told:
             for work in _told(messages[spoken].text):
                 yield _done(index, spoken, work, message.text, has_failed=False)
-        elif message.is_paired:
-            for result in message.results:
-                if result.call in called:
-                    caller, call = called[result.call]
-                    yield _done(index, caller, work_of(call), result.text, has_failed=result.has_failed)
+        else:
+            for result, caller, call in zip(message.results, message.callers, calls_of(messages, index), strict=False):
+                if caller and call:
+                    at = index - caller.distance
+                    yield _done(index, at, work_of(call), result.text, has_failed=result.has_failed)
 
 
 def _done(index: int, caller: int, work: Work, said: str, *, has_failed: bool) -> Done:

@@ -28,7 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.exact_values import exact_values
-from app.core.history.messages import Kind, Message, own_message
+from app.core.history.messages import History, Kind, Message, own_message
 from app.core.history.records import brought_together, fitting_records, record_of
 from app.core.history.things import records_in
 from app.core.limits.budget import Budget
@@ -234,7 +234,7 @@ def _values_note(
     room -= cost(own_message(_listed((), fence)))
     parts = (
         part
-        for part in records_in([messages[index] for index in latest], known)
+        for part in records_in(History(messages[index] for index in latest), known)
         if any(value not in elsewhere for value in (part.key, *exact_values(part.line)))
     )
     lines = fitting_records(parts, room, lambda text: cost(own_message(text)) - empty)

@@ -31,7 +31,7 @@ from app.core.stages.steps import Step, StepName
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import said_again, whole, with_said_again
 from app.core.view.verify import problems
-from app.core.view.view import Conversation, View
+from app.core.view.view import Conversation, Pruned, Summary, View
 
 Status = Literal["full", "summarized", "trimmed"]
 """`full`: every message goes as it came; `summarized`: a summary stands for some of them; `trimmed`: none does, and
@@ -105,7 +105,11 @@ def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
 
 
 def _repaired(case: Case, view: View) -> View:
-    repaired = with_said_again(case.conversation, repair(case.conversation, view, case.cost))
+    # What the client itself sent alone its provider takes, as long as nothing has to be left out.
+    leaves_out = any(isinstance(part, Summary | Pruned) for part in view.parts)
+    orphans = leaves_out or view.tokens > case.budget.limit
+    repaired = repair(case.conversation, view, case.cost, orphans=orphans)
+    repaired = with_said_again(case.conversation, repaired)
     repaired = separated(case.conversation, repaired, case.cost) if case.policy.alternates else repaired
     return with_rules(repaired, case.rules, case.budget.limit, case.cost) if case.rules else repaired
 
@@ -141,7 +145,8 @@ def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
     None where there is nothing below, or the history itself is no better: then the refusal is the answer.
     """
     conversation, budget = case.conversation, case.budget
-    if problems(conversation, whole(conversation), conversation.tokens):
+    untrimmed = whole(conversation)
+    if repair(conversation, untrimmed, case.cost) != untrimmed:
         return None
     if refused == "summarized":
         lower = settle(case.without_memories())

@@ -66,10 +66,10 @@ def prune(
 ) -> View:
     """The view without its oldest units, so that it has at most so many tokens, or as few as can be.
 
-    Instructions, the last user message, pinned messages and the last unit stay. Where units must go, as many go as
-    bring the view to `target`, and they are the same in the requests that follow: which go is found by living through
-    the history from its beginning. `most_turns` also leaves out everything before so many whole turns and
-    the current one. Room is kept for the `rules` of what goes: see `with_rules`.
+    Instructions, the last user message, pinned messages and the last unit stay, with the calls of its results. Where
+    units must go, as many go as bring the view to `target`, and they are the same in the requests that follow: which
+    go is found by living through the history from its beginning. `most_turns` also leaves out everything before so
+    many whole turns and the current one. Room is kept for the `rules` of what goes: see `with_rules`.
     """
     units = _units(conversation, view)
     beside = (STUB_TOKENS if stub else 0) + _most_said_again(conversation, view, units)
@@ -99,8 +99,8 @@ def with_rules(view: View, rules: Rules, limit: int, cost: Cost) -> View:
 def _units(conversation: Conversation, view: View) -> list[_Unit]:
     """Units of the history that are left, oldest first; the last one is not to be dropped.
 
-    Only what directly follows a call belongs to it: a result that comes later is taken out by the repair anyway, and
-    one unit over half of the history could not be dropped at all.
+    Only what directly follows a call belongs to it: a result that comes later is taken out by the repair with its call,
+    and one unit over half of the history could not be dropped at all.
     """
     transcript = conversation.transcript
     units: list[_Unit] = []
@@ -119,6 +119,14 @@ def _units(conversation: Conversation, view: View) -> list[_Unit]:
         was_bound = message.bound
     if units:
         units[-1].droppable = False
+        callers = {
+            index - caller.distance
+            for index in units[-1].indexes
+            for caller in transcript.messages[index].callers
+            if caller
+        }
+        for unit in units:
+            unit.droppable = unit.droppable and callers.isdisjoint(unit.indexes)
     return units
 
 

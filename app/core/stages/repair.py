@@ -1,58 +1,61 @@
-"""Repair: tool calls without a result and results without a call are taken out, as the last step before a check.
+"""Repair: calls and results that a view leaves alone are taken out, as the last step before a check.
 
-A provider refuses a payload with either, and would refuse every later one of that conversation. Some refuse two
-messages of the assistant in a row as well: for those a note stands between what was made neighbours.
+A provider refuses a payload with a call but not its result, or the other way round. Some refuse two messages of the
+assistant in a row as well: for those a note stands between what was made neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from app.core.history.messages import Message, own_message
+from app.core.history.messages import History, Kind, Message, own_message
+from app.core.history.pairing import CallPosition
 from app.core.stages.alter import append, message_of, standing
 from app.core.tokens.estimate import Cost
-from app.core.view.verify import gaps_in, order_of
+from app.core.view.verify import gaps_in, is_call_kept, kept_calls_of, order_of
 from app.core.view.view import Altered, Conversation, Note, Part, Pruned, Verbatim, View
 
 GAP = "[Messages of this conversation are left out here.]"
 
-Standing = tuple[int | None, Part]
 
+def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool = True) -> View:
+    """The view without calls whose results it lacks, and results whose calls it lacks; itself where there are none.
 
-def repair(conversation: Conversation, view: View, cost: Cost) -> View:
-    """The view with every call answered right after it, or anywhere where that will do, and every result called for;
-    itself where that is so."""
-    items = list(standing(view))
-    apart, lost = _pairs_apart(conversation, items)
+    `orphans`: calls and results that the client itself sent alone go, too. Those at the end of the history stay: the
+    client has just sent them.
+    """
+    held = {index: part for index, part in standing(view) if index is not None}
+    messages = conversation.transcript.messages
+    end = _begin_of_end(messages) if orphans else 0
+    sent = {index for index in order_of(view) if index is not None}
+    left = {
+        index: calls
+        for index in held
+        if len(calls := _calls_left(messages, index, sent, end)) < len(messages[index].calls)
+    }
+    lost = {index for index, calls in left.items() if _goes(conversation, index, held[index], calls)}
+    kept_calls = {**kept_calls_of(view), **left}
+    lost |= {index for index in held if _loses_calls(messages, index, sent - lost, kept_calls, end)}
+    for place in [*held][::-1]:
+        if messages[place].bound and place + 1 in lost:
+            lost.add(place)
+    if not (lost or left):
+        return view
     parts: list[Part] = []
-    tokens = view.tokens
-    answered: set[str] = set()  # Results of these calls may follow.
-    untied: set[int] = set()
-    for place, (index, part) in enumerate(items):
+    tokens, untied = view.tokens, set(view.untied)
+    for index, part in standing(view):
         now = part
         if index in lost:
             now = Pruned(index, index + 1, "repaired")
-        elif index is not None and index not in apart:
-            message = message_of(conversation, index, part)
-            if message.is_paired:
-                now = part if answered.issuperset(message.answers) else Pruned(index, index + 1, "repaired")
-                answered.difference_update(message.answers)
-            elif message.calls and not message.calls[0].by_place:
-                following, is_last = _following(conversation, items, place + 1)
-                now, answered = _with_calls(index, part, message, following, is_last, cost)
-                if isinstance(now, Altered) and message.tied and not answered:
-                    untied.add(index)
-            elif not message.answers:
-                answered = set()
-        elif index is None and not isinstance(part, Pruned):
-            answered = set()
+        elif index in left:
+            now = _with_calls(conversation, index, part, left[index], cost)
+            if messages[index].tied and not left[index]:
+                untied.add(index)
         tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
         append(parts, now)
-    if tuple(parts) == view.parts:
-        return view
-    return replace(view, parts=tuple(parts), tokens=tokens, untied=view.untied | untied)
+    return replace(view, parts=tuple(parts), tokens=tokens, untied=frozenset(untied))
 
 
 def separated(conversation: Conversation, view: View, cost: Cost) -> View:
@@ -71,61 +74,60 @@ def separated(conversation: Conversation, view: View, cost: Cost) -> View:
     return replace(view, parts=tuple(parts), tokens=view.tokens + len(gaps) * note.tokens)
 
 
-def _pairs_apart(conversation: Conversation, items: Sequence[Standing]) -> tuple[set[int], set[int]]:
-    """Calls that may be answered anywhere, one in a message: those that are, with their results; and those that are
-    not, with what is bound to them."""
-    messages = conversation.transcript.messages
-    unanswered: dict[str, int] = {}
-    calls: set[int] = set()
-    apart: set[int] = set()
-    for index, _ in items:
-        if index is None:
-            continue
-        named = [call.id for call in messages[index].calls if call.anywhere and not call.by_place]
-        unanswered.update(dict.fromkeys(named, index))
-        calls.update([index] * bool(named))
-        if callers := [unanswered.pop(id_) for id_ in messages[index].answers if id_ in unanswered]:
-            apart.update((index, *callers))
-    lost = calls - apart
-    for index, _ in reversed(items):
-        if index is not None and messages[index].bound and index + 1 in lost:
-            lost.add(index)
-    return apart, lost
+def _begin_of_end(messages: Sequence[Message]) -> int:
+    """Index of the first message that the client has just sent: the results at the end with the calls before them."""
+    start = len(messages)
+    while start and messages[start - 1].answers:
+        start -= 1
+    while start and messages[start - 1].kind is Kind.ASSISTANT:
+        start -= 1
+    return start
 
 
-def _following(conversation: Conversation, items: Sequence[Standing], place: int) -> tuple[set[str], bool]:
-    """The calls that are answered from there on, and whether nothing but results follows: those of no call go."""
-    found: set[str] = set()
-    for index, part in (items[later] for later in range(place, len(items))):
-        if isinstance(part, Pruned):
-            continue
-        message = conversation.transcript.messages[index] if index is not None else None
-        if message is None or not message.is_paired:
-            return found, False
-        found.update(message.answers)
-    return found, True
+def _calls_left(messages: History, index: int, sent: set[int], end: int) -> list[int]:
+    """The calls of a message that stay: one of their results is sent. From `end` on so do those that have none, and
+    those without an id."""
+    return [
+        place
+        for place, call in enumerate(messages[index].calls)
+        if (
+            not sent.isdisjoint(results)
+            if (results := messages.results.get(CallPosition(index, place)))
+            else index >= end or not call.id
+        )
+    ]
 
 
-def _with_calls(
-    index: int, part: Part, message: Message, results: set[str], is_last: bool, cost: Cost
-) -> tuple[Part, set[str]]:
-    """The assistant's message with the calls that are answered, once each, and their ids.
+def _goes(conversation: Conversation, index: int, part: Part, calls: Sequence[int]) -> bool:
+    """Whether a message that loses some of its calls goes as a whole: it says nothing else, or may only be sent as it
+    is."""
+    message = message_of(conversation, index, part)
+    return message.sealed or not (calls or any(text.strip() for text in message.texts))
 
-    Without any of them it goes without signed thoughts as well: none may stand last.
-    """
-    kept: dict[str, tuple[int, str]] = {}
-    for position, call in enumerate(message.calls):
-        if call.id in results:
-            kept.setdefault(call.id, (position, call.arguments))
-    if len(kept) == len(message.calls):
-        return part, set(kept)
-    is_empty = not kept and (is_last or not any(text.strip() for text in message.texts))
-    if is_empty or message.sealed:
-        return Pruned(index, index + 1, "repaired"), set()
-    calls = tuple(kept.values())
-    thoughts = () if message.tied and not calls else message.thoughts
-    left = replace(message, calls=tuple(message.calls[position] for position, _ in calls), thoughts=thoughts)
-    return Altered(index, message.texts, cost(left), "repaired", calls), set(kept)
+
+def _loses_calls(
+    messages: History, index: int, sent: set[int], kept_calls: Mapping[int, Container[int]], end: int
+) -> bool:
+    """Whether a message of results goes: none of their calls is sent. Before `end` so does one that names calls that
+    are not in the history, unless a user speaks in it."""
+    message = messages[index]
+    made = [CallPosition(index - caller.distance, caller.call) for caller in message.callers if caller]
+    if made:
+        return not any(is_call_kept(call, sent, kept_calls) for call in made)
+    return any(message.answers) and index < end and message.kind is not Kind.USER
+
+
+def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequence[int], cost: Cost) -> Altered:
+    """The assistant's message with these of its calls. Without any it goes without signed thoughts as well: none may
+    stand last."""
+    message, calls = message_of(conversation, index, part), conversation.transcript.messages[index].calls
+    arguments = dict(part.calls) if isinstance(part, Altered) and part.calls is not None else {}
+    kept = tuple(replace(calls[place], arguments=arguments.get(place, calls[place].arguments)) for place in left)
+    thoughts = () if message.tied and not left else message.thoughts
+    tokens = cost(replace(message, calls=kept, thoughts=thoughts))
+    return Altered(
+        index, message.texts, tokens, "repaired", tuple(zip(left, (call.arguments for call in kept), strict=True))
+    )
 
 
 def _tokens(conversation: Conversation, index: int | None, part: Part) -> int:

@@ -13,7 +13,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from app.core.history.blocks import without_blocks_in
-from app.core.history.messages import History, Kind, Message
+from app.core.history.messages import History, Kind, Message, tool_name
 from app.core.history.records import Record, put_together, record_of
 from app.core.history.work import fails
 from app.core.quoting import as_block
@@ -55,7 +55,7 @@ def handoff(about: Mapping[str, object], chunks: Sequence[SummaryChunk], history
     `history`: messages after the leading instructions; where it is empty, `absent` says why."""
     told = "\n".join(f"{name}: {value}" for name, value in about.items())
     covered = chunks[-1].last_index + 1 if chunks else 0
-    section = partial(_section, history, prompts.called(history))
+    section = partial(_section, history)
     work = state_of(history, len(history), LONGEST_PLAN)
     sections = {
         "Goal and state": "\n\n".join(map(_notes, chunks)) or NO_SUMMARY,
@@ -150,12 +150,16 @@ def _latest(history: History, section: Callable[..., str], covered: int) -> Iter
     yield from filter(None, shown)
 
 
-def _section(history: History, names: Mapping[str, str], index: int, longest: int | None = None) -> str:
+def _section(history: History, index: int, longest: int | None = None) -> str:
     """A message under its number and speaker; empty where there is nothing to show."""
     message = history[index]
     longest = longest or LONGEST_TEXTS.get(message.kind, LONGEST_TEXT)
     said = "" if message.sealed else prompts.said_in(_own(message), longest)
-    return f"### {index + 1} {prompts.speaker(message, names)}\n\n{as_block(said)}" if said.strip() else ""
+    return (
+        f"### {index + 1} {prompts.speaker(message, tool_name(history, index))}\n\n{as_block(said)}"
+        if said.strip()
+        else ""
+    )
 
 
 def _own(message: Message) -> Message:

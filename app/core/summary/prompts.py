@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from itertools import repeat
+from itertools import repeat, zip_longest
 
 from msgspec import Struct
 
-from app.core.history.messages import Kind, Media, Message, called_in
+from app.core.history.messages import Kind, Media, Message, calls_of, tool_name
 from app.core.history.work import tells_of_error
 from app.core.quoting import fence_of, marked, one_line, quoted, word
 from app.core.shapes.shape import shorten
@@ -107,12 +107,11 @@ def quote_messages(
     `longest_text` (characters) cuts single texts head and tail: for a unit larger than the summariser's window. From
     the offset `recent_from` on messages are marked as recent.
     """
-    names = called(messages)
     sections = []
     for offset, message in enumerate(messages):
         if message.sealed:
             continue
-        heading = f"{first_index + offset + 1} {speaker(message, names)}"
+        heading = f"{first_index + offset + 1} {speaker(message, tool_name(messages, offset))}"
         if offset in carried:
             heading += ", stays in the conversation, shown as context"
         if recent_from is not None and offset >= recent_from:
@@ -128,7 +127,7 @@ def quote_chunks(chunks: Sequence[SummaryChunk], released: Mapping[int, Message]
         heading = f"notes on messages {chunk.first_index + 1} to {chunk.last_index + 1}"
         sections.append(f"<{fence} {heading}>\n{quoted(chunk.text, fence)}")
         sections += [
-            _section(message, f"{index + 1} {speaker(message, {})}", fence, None)
+            _section(message, f"{index + 1} {speaker(message, message.name)}", fence, None)
             for index, message in released.items()
             if chunk.first_index <= index <= chunk.last_index and not message.sealed
         ]
@@ -198,13 +197,12 @@ def failed_results(messages: Sequence[Message], most: int) -> str:
     """The latest results that tell of an error, one for each call, to stand after a summary; empty without any."""
     if not most:
         return ""
-    names = called(messages)
     failed = {
-        (result.call or message.answers): f"- {word(names.get(result.call) or message.name) or 'tool'}:"
+        id(call) if call else (index, place): f"- {word((call and call.name) or message.name) or 'tool'}:"
         f" {one_line(result.text[:LONGEST_FAILURE])}"
-        for message in messages
+        for index, message in enumerate(messages)
         if message.kind is Kind.RESULT and not message.sealed
-        for result in message.results
+        for place, (result, call) in enumerate(zip_longest(message.results, calls_of(messages, index)))
         if result.has_failed or tells_of_error(result.text)
     }
     lines = list(failed.values())[-most:]
@@ -215,21 +213,12 @@ def _cut(text: str, longest: int | None) -> str:
     return text if longest is None else shorten(text, longest)
 
 
-def called(messages: Sequence[Message]) -> dict[str, str]:
-    """Names of the tools that are called, by the id of the call."""
-    return {call.id: call.name for message in messages for call in message.calls}
-
-
-def speaker(message: Message, names: Mapping[str, str]) -> str:
-    """Role of a message with its sender's name, or the tool that a result is from. `names` as `called` has them."""
+def speaker(message: Message, tool: str) -> str:
+    """Role of a message with its sender's name, or the `tool` that a result is from."""
     if message.kind is Kind.RESULT:
-        return f"tool {_tool(message, names)}".strip()
+        return f"tool {word(tool)}".strip()
     role = f"other {word(message.role)}" if message.kind is Kind.OTHER else message.role
     return f"{role} {word(message.name)}".strip()
-
-
-def _tool(message: Message, names: Mapping[str, str]) -> str:
-    return word(called_in(message, names) or message.name)
 
 
 def _describe(media: Media) -> str:

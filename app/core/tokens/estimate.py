@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from app.core.history.messages import Kind, Message, ToolCall, own_message, unit_starts
+from app.core.history.messages import History, Kind, Message, ToolCall, own_message, tool_name, unit_starts
 from app.core.tokens import pictures
 from app.core.tokens.declarations import Declarations, ResponseFormat, Tool
 from app.core.tokens.rules import CountingRules
@@ -51,6 +51,7 @@ _ESCAPES = re.compile(r"(?:\\(?:u[0-9a-fA-F]{4}|.))++")
 
 def estimate(messages: Sequence[Message], declarations: Declarations, rules: CountingRules, count: Count) -> int:
     """Tokens of a whole request."""
+    messages = History(messages)
     holds_calls = any(message.calls for message in messages)
     tokens = declared_tokens(declarations, system_text(messages), holds_calls, rules, count)
     tokens += sum(map(is_answer, messages)) * answer_tokens(declarations, rules, count)
@@ -114,17 +115,15 @@ def unit_tokens(unit: Sequence[Message], rules: CountingRules, count: Count) -> 
     if len(unit) == 1 and not (unit[0].calls or unit[0].answers):  # Nearly all units.
         return (_message_tokens(unit[0], unit[0].name, rules, count),)
     tokens: list[int] = []
-    called: dict[str, tuple[int, str]] = {}
     joint: dict[int, list[int]] = {}
     for index, message in enumerate(unit):
-        caller, name = next((called[id_] for id_ in message.answers if id_ in called), (-1, message.name))
-        if message.is_paired and caller in joint:
+        caller = next((index - caller.distance for caller in message.callers if caller), -1)
+        if _names_call(message) and caller in joint:
             joint[caller].append(index)
             tokens.append(_media_tokens(message, rules, count))
         else:
-            tokens.append(_message_tokens(message, name, rules, count))
+            tokens.append(_message_tokens(message, tool_name(unit, index), rules, count))
         calls = _tool_calls(message)
-        called.update((call.id, (index, call.name)) for call in calls)
         if len(calls) > 1 and not (rules.gpt_5 or rules.one_by_one):
             joint[index] = []
     for caller, results in joint.items():
@@ -248,12 +247,12 @@ def _message_tokens(message: Message, called: str, rules: CountingRules, count: 
         tokens += _calls_tokens(message, rules, count)
     if rules.one_by_one is not None:
         tokens += rules.one_by_one.result * len(message.answers)
-    elif message.answers and message.is_paired:
+    elif _names_call(message):
         return tokens + count("".join(message.texts)) + count(called) + 2
     tokens += sum(map(count, message.texts)) + thoughts
     if rules.gpt_5 and message.kind is Kind.ASSISTANT and any(message.texts):
         tokens += CHANNEL_TOKENS
-    if message.by_place:
+    if message.answers and not _names_call(message):
         return tokens - 1 + count(message.name)
     if message.name:
         tokens += 1 if message.name == message.role else 1 + count(message.name)
@@ -269,7 +268,7 @@ def _media_tokens(message: Message, rules: CountingRules, count: Count) -> int:
 
 def _calls_tokens(message: Message, rules: CountingRules, count: Count) -> int:
     """Tokens of calls at their message; parallel ones are counted with their results, but for gpt-5."""
-    apart = (*(call for call in message.calls if call.by_place), *message.settled)
+    apart = (*(call for call in message.calls if not call.id), *message.settled)
     tokens = sum(3 + count(call.name) + count(call.arguments) for call in apart)
     calls = _tool_calls(message)
     tokens += sum(rules.call_extra if call.kept else rules.unkept_call_extra for call in calls)
@@ -293,7 +292,12 @@ def _parallel_tokens(calls: Iterable[ToolCall], results: Sequence[str], count: C
 
 
 def _tool_calls(message: Message) -> list[ToolCall]:
-    return [call for call in message.calls if not call.by_place]
+    return [call for call in message.calls if call.id]
+
+
+def _names_call(message: Message) -> bool:
+    """Whether it holds results with the ids of their calls."""
+    return any(message.answers)
 
 
 def _compact(arguments: str) -> str:

@@ -23,7 +23,7 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Media, Message, Transcript
+from app.core.history.messages import Kind, Media, Message, Transcript, calls_of
 from app.core.history.work import Newer, newer_in
 from app.core.lazy import lazy
 from app.core.quoting import word
@@ -230,7 +230,7 @@ class Masks:
         for index, message in enumerate(self._transcript.messages):
             if index in self._untouchable:
                 continue
-            if self._settings.clearing is not None and not self._clears(message):
+            if self._settings.clearing is not None and not self._clears(index):
                 if (cut := self._without_inputs(message, self._settings.clearing)) is not None:
                     found[index] = cut
                 continue
@@ -243,10 +243,11 @@ class Masks:
                 found[index] = mask
         return found
 
-    def _clears(self, message: Message) -> bool:
+    def _clears(self, index: int) -> bool:
         """Whether a message holds results, and none that the client wants to stay."""
-        clearing, names = self._settings.clearing, self._transcript.called
-        tools = [message.name, *(names.get(id_, "") for id_ in message.answers)]
+        clearing, messages = self._settings.clearing, self._transcript.messages
+        message = messages[index]
+        tools = [message.name, *(call.name for call in calls_of(messages, index) if call)]
         return bool(uses_of(message)) and clearing is not None and set(clearing.exclude).isdisjoint(tools)
 
     def _without_inputs(self, message: Message, clearing: Clearing) -> Mask | None:

@@ -6,10 +6,11 @@ messages is not: those are as the client sent them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from app.core.history.messages import Kind, Message
+from app.core.history.messages import History, Kind, Message
+from app.core.history.pairing import CallPosition
 from app.core.reasons import Code
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import said_again
@@ -41,7 +42,6 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
     order = list(order_of(view))
     sent = [index for index in order if index is not None]
     quoted: set[int] = set()
-    kept_calls: dict[int, frozenset[str]] = {}
     for part in view.parts:
         match part:
             case Summary(chunk):
@@ -55,11 +55,8 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
             case _:
                 indexes = range(part.start, part.stop) if isinstance(part, Verbatim) else (part.index,)
                 covered.extend(indexes)
-                if isinstance(part, Altered) and part.calls is not None:
-                    calls = transcript.messages[part.index].calls
-                    kept_calls[part.index] = frozenset(calls[position].id for position, _ in part.calls)
+    kept_calls = kept_calls_of(view)
     verbatim = {i for part in view.parts for i in _verbatim_indexes(part)}
-    orphans = _orphans(transcript.messages, sent, kept_calls)
     shortened = (part for part in view.parts if isinstance(part, Altered))
     asked = verbatim | {part.index for part in shortened if _keeps_own_words(conversation, part)}
     checks = (
@@ -67,8 +64,8 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
         (0 <= transcript.last_user not in asked, Code.LAST_USER_MESSAGE_CHANGED),
         (not verbatim.issuperset(transcript.messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
         (_lacks_blocks(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
-        (bool(orphans), Code.TOOL_PAIR_SPLIT),
-        (not orphans and _are_results_apart(transcript.messages, order, kept_calls), Code.RESULT_APART),
+        (_is_pair_split(transcript.messages, sent, kept_calls), Code.TOOL_PAIR_SPLIT),
+        (_are_results_apart(transcript.messages, order), Code.RESULT_APART),
         (_is_parted(transcript.messages, order), Code.BOUND_MESSAGE_PARTED),
         (_ends_with_thoughts(transcript.messages, kept_calls, view.untied), Code.THOUGHTS_LAST),
         (alternates and bool(gaps_in(transcript.messages, order)), Code.ROLES_NOT_ALTERNATING),
@@ -105,6 +102,15 @@ def order_of(view: View) -> Iterator[int | None]:
                 pass
 
 
+def kept_calls_of(view: View) -> Mapping[int, frozenset[int]]:
+    """The calls that are kept of each message that lost some, or whose arguments were cut."""
+    return {
+        part.index: frozenset(place for place, _ in part.calls)
+        for part in view.parts
+        if isinstance(part, Altered) and part.calls is not None
+    }
+
+
 def gaps_in(messages: Sequence[Message], order: Order) -> list[int]:
     """Places of the order before which something of the user is missing: where an assistant's message begins, or
     follows another one, and did not in the client's own history."""
@@ -124,35 +130,29 @@ def _spoken_before(messages: Sequence[Message], index: int) -> int:
     return next((i for i in range(index - 1, -1, -1) if messages[i].kind is not Kind.INSTRUCTIONS), -1)
 
 
-def _are_results_apart(messages: Sequence[Message], order: Order, kept_calls: Mapping[int, frozenset[str]]) -> bool:
-    """Whether anything stands between calls and their results, where these have to be next to them."""
-    anywhere = {call.id for index in order if index is not None for call in messages[index].calls if call.anywhere}
-    unanswered: set[str] = set()
-    for index, then in pairwise((*order, None)):
-        message = None if index is None else messages[index]
-        if message is not None and message.is_paired:
-            named = {id_ for id_ in message.answers if id_} - anywhere
-            if not unanswered.issuperset(named):
-                return True
-            unanswered -= named
-        elif unanswered:
-            return True
-        elif message is not None and message.calls:
-            made = frozenset(call.id for call in message.calls if not call.by_place)
-            unanswered = set(kept_calls.get(index or 0, made) - anywhere)
-            if _answers_by_place(messages, index or 0) and then != (index or 0) + 1:
-                return True
-    return bool(unanswered)
+def _are_results_apart(messages: Sequence[Message], order: Order) -> bool:
+    """Whether anything stands between a call and its result that did not in the client's own history, or the result
+    stands before the call."""
+    placed = {index: place for place, index in enumerate(order) if index is not None}
+    return any(
+        _is_apart(messages, order, placed, index, index - caller.distance)
+        for index in placed
+        for caller in messages[index].callers
+        if caller and index - caller.distance in placed
+    )
 
 
-def _answers_by_place(messages: Sequence[Message], index: int) -> bool:
-    """Whether a call without an id is answered, by what stands behind it."""
-    following = messages[index + 1] if index + 1 < len(messages) else None
-    return following is not None and following.by_place and any(call.by_place for call in messages[index].calls)
+def _is_apart(messages: Sequence[Message], order: Order, placed: Mapping[int, int], result: int, caller: int) -> bool:
+    if placed[result] < placed[caller]:
+        return True
+    if result - 1 != caller and not messages[result - 1].answers:
+        return False  # The client put something between them, too.
+    previous = order[placed[result] - 1]
+    return previous is None or not caller <= previous < result
 
 
 def _ends_with_thoughts(
-    messages: Sequence[Message], kept_calls: Mapping[int, frozenset[str]], untied: frozenset[int]
+    messages: Sequence[Message], kept_calls: Mapping[int, frozenset[int]], untied: frozenset[int]
 ) -> bool:
     """Whether a message may, as its calls were taken out from behind them."""
     return any(messages[index].tied and not calls and index not in untied for index, calls in kept_calls.items())
@@ -180,18 +180,17 @@ def _lacks_blocks(conversation: Conversation, view: View) -> bool:
     return not all(any(block.text in text for text in noted) for block in again.blocks)
 
 
-def _orphans(
-    messages: Sequence[Message], sent: Iterable[int], kept_calls: Mapping[int, frozenset[str]]
-) -> set[tuple[str, str]]:
-    """Calls without a result and results without a call among the messages that are sent."""
-    calls: set[str] = set()
-    results: set[str] = set()
-    orphaned: set[tuple[str, str]] = set()
-    for index in sent:
-        message = messages[index]
-        answered = [id_ for id_ in message.answers if id_]
-        results.update(answered)
-        orphaned.update(("result", id_) for id_ in answered if id_ not in calls)
-        made = frozenset(call.id for call in message.calls if not call.by_place)
-        calls.update(kept_calls.get(index, made))
-    return orphaned | {("call", call) for call in calls - results}
+def _is_pair_split(messages: History, sent: Sequence[int], kept_calls: Mapping[int, frozenset[int]]) -> bool:
+    """Whether a call is sent without any of its results, or a result without its call. Those that the client itself
+    sent alone are no fault of the view."""
+    indexes = frozenset(sent)
+    return any(
+        is_call_kept(call, indexes, kept_calls) is indexes.isdisjoint(results)
+        for call, results in messages.results.items()
+    )
+
+
+def is_call_kept(call: CallPosition, sent: Container[int], kept_calls: Mapping[int, Container[int]]) -> bool:
+    """Whether a call is among the `sent` messages. `kept_calls`: the calls that are kept of those messages that lost
+    some."""
+    return call.message in sent and (call.message not in kept_calls or call.call in kept_calls[call.message])

@@ -66,7 +66,6 @@ def read_message(raw: bytes, ignore: Sequence[re.Pattern[str]] = ()) -> Draft:
         name=name if isinstance(name, str) else "",
         calls=calls,
         answers=(answers if isinstance(answers, str) else "",) if kind is Kind.RESULT else (),
-        by_place=role == "function",
         media=media,
         thoughts=thoughts,
         told=told,
@@ -173,7 +172,7 @@ def _calls(message: Json) -> tuple[ToolCall, ...]:
     calls = message.get("tool_calls")
     found = list(map(_call, objects_in(calls)))
     if isinstance(legacy := message.get("function_call"), dict):
-        found.append(replace(_call({"id": "", "function": legacy}), by_place=True))
+        found.append(_call({"id": "", "function": legacy}))
     return tuple(found)
 
 

@@ -242,10 +242,8 @@ def _call(raw: bytes, item: Json, type_: str) -> Message:
         held = item.get("actions")
     arguments = held if isinstance(held, str) else json_text(held)
     id_ = item.get(known.id)
-    # The provider's own search for tools has no id: what it found stands behind it.
-    by_place = type_ == "tool_search_call" and not isinstance(id_, str)
     name, kept = known.name or as_text(item.get("name")), isinstance(item.get("id"), str)
-    call = ToolCall(as_text(id_), name, arguments, by_place, anywhere=True, kept=kept)
+    call = ToolCall(as_text(id_), name, arguments, kept=kept)
     fixed = isinstance(held, dict | list) and not known.long_text and type_ != "tool_search_call"
     sealed = type_ in SEALED or (fixed and len(arguments) > SHORT)
     return Message(Kind.ASSISTANT, "assistant", (), raw, b"", calls=(call,), sealed=sealed)
@@ -257,9 +255,6 @@ def _output(raw: bytes, item: Json, type_: str) -> Message:
     texts = tuple(text for _, text in slots(item))
     if type_ == "tool_search_output":
         texts = (json_text(item.get("tools")),)
-    by_place = type_ == "tool_search_output" and not isinstance(id_, str)
-    # One without an id answers no call in particular, which is legal where it names the tool.
-    answers = (as_text(id_),) if isinstance(id_, str) or by_place else ()
     return Message(
         kind=Kind.RESULT,
         role="tool",
@@ -267,8 +262,7 @@ def _output(raw: bytes, item: Json, type_: str) -> Message:
         raw=raw,
         digest=b"",
         name=as_text(name),
-        answers=answers,
-        by_place=by_place,
+        answers=(as_text(id_),),
         media=tuple(_media(item)),
         sealed=type_ in SEALED,
     )

@@ -72,7 +72,7 @@ def counted_message(raw: bytes) -> Message:
     refusal, name, answers = (_text(element, key) for key in ("refusal", "name", "tool_call_id"))
     calls = [ToolCall(*call) for call in read.calls]
     if legacy := _object(element.get("function_call")):
-        calls.append(ToolCall("", _text(legacy, "name"), _text(legacy, "arguments"), by_place=True))
+        calls.append(ToolCall("", _text(legacy, "name"), _text(legacy, "arguments")))
     return Message(
         kind=kind,
         role=read.role,
@@ -82,7 +82,6 @@ def counted_message(raw: bytes) -> Message:
         name=name,
         calls=tuple(calls),
         answers=(answers,) if kind is Kind.RESULT else (),
-        by_place=read.role == "function",
         media=tuple(_media(part) for part in dicts(element.get("content")) if part not in text_parts(element)),
     )
 

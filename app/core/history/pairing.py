@@ -1,0 +1,86 @@
+"""Pairing: which call a tool result answers.
+
+1. A result that names a call's id answers that call: of the latest batch that has the id, the first one unanswered.
+2. A result without an id, or with one that no call has, answers by name: an unanswered call of the same tool. Adapters
+   name the tool in place of the id.
+3. A result without an id answers otherwise by place: the first unanswered call. So does one with an unknown id, if the
+   call has no id.
+
+A batch is what the model called at once: all calls with neither a result nor a user's message between them. Rules 2
+and 3 look at the latest batch alone. A result that follows when all are answered belongs to the call of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class CallPosition(NamedTuple):
+    message: int
+    """Index of the message that makes the call."""
+    call: int
+    """Index of the call among the message's calls."""
+
+
+class _NamedCall(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+class CallPairing:
+    """Takes a history's calls and results in order, and finds the call of each result."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, list[CallPosition]] = {}
+        """Calls of the latest batch that has the id, those answered first; the last one stays when it is answered."""
+        self._batch_begins = 0
+        """Index of the first message of the latest batch."""
+        self._unanswered: dict[CallPosition, _NamedCall] = {}
+        """Calls of the latest batch, in order."""
+        self._is_closed = True
+        """True if the next call begins a batch."""
+        self._latest: CallPosition | None = None
+        """Call that the result before this one answers."""
+
+    def add_calls(self, message: int, calls: Sequence[_NamedCall]) -> None:
+        if self._is_closed:
+            self._is_closed, self._batch_begins = False, message
+            self._unanswered.clear()
+        self._latest = None
+        for place, call in enumerate(calls):
+            position = CallPosition(message, place)
+            self._unanswered[position] = call
+            if not call.id:
+                continue
+            known = self._by_id.get(call.id)
+            if known is not None and known[-1].message >= self._batch_begins:
+                known.append(position)
+            else:
+                self._by_id[call.id] = [position]
+
+    def add_other(self, *, is_assistants: bool) -> None:
+        """Take a message that holds neither calls nor results."""
+        self._is_closed = self._is_closed or not is_assistants
+        self._latest = None
+
+    def find_call(self, id_: str, name: str) -> CallPosition | None:
+        """Find the call that a result answers."""
+        self._is_closed = True
+        found = self._find(id_, name)
+        if found is not None:
+            self._unanswered.pop(found, None)
+            self._latest = found
+        return found
+
+    def _find(self, id_: str, name: str) -> CallPosition | None:
+        if id_ and (known := self._by_id.get(id_)):
+            return known.pop(0) if len(known) > 1 else known[0]
+        same_name = (position for position, call in self._unanswered.items() if call.name in (name, id_) and call.name)
+        if (found := next(same_name, None)) is not None:
+            return found
+        by_place = (position for position, call in self._unanswered.items() if not (id_ and call.id))
+        return next(by_place, None if id_ else self._latest)
