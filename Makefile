@@ -6,7 +6,6 @@ UPSTREAM ?=
 CONFIG ?=
 SEED ?=
 ONLY ?=
-SHAPES ?=
 SUBJECTS ?=
 SCENARIOS ?=
 ROUNDS ?=
@@ -17,20 +16,15 @@ WINDOWS ?= 8000
 WINDOW ?= 8000
 RATIOS ?=
 QUESTIONS ?=
-ASK ?=
 HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
 CONVERSATIONS ?= 500
-RECORDS ?= 500000
 ROWS ?= 1000000
 SERVED ?= 40
 MINUTES ?= 1
 OUT ?=
-N ?=
-JOBS ?=
-MUTANTS_ARGS ?=
 TREE ?=
 START ?=
 WITH ?=
@@ -38,7 +32,6 @@ PYTEST_ARGS ?= -n auto
 # Not taken from the environment: some shells keep the machine's name there, or their own age.
 HOST =
 SECONDS = 60
-RATE = 100
 
 # Some machines set it: then every process of a test run would compile all tests anew.
 export PYTHONDONTWRITEBYTECODE =
@@ -50,7 +43,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals poc cliffs corpus test test-all properties coverage schema thinking histories rules clients agents presets lease waiters fuzz faults chaos fleet soak isolation hostile poisoning carried scale bench accuracy slow mutants understanding history archive transports inspector screenshots costs lint types checks docs format generate lock examples models wheel installs image clean run-env dev-env migrations statements
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals corpus test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples models wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -87,14 +80,10 @@ replay: dev-env ## replay a recorded conversation: make replay FILE=conversation
 	@$(VENV)/python scripts/fetch_tables.py --optional .tables
 	$(STENO) replay '$(or $(FILE),$(error make replay needs FILE=...))'
 
-recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS, or ASK=1,2,3 (a model that searches)
+recall: dev-env ## what questions find in the payloads that ask them: FILE=dialogues.jsonl; options: PRESETS WINDOWS RATIOS QUESTIONS
 	@$(VENV)/python scripts/fetch_tables.py .tables
-ifneq ($(ASK),)
-	$(VENV)/python -m lab.benchmarks.asked '$(or $(FILE),$(error make recall needs FILE=...))' --window '$(WINDOWS)' --calls '0,$(ASK)'
-else
 	$(STENO) replay '$(or $(FILE),$(error make recall needs FILE=...))' --recall $(MEASURED) \
 		$(if $(QUESTIONS),--questions '$(QUESTIONS)')
-endif
 
 survival: dev-env ## which exact values outlive compactions: FILE=conversations.jsonl; options: CHAIN=10 PRESETS WINDOWS RATIOS
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -103,14 +92,6 @@ survival: dev-env ## which exact values outlive compactions: FILE=conversations.
 
 masks: dev-env ## how much of what an agent uses again is left of masked results: FILE=chats.jsonl
 	$(VENV)/python -m lab.benchmarks.masks '$(or $(FILE),$(error make masks needs FILE=...))'
-
-poc: dev-env ## when presets compact by turns, and what is left: docs/measurements.md
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.poc
-
-cliffs: dev-env ## how far a prompt falls when it is compacted, by window; options: FILE=dialogues.jsonl
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.cliffs $(if $(FILE),'$(FILE)')
 
 corpus: dev-env ## record what goes over the wire in a thousand cases; options: OUT=dir WITH=dir (compare) TREE=dir START=command
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -137,11 +118,6 @@ schema: dev-env ## what is sent to the REST interface by its schema and beside i
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/e2e/test_schema.py --timeout 3600 $(PYTEST_ARGS)
 
-mutants: dev-env ## change the code in N places and see whether a test fails; options: N=200 SEED=7 ONLY=app/core JOBS=1 MUTANTS_ARGS=--again
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.mutants --number '$(or $(N),200)' --seed '$(or $(SEED),7)' --jobs '$(or $(JOBS),1)' \
-		$(if $(ONLY),--only $(ONLY)) $(MUTANTS_ARGS)
-
 examples: dev-env ## record every answer that docs and schema show anew, and write docs/openapi.json
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m tests.e2e.examples
@@ -153,14 +129,9 @@ presets: dev-env ## every preset over recorded conversations, in every format
 lease: dev-env ## the lease against its model: 20,000 random lives on SQLite, 2,000 on PostgreSQL
 	HYPOTHESIS_PROFILE=long $(VENV)/python -m pytest --all tests/integration/test_lease_model.py $(PYTEST_ARGS)
 
-waiters: dev-env ## how soon 200 requests go on once the summary they wait for is made
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.waiters
-
-transports: dev-env ## what carrying a request to the provider costs, by client, and what each cache on its way brings
+transports: dev-env ## what carrying a request to the provider costs, by client
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m lab.benchmarks.transports
-	$(VENV)/python -m lab.benchmarks.caches
 
 fuzz: dev-env ## hostile bodies, streams, refusals and headers, until the time is over; options: MINUTES=10 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -171,10 +142,6 @@ faults: dev-env ## every fault of database, provider and summariser, then random
 	FAULTS=$(FAULTS) $(VENV)/python -m pytest --all tests/faults tests/e2e/test_disconnect_matrix.py tests/e2e/test_faults.py \
 		tests/e2e/test_processes.py tests/e2e/test_outages.py -k "not random" $(PYTEST_ARGS)
 	FAULTS=$(FAULTS) $(VENV)/python -m pytest --all tests/e2e/test_faults.py -k random
-
-hostile: dev-env ## hostile bodies, answers, headers and connections beside a victim; options: SHAPES='header *' SEED=7
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.hostile $(if $(SHAPES),--shapes '$(SHAPES)') $(if $(SEED),--seed $(SEED))
 
 chaos: dev-env ## kill, pause and cut off four processes and their database; options: SECONDS=60 SEED=7
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -225,19 +192,8 @@ isolation: dev-env ## several tenants with the same names and each other's ids, 
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest --all tests/e2e/test_isolation.py -n0 -s
 
-statements: dev-env ## statements and transactions that a request below the trigger costs PostgreSQL; options: RATE=100 SECONDS=20
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.statements --rate $(RATE) --seconds $(SECONDS)
-
-carried: dev-env ## turns a second that one PostgreSQL stores, by the number of writers, and what each costs it: docs/scale.md; options: SECONDS=60
-	$(VENV)/python -m lab.benchmarks.carried --seconds $(SECONDS)
-
 scale: dev-env ## what a PostgreSQL with a million rows in each table reads, takes and weighs: docs/scale.md; options: ROWS=1000000
 	$(VENV)/python -m lab.benchmarks.scale --rows $(ROWS)
-
-migrations: dev-env ## how long a migration takes, on both databases: docs/operations.md; options: CONVERSATIONS=50000 RECORDS=500000
-	$(VENV)/python -m lab.benchmarks.migrations --records $(RECORDS) \
-		--conversations '$(if $(findstring command,$(origin CONVERSATIONS)),$(CONVERSATIONS),50000)'
 
 bench: dev-env ## Steno beside its peers: docs/benchmarks.md; options: SUBJECTS=steno,nginx SCENARIOS=sat ROUNDS=3 SECONDS=2 WITH=dir
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -250,23 +206,6 @@ accuracy: dev-env ## how far estimates are off, by format: ROWS=FOLDER
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(foreach format,responses messages,$(VENV)/python -m lab.benchmarks.accuracy $(format) \
 		$(ROWS)/token-groundtruth-$(format).jsonl &&) true
-
-understanding: dev-env ## what it takes to understand a request, by its size and by what of it was seen before
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.understanding
-
-history: dev-env ## what a turn costs a process, by the length of the history before it
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.history
-
-archive: dev-env ## what a served request costs where messages are kept, beside one where they are not; options: DATABASE=postgresql://...
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.archive $(if $(DATABASE),'$(DATABASE)')
-
-inspector: dev-env ## how long the inspector's pages take over a month of use; options: CONVERSATIONS=10000 DATABASE=postgresql://...
-	$(VENV)/python -m lab.benchmarks.inspector \
-		--conversations '$(if $(findstring command,$(origin CONVERSATIONS)),$(CONVERSATIONS),10000)' \
-		$(if $(DATABASE),--database '$(DATABASE)')
 
 screenshots: dev-env ## write docs/images anew: the inspector's pages, in both themes and on a telephone; needs Chromium
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -334,7 +273,7 @@ image: dev-env ## build the container image without Docker and try it: see scrip
 	sh scripts/build_image.sh
 
 clean: ## remove everything that was made here, except the database in .run
-	rm -rf .venv .tables .bench .clients .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .cache dist build
+	rm -rf .venv .tables .bench .clients .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .cache dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-env:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from app.settings.sections.server import ServerSettings
 
 SPREADS = sys.platform == "linux"
-"""True if the kernel spreads connections over all sockets that listen at one address (`lab/benchmarks/workers.py`).
+"""True if the kernel spreads connections over all sockets that listen at one address.
 Where several processes share one socket, whoever is awake takes most of a crowd."""
 
 ASK_SECONDS = 0.5

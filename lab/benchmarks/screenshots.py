@@ -1,7 +1,6 @@
 """The inspector's pages as pictures, for the documentation: in both themes, and on a telephone.
 
-Steno is started over a store that looks as after a month of use (`inspector`), with conversations beside it that were
-really compacted, before the simulator. Needs Chromium.
+Steno serves some conversations before the simulator, of which most are compacted. Needs Chromium.
 
     python -m lab.benchmarks.screenshots docs/images
 """
@@ -24,12 +23,13 @@ from app.inspector.links import operator_link
 from app.main import create_app
 from app.runtime.server import serve
 from app.settings import load
-from lab.benchmarks.inspector import SECRET, World, prepare
 from lab.simulator import Simulator
 
-CONVERSATIONS = 90
+SECRET = "a secret for the pictures of the inspector"  # noqa: S105 - of a server on loopback that ends with them
 WINDOW = 8_000
 TALK = "support-trip-to-lisbon"
+TURNS = {TALK: 26, "billing-question": 4, "release-notes": 14, "error-in-checkout": 19, "quarterly-report": 9}
+"""Turns by conversation."""
 PHONE, DESK = (390, 844), (1_280, 900)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--hide-scrollbars")
 Theme = Literal["light", "dark"]
@@ -51,22 +51,14 @@ SAID = (
 )
 
 
-class Month(World):
-    """All of one tenant."""
-
-    def tenant(self, conversation: int) -> str:  # noqa: ARG002 - of everybody
-        return "anonymous"
-
-
-def talk(base_url: str) -> None:
-    """One conversation that is compacted several times."""
+def talk(base_url: str, name: str, turns: int) -> None:
     history: list[dict[str, str]] = []
     with httpx2.Client(timeout=60.0) as client:
-        for turn in range(26):
+        for turn in range(turns):
             history.append(
                 {"role": "user", "content": f"{SAID[turn % len(SAID)]} ({turn + 1}) " + "We talked about it. " * 60}
             )
-            body: dict[str, Any] = {"model": "gpt-4o", "messages": history, "conversation_id": TALK}
+            body: dict[str, Any] = {"model": "gpt-4o", "messages": history, "conversation_id": name}
             answer = client.post(f"{base_url}/v1/chat/completions", json=body).raise_for_status().json()
             said = answer["choices"][0]["message"]["content"]
             history.append(
@@ -99,7 +91,6 @@ def main() -> None:
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Simulator(window=WINDOW).serve() as provider:
         database = f"sqlite:///{folder}/steno.db"
-        asyncio.run(prepare(database, Month(CONVERSATIONS)))
         settings = load(
             storage={"url": database, "messages": True},
             upstream={"base_url": f"{provider.url}/v1"},
@@ -110,7 +101,8 @@ def main() -> None:
         limits = settings.limits
         server = serve(app, http=protocol_within(limits.receive_seconds, limits.connections), lifespan="on")
         try:
-            talk(server.url)
+            for name, turns in TURNS.items():
+                talk(server.url, name, turns)
             asyncio.run(shoot_all(server.url, into))
         finally:
             server.stop()

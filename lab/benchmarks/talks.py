@@ -10,12 +10,10 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count as numbers
-from math import ceil
 from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.poc import ADVICE, PEOPLE, SERVICES, TOPICS
-from lab.replay.recordings import Message, Question, Recording, Remark
+from lab.replay.recordings import Message, Recording
 
 Count = Callable[[str], int]
 
@@ -26,19 +24,40 @@ LONGEST_READ = 190
 """Lines that one call reads of a file."""
 MESSAGE_TOKENS = 4
 """A message beside its texts."""
-TURN_TOKENS = 330
-"""About what a turn of the chat takes."""
 
-THINGS = ("key", "notebook", "spare fuse", "contract", "test phone", "badge", "handbook", "backup disk")
-UNCHANGED = "Nobody on our side has changed anything, as far as I know, and the customers are waiting."
-COLOURS = ("amber", "crimson", "violet", "turquoise", "ivory", "scarlet", "olive", "indigo", "maroon", "silver")
-HOLDERS = ("drawer", "bucket", "locker", "envelope", "suitcase", "basket", "toolbox", "wardrobe", "crate", "teapot")
-
-MESSAGE_WORDS = 110
-WORDS = (
-    "order parcel address refund Tuesday invoice 4711 the a of and was sent to because customer agreed that clerk"
-    " wrote warehouse return label email never again price reduced by 12.50 euro since March, please confirm"
+TOPICS = (
+    "Networking", "Storage", "Backups", "Logging", "Billing",
+    "Permissions", "Upgrades", "Monitoring", "Certificates", "Scheduling",
+)  # fmt: skip
+SERVICES = (
+    "Alder", "Aspen", "Bamboo", "Banyan", "Beech", "Birch", "Boxwood", "Cedar", "Cherry", "Chestnut",
+    "Clover", "Cypress", "Dogwood", "Ebony", "Elder", "Fennel", "Gorse", "Hawthorn", "Hazel", "Heather",
+    "Hemlock", "Hickory", "Holly", "Hornbeam", "Ivy", "Jasmine", "Juniper", "Larch", "Laurel", "Lilac",
+    "Linden", "Magnolia", "Mahogany", "Maple", "Mulberry", "Myrtle", "Nettle", "Olive", "Palm", "Pine",
+    "Poplar", "Privet", "Redwood", "Rowan", "Spruce", "Sumac", "Sycamore", "Tamarind", "Walnut", "Willow",
+)  # fmt: skip
+PEOPLE = (
+    "Ada", "Agnes", "Anton", "Astrid", "Bela", "Berta", "Boris", "Carla", "Cosmo", "Dagmar",
+    "Dario", "Edith", "Egon", "Elif", "Emil", "Enzo", "Esther", "Fabio", "Felix", "Frida",
+    "Georg", "Greta", "Hanna", "Hugo", "Ilona", "Imre", "Ines", "Jakob", "Jonas", "Judith",
+    "Karin", "Klara", "Lars", "Leonie", "Lotte", "Magnus", "Marek", "Milan", "Nadia", "Nils",
+    "Oskar", "Paula", "Petra", "Quirin", "Ronja", "Selma", "Thea", "Ulrik", "Viggo", "Zeno",
+)  # fmt: skip
+ADVICE = (
+    "Look at the events of the last hour first, then at the change that went out before them, and keep a note of"
+    " both. If the change was yours, roll it back and wait until the graph is flat again. If it was not, ask the"
+    " team that made it, because they know which of the settings depend on each other and which can be turned off"
+    " without harm. Do not restart anything before the logs are saved: they are lost with the process, and without"
+    " them nobody will be able to tell afterwards what happened. When the worst is over, write down in a few lines"
+    " what you saw, what you did and when, and what you would like to have known at the beginning. Put a check into"
+    " the release that would have caught it, even a crude one, and make somebody responsible for it by name. Then"
+    " look for other places where the same setting is used, since what broke here will break there too, most likely"
+    " at night. Tell those who were waiting that it works again, and say honestly if you do not yet know why. In a"
+    " week, read your lines once more and strike out what turned out to be wrong. What is left is worth a page in"
+    " the handbook, with the command that showed the fault first and the one that repaired it, so that whoever is"
+    " called next time need not think of it again."
 )
+UNCHANGED = "Nobody on our side has changed anything, as far as I know, and the customers are waiting."
 
 AGENT_INSTRUCTIONS = (
     "You are a coding agent in a Python repository. Read what you need, change as little as possible, and say in a"
@@ -59,37 +78,20 @@ REMARKS = (
 )
 
 
-def message(random_: random.Random) -> bytes:
-    """A message of about 135 tokens, as JSON, for what does not depend on its sense."""
-    text = " ".join(random_.choices(WORDS.split(), k=MESSAGE_WORDS))
-    return json.dumps({"role": random_.choice(("user", "assistant")), "content": text}, separators=(",", ":")).encode()
-
-
 def chat(tokens: int, count: Count, seed: int = 1) -> Recording:
-    """A chat about running services, of about 330 tokens a turn; from its beginning to its end the user says now and
-    then where something is kept, and a question after it asks for that."""
+    """A chat about running services, of about 330 tokens a turn."""
     rng = random.Random(seed)
     advice = ADVICE.split(". ")
     messages: list[Message] = []
-    questions: list[Question] = []
-    remarks: dict[str, Remark] = {}
-    places = _kept_things(rng)
-    said_every = ceil(tokens / TURN_TOKENS / len(PEOPLE))
     size = 0
     while size < tokens:
         topic, service = rng.choice(TOPICS), rng.choice(SERVICES)
         asked = f"{topic} of {service} is in trouble again since this morning. {UNCHANGED} What should I look at first?"
-        if len(messages) // 2 % said_every == 0 and (place := next(places, None)):
-            said, answer = place
-            remark = f"T{len(messages)}"
-            remarks[remark] = Remark(len(messages), said)
-            questions.append(Question(answer, (remark,)))
-            asked = f"{said} {asked}"
         blamed = f"{topic} of {service} suffers from a change that {rng.choice(PEOPLE)} made. "
         answered = blamed + ". ".join(rng.sample(advice, len(advice)))
         messages += {"role": "user", "content": asked}, {"role": "assistant", "content": answered}
         size += sum(MESSAGE_TOKENS + count(text) for text in (asked, answered))
-    return Recording("chat", tuple(messages), tuple(questions), remarks)
+    return Recording("chat", tuple(messages))
 
 
 def agent(tokens: int, count: Count, seed: int = 1, root: Path = ROOT) -> Recording:
@@ -154,13 +156,6 @@ def _reads(rng: random.Random, root: Path) -> Iterator[tuple[str, int, str]]:
 
 def _is_shown(path: Path) -> bool:
     return path.name != "__pycache__" and not path.name.startswith(".")
-
-
-def _kept_things(rng: random.Random) -> Iterator[tuple[str, str]]:
-    """Sentences about where somebody keeps something, and the place, which no other sentence names."""
-    places = [f"{colour} {holder}" for colour in COLOURS for holder in HOLDERS]
-    for person, place in zip(rng.sample(PEOPLE, len(PEOPLE)), rng.sample(places, len(PEOPLE)), strict=True):
-        yield f"By the way, {person} keeps the {rng.choice(THINGS)} in the {place}.", place
 
 
 def _texts(message: Message) -> Sequence[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.benchmarks.poc import ADVICE, PEOPLE, SERVICES, TOPICS
 from lab.benchmarks.savings import BILLINGS, LARGER, Pair, agent, play
+from lab.benchmarks.talks import ADVICE, PEOPLE, SERVICES, TOPICS
 
 BY_NAME = {billing.name: billing for billing in BILLINGS}
 TOKENS = 20_000

@@ -17,7 +17,6 @@ from app.providers.estimator import Prompt
 from app.proxy import intake
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.reader import MessageReader
-from lab.benchmarks.shapes import SHAPES, generated
 from tests.e2e.histories import HELLO, chat, long_history
 from tests.e2e.raw import get, post
 from tests.e2e.running import StartSteno
@@ -49,13 +48,22 @@ def test_a_body_over_a_limit_reaches_the_provider_as_it_is(
     assert (answered.header("x-context-status"), answered.header("x-context-reason")) == ("bypassed", reason)
 
 
-@pytest.mark.parametrize("shape", ["message_member_of_one_key", "call_of_one_key"])
+LONG_KEY = b"k" * 19_900_000
+KEYS = {
+    "of a message": b'{"model":"gpt-4o","messages":[{"role":"user","content":"x","%b":1}]}' % LONG_KEY,
+    "of a call": b'{"model":"gpt-4o","messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c",'
+    b'"function":{"name":"f","arguments":"{}"},"%b":1}]},{"role":"tool","tool_call_id":"c","content":"x"},'
+    b'{"role":"user","content":"Why?"}]}' % LONG_KEY,
+}
+
+
+@pytest.mark.parametrize("place", KEYS)
 def test_a_key_of_megabytes_goes_on_as_it_came(
-    scripted: ScriptedProvider, before_scripted: StartSteno, shape: str
+    scripted: ScriptedProvider, before_scripted: StartSteno, place: str
 ) -> None:
     """Wherever it stands: what is done to a whole message is done at once, and everybody waits meanwhile."""
     scripted.then(answer(b'{"choices":[]}'))
-    body = SHAPES[shape]()
+    body = KEYS[place]
     answered = post(before_scripted().url, body)
     assert scripted.requests[0].body == body
     assert (answered.status, answered.header("x-context-reason")) == (200, "key_too_long")
@@ -167,17 +175,22 @@ def test_others_are_answered_while_a_long_text_that_fits_is_counted_for_its_answ
     assert under_way.result().status == 200
 
 
+LARGE = {
+    "one key": chat().replace(b"{", b'{"%b":1,' % LONG_KEY, 1),
+    "empty tools": chat(tools=[{}] * 6_000_000),
+    "pins": chat(context={"pin": [0] * 99_000}),
+    "a model's name": chat(model="gpt-4-" * 50),
+}
+
+
 @pytest.mark.slow
-def test_a_sample_of_shapes_is_answered_and_leaves_steno_well(
+def test_large_members_are_answered_and_leave_steno_well(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
-    """All of them, with what the victim waits: `make hostile`."""
     url = before_scripted().url
-    sample = ("one_key", "tools_empty", "context_pin_99000", "named_model")
-    shapes = {name: SHAPES[name] for name in sample} | dict(generated(7, 6, 400_000))
-    for name, shape in shapes.items():
+    for name, body in LARGE.items():
         scripted.then(answer(b'{"choices":[]}'))
-        answered = post(url, shape(), timeout=PATIENCE)
+        answered = post(url, body, timeout=PATIENCE)
         assert answered.status in (200, 400), (name, answered)
         assert "internal_error" not in (answered.header("x-context-reason") or ""), name
     assert get(url, "/readyz").status == 200

@@ -25,6 +25,7 @@ BEGINS: dict[str, tuple[int, Budget, int]] = {
     "at the trigger where there is time": (2_700, LIMITS, 7_000),
     "earlier where the free room is less than the growth": (3_200, LIMITS, 6_500),
     "not below 0.55 of the limit": (9_000, LIMITS, 5_500),
+    "nor where the target is far lower": (9_000, budget(10_000, target=2_000), 5_500),
     "at a trigger below that": (9_000, budget(10_000, trigger=3_000), 3_000),
     "not where hardly anything can be freed": (9_000, budget(10_000, target=6_000), 6_600),
     "at the trigger without growth": (0, LIMITS, 7_000),

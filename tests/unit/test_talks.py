@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.benchmarks import cliffs, talks
+from lab.benchmarks import talks
 from lab.replay.evidence import SentMessages, split_pairs
-from lab.replay.judge import Verdict
-from lab.replay.player import Played
 from lab.replay.recordings import Recording
-from lab.simulator import Record
 
 
 def words(text: str) -> int:
@@ -74,51 +71,3 @@ def test_agent_reads_on_where_the_files_are_few(tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "one.py").write_text("print(1)\n")
     assert size(talks.agent(2_000, words, root=tmp_path)) > 2_000
-
-
-def test_answers_to_the_questions_of_a_chat_are_said_once() -> None:
-    talk = talks.chat(20_000, words)
-    said = [message["content"] for message in talk.messages]
-    assert len(talk.questions) > 10
-    assert max(remark.index for remark in talk.remarks.values()) > 0.8 * len(said)
-    for question in talk.questions:
-        [remark] = question.evidence
-        assert [i for i, text in enumerate(said) if question.answer in text] == [talk.remarks[remark].index]
-
-
-def call(at: float, finished_at: float, prompt_tokens: int) -> Record:
-    return Record(
-        1, at, "POST", "/", (), b"", "summary", prompt_tokens, 200, usage={"completion_tokens": 70},
-        finished_at=finished_at,
-    )  # fmt: skip
-
-
-def test_calls_side_by_side_wait_for_one_another_as_little_as_they_did() -> None:
-    assert cliffs.waited([]) == 0
-    assert cliffs.waited([call(0, 1, 5_000)]) == 3  # A second to begin, one to read, one to write.
-    assert cliffs.waited([call(0, 1, 5_000), call(0.5, 1.5, 15_000)]) == 5
-    assert cliffs.waited([call(0, 1, 5_000), call(0.5, 1.5, 15_000), call(1.6, 2, 5_000)]) == 8
-
-
-def test_dialogues_are_joined_until_they_fill_a_window() -> None:
-    talk = talks.chat(500, words)
-    joined = cliffs.filling([talk] * 5, 2 * size(talk) - 200, words)
-    assert [recording.name for recording in joined] == ["chat+1", "chat+1", "chat+0"]
-    both = joined[0]
-    assert len(both.questions) == 2 * len(talk.questions) > 0
-    for question in both.questions:
-        remark = both.remarks[question.evidence[0]]
-        assert remark.text in both.messages[remark.index]["content"]
-
-
-def test_a_question_counts_once_its_evidence_was_said() -> None:
-    talk = talks.chat(20_000, words).followed_by_a_question()
-    reader = SentMessages()
-    places = {i: reader.read(json.dumps(message).encode()) for i, message in enumerate(talk.messages)}
-    shown = Verdict(accepted=True, places=places)
-    asked = [
-        sum(each.questions for each in cliffs.answerable(Played(talk, request, shown, 1)))
-        for request in (1, 2, 3, len(talk.requests))
-    ]
-    assert asked == [1, 1, 2, len(talk.questions)]
-    assert [each.share for each in cliffs.answerable(Played(talk, 3, shown, 1))] == [1.0]

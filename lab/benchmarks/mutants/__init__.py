@@ -1,1 +1,0 @@
-"""Mutants: whether the tests notice a small change of the code. `python -m lab.benchmarks.mutants`."""
