@@ -14,7 +14,6 @@
       MethodNotAllowed        405  method_not_allowed
       MissingCredentials      401  missing_credentials
       InvalidCredentials      401  invalid_credentials
-      NotAllowed              403  not_allowed
       UnknownPath             404  unknown_path
       UnknownUpstream         404  unknown_upstream
       FormatNotSpoken         404  format_not_spoken
@@ -25,11 +24,7 @@
       InvalidRequest          400  invalid_request
       InvalidReference        400  invalid_encrypted_content
       NothingToCompact        400  nothing_to_compact
-      LimitReached            429  limit_reached
-        TooManyCompactions    429  too_many_compactions
-        MoneySpent            402  money_spent
       StorageUnavailable      503  storage_unavailable
-      IdentityUnavailable     503  identity_unavailable
       CompactionFailed        503  compaction_unavailable
       LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
@@ -43,13 +38,9 @@ The provider's own errors never become ours. A failed summary is a value, not an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil
 from typing import Any, ClassVar
 
 import msgspec
-
-LONGEST_RETRY_SECONDS = 60
-"""Longest `retry-after` that the SDKs of OpenAI and Anthropic wait for."""
 
 
 class StenoError(Exception):
@@ -152,15 +143,9 @@ class MissingCredentials(_RequestError):
 
 
 class InvalidCredentials(_RequestError):
-    """Refusal of what says who calls: it is not valid, or not to be believed from there."""
+    """The header that names the caller was sent by another peer than a trusted proxy, or is not valid."""
 
     status, type, code = 401, "authentication_error", "invalid_credentials"
-
-
-class NotAllowed(_RequestError):
-    """The caller's key may not be used for that."""
-
-    status, type, code = 403, "permission_error", "not_allowed"
 
 
 class UnknownPath(_RequestError):
@@ -197,37 +182,6 @@ class MessagesNotKept(_RequestError):
     status, code = 404, "messages_not_kept"
 
 
-class LimitReached(StenoError):
-    """A tenant used all it may have for a while."""
-
-    status, type, code, repeatable = 429, "rate_limit_error", "limit_reached", True
-
-    def __init__(self, message: str, seconds: float | None) -> None:
-        """Refuse for so many seconds; for ever if None."""
-        super().__init__(message)
-        self._seconds = seconds
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        if self._seconds is None:
-            return [(b"content-type", b"application/json"), (b"x-should-retry", b"false")]
-        seconds = max(1, ceil(self._seconds))
-        advice = [(b"retry-after", b"%d" % seconds)]
-        if seconds > LONGEST_RETRY_SECONDS:  # SDKs would take the time for nonsense, and ask again at once.
-            advice.append((b"x-should-retry", b"false"))
-        return [(b"content-type", b"application/json"), *advice]
-
-
-class TooManyCompactions(LimitReached):
-    """One tenant demanded too many compactions in a minute."""
-
-    code = "too_many_compactions"
-
-
-class MoneySpent(LimitReached):
-    status, type, code = 402, "billing_error", "money_spent"
-
-
 class TooManyBytesInFlight(StenoError):
     status, type, code, repeatable = 503, "server_error", "overloaded", True
 
@@ -238,12 +192,6 @@ class TooManyConnections(StenoError):
 
 class StorageUnavailable(StenoError):
     status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
-
-
-class IdentityUnavailable(StenoError):
-    """Failure to find out who calls, for now."""
-
-    status, type, code, repeatable = 503, "server_error", "identity_unavailable", True
 
 
 class CompactionFailed(StenoError):

@@ -30,7 +30,6 @@ from app.edge.admission import BytesInFlight
 from app.edge.hops import new_instance
 from app.edge.origins import Door
 from app.edge.upstream import CONNECT_SECONDS, Upstream
-from app.edge.withheld import Withheld
 from app.inspector.pages import Pages
 from app.inspector.routes import INSPECTOR_ROUTERS
 from app.inspector.session import Sessions
@@ -39,24 +38,20 @@ from app.providers.calibrations import Calibrations
 from app.providers.diagnosis import judge_upstream
 from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
-from app.providers.proofs import Proofs
 from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.tokenizer import Tokenizer
 from app.providers.windows import Windows
-from app.proxy.allowances import Allowances
 from app.proxy.asking import Asking, AskingAtPath
+from app.proxy.caller_identity import Authenticator
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
 from app.proxy.exchange import ChatEndpoint
 from app.proxy.gate import Gate
-from app.proxy.issuers import Issuer
-from app.proxy.keyring import Keyring
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
 from app.proxy.passthrough import PassthroughEndpoint
 from app.proxy.services import Services
-from app.proxy.tenants import Rules, Tenants
 from app.rest.error_handlers import add_error_handlers
 from app.rest.health import health_router, metrics_router
 from app.rest.routes import ROUTERS
@@ -67,7 +62,7 @@ from app.runtime.extras import install_command
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
-from app.settings import ConfigurationError, LimitSettings, Settings, UpstreamSettings, problems_in
+from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
 from app.settings.checks import Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
@@ -152,7 +147,8 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
 def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics: Metrics) -> None:
     """Add the inspector's pages, and the state that they work with."""
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
-    sessions = Sessions(server_secret(settings))
+    password = settings.inspector.password
+    sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
     app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table, settings.server.port)
     for router in INSPECTOR_ROUTERS:
         app.include_router(router)
@@ -172,14 +168,12 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
     summariser = Summariser(summary.timeout_seconds, summary.parameters, tracer=tracer)
-    forced, summary_tokens = limits.forced_compactions_per_minute, limits.summary_tokens_per_hour
-    quotas = Quotas(store.tallies, limits.compactions_per_tenant, forced, summary_tokens)
     policies, estimator, rates = policies_of(settings), Estimator(tokenizer, caches), RequestRates()
     holder = secrets.token_hex(8)
-    keyring = Keyring(store, settings.clients.keys_file) if settings.clients.keys else None
     room = BackgroundRoom(BackgroundLimits())
     writing = Writing(providers, estimator, settings.base_model, settings.storage.scrub)
     memory = ChunkMemory(caches)
+    quotas = Quotas(limits.compactions_per_tenant)
     performer = Performer(summariser, writing, tasks, work, ledger, quotas, metrics, rates, memory)
     compactor = Compactor(store, performer, room, holder, caches)
     in_flight = BytesInFlight(limits.in_flight_bytes)
@@ -198,10 +192,8 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         has_list_prices=has_list_prices(settings),
         conversations=Conversations(store, identity, caches),
         tasks=tasks,
-        tenants=open_tenants(settings, identity, store, keyring),
+        authenticator=authenticator_of(settings, identity),
         repeats=Repeats(),
-        quotas=quotas,
-        allowances=_allowances(limits, store, ledger, keyring),
         in_flight=in_flight,
         work=work,
         limits=limits,
@@ -218,28 +210,16 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     )
 
 
-def open_tenants(settings: Settings, identity: Identity, store: Store, keyring: Keyring | None) -> Tenants:
-    """Make what says whose a request is."""
-    clients, server, rules = settings.clients, settings.server, None
-    if clients.jwt or clients.header or clients.oauth or clients.tenant:
-        rules = Rules(
-            issuers={each.issuer: Issuer(each.issuer, each.audience, each.jwks, each.claim) for each in clients.jwt},
-            header=clients.header.encode() if clients.header else None,
-            proofs=Proofs(store, partial(identity.person, "oauth")) if clients.oauth else None,
-            tenant=clients.tenant,
-            spends=any(upstream.api_key_env for upstream in settings.all_upstreams.values()),
-        )
-    return Tenants(identity, server.allow_unauthenticated, server.trusted_proxies, store.links, rules, keyring)
-
-
-def _allowances(limits: LimitSettings, store: Store, ledger: Ledger, keyring: Keyring | None) -> Allowances | None:
-    """Make the limits of tenants and keys, if there are any."""
-    if (limits.requests_per_minute, limits.tokens_per_day, limits.money_per_day, keyring) == (None,) * 4:
-        return None
-    allowances = Allowances(store.tallies, limits, ledger.tariff_of, keyring)
-    if allowances.counts_usage:
-        ledger.heard.append(allowances.spent)
-    return allowances
+def authenticator_of(settings: Settings, identity: Identity) -> Authenticator:
+    clients, server = settings.clients, settings.server
+    return Authenticator(
+        identity,
+        server.allow_unauthenticated,
+        server.trusted_proxies,
+        header=clients.header.encode() if clients.header else None,
+        tenant=clients.tenant,
+        operator_pays=settings.operator_pays,
+    )
 
 
 def _gauges(store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches) -> Gauges:
@@ -316,17 +296,11 @@ def open_store(
 
 def open_providers(settings: Settings, store: Store, instance: bytes) -> Providers:
     """Make every upstream with connections of its own, to be asked as this instance; nothing is asked of it yet."""
-    clients = settings.clients
-    withheld = Withheld(
-        issuers=frozenset(each.issuer for each in clients.jwt),
-        header=clients.header.encode() if clients.header else None,
-    )
-
     guess = PRESETS[settings.compaction.preset].guessed_window
 
     def provider(name: str, at: UpstreamSettings) -> Provider:
         formats = tuple(format_ for format_ in FORMATS if format_.name in at.speaks)
-        upstream, alone = _open_upstream(at, instance, withheld), len(at.speaks) == len(formats) == 1
+        upstream, alone = _open_upstream(at, instance, settings.clients.header), len(at.speaks) == len(formats) == 1
         # What an API wants in every request's headers, its list of models wants, too.
         asked_with = formats[0].summaries.headers if alone else ()
         windows = Windows(settings.models, guess, at, upstream, store, asked_with=asked_with)
@@ -335,7 +309,7 @@ def open_providers(settings: Settings, store: Store, instance: bytes) -> Provide
     return Providers(*(provider(name, at) for name, at in settings.all_upstreams.items()))
 
 
-def _open_upstream(settings: UpstreamSettings, instance: bytes, withheld: Withheld) -> Upstream:
+def _open_upstream(settings: UpstreamSettings, instance: bytes, callers_header: str | None) -> Upstream:
     key = settings.api_key
     return Upstream(
         settings.base_url,
@@ -344,7 +318,7 @@ def _open_upstream(settings: UpstreamSettings, instance: bytes, withheld: Withhe
         between_bytes=settings.between_bytes_seconds,
         instance=instance,
         key=partial(key_headers, key.get_secret_value().encode(), settings.speaks) if key else None,
-        withheld=withheld,
+        withheld=callers_header.encode() if callers_header else None,
     )
 
 
@@ -384,10 +358,6 @@ def _lifespan(
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_upstreams(services.providers.all if reports else ()))
         sampling = asyncio.ensure_future(services.sampler.run())
-        looking = None
-        if (keyring := services.tenants.keyring) is not None:
-            await keyring.load()
-            looking = asyncio.ensure_future(keyring.run())
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
         heap.give_back()
@@ -400,8 +370,6 @@ def _lifespan(
         finally:
             checking.cancel()
             sampling.cancel()
-            if looking is not None:
-                looking.cancel()
             await services.tasks.drain(drain_seconds)
             await services.providers.stop()
             await services.providers.close()

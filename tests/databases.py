@@ -25,6 +25,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.store import schema, tables
@@ -193,6 +194,24 @@ def start_server() -> str:
     _run(_administer(url, "alter system set wal_recycle = off"))
     _run(_administer(url, "select pg_reload_conf()"))
     return url
+
+
+def stored_rows(url: str) -> dict[str, list[dict[str, Any]]]:
+    """All rows of a database that several processes can share, by table."""
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    async def read() -> None:
+        database = Database(url)
+        try:
+            async with database.reading() as connection:
+                for table in tables.metadata.sorted_tables:
+                    rows = await connection.execute(select(table))
+                    found[table.name] = [dict(row) for row in rows.mappings()]
+        finally:
+            await database.close()
+
+    _run(read())
+    return found
 
 
 async def _administer(url: str, *statements: str) -> None:

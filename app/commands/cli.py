@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -38,11 +38,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 PASSED_ON: Any = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command whose arguments are read elsewhere."""
 LEAST_WINDOW = 1_000
-LEAST_MONEY = 1e-6
-MOST_A_DAY = 1e15
-"""Most tokens or money that a limit can name: numbers up to there are exact."""
-LEAST_DAYS, MOST_DAYS = 0.001, 36_500
-LONGEST_NAME = 200
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of output that has no room; where nobody reads it any more, the command just ends."""
 Window = Annotated[int | None, typer.Option(min=LEAST_WINDOW, help="Context window of every model, in tokens.")]
@@ -98,30 +93,6 @@ def _utf8(given: str) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         fail(f"{raw!r:.50} is not UTF-8: write it in UTF-8.")
-
-
-def _name(argument: typer.CallbackParam, given: str) -> str:
-    """A name that can be shown in a row; exit if it is none."""
-    name = _utf8(given).strip()
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        what = argument.metavar or argument.opts[0]
-        fail(f"{what} cannot be {name!r:.50}: say 1 to {LONGEST_NAME} characters without line breaks or controls.")
-    return name
-
-
-def _names(option: typer.CallbackParam, given: list[str] | None) -> list[str]:
-    return [_name(option, each) for each in given or ()]
-
-
-def _within(least: float, most: float) -> Callable[[typer.CallbackParam, float | None], float | None]:
-    """Return a check of a number. A range of the command line's own would let NaN pass."""
-
-    def check(option: typer.CallbackParam, given: float | None) -> float | None:
-        if given is not None and not least <= given <= most:
-            fail(f"{option.opts[0]} cannot be {given:g}: say a number from {least:g} to {most:,.0f}.")
-        return given
-
-    return check
 
 
 def _settings(config: str | None, **flags: Any) -> Any:
@@ -349,17 +320,6 @@ def plan(
 
 
 @cli.command()
-def statusline(
-    url: Annotated[str | None, typer.Option(help="Steno's address; otherwise ANTHROPIC_BASE_URL.")] = None,
-) -> None:
-    """Print a line about a session of Claude Code, named by what Claude Code writes to standard input."""
-    from app.commands.statusline import status_line
-
-    if line := status_line(sys.stdin.buffer.read(), os.environ, url):
-        typer.echo(line)
-
-
-@cli.command()
 def mcp(
     url: Annotated[str | None, typer.Option(help="Steno's address; otherwise ANTHROPIC_BASE_URL.")] = None,
     key_env: Annotated[
@@ -431,9 +391,7 @@ def show_conversation(
     """Show a conversation and its summaries."""
     from app.commands import conversations as stored
 
-    content = _with_store(
-        config, database_url, lambda store: stored.content_of(store, conversation_id, tenant, "show_conversation")
-    )
+    content = _with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant))
     (stored.one_as_json if as_json else stored.show_one)(content)
 
 
@@ -445,11 +403,7 @@ def export_conversation(
     from app.commands import conversations as stored
     from app.commands.terminal import print_json
 
-    print_json(
-        _with_store(
-            config, database_url, lambda store: stored.content_of(store, conversation_id, tenant, "export_conversation")
-        )
-    )
+    print_json(_with_store(config, database_url, lambda store: stored.content_of(store, conversation_id, tenant)))
 
 
 @conversations.command("delete")
@@ -469,124 +423,6 @@ def delete_conversation(
     typer.echo(f"Deleted {conversation_id}.")
 
 
-tenants = typer.Typer(help="Tenants: whose it is that is stored.", no_args_is_help=True)
-cli.add_typer(tenants, name="tenants")
-
-
-@tenants.command("merge")
-def merge_tenants(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Tenant whose data are there, or `key`.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Tenant that is to find them, or `key`.")],
-    config: Config = None,
-    database_url: DatabaseURL = None,
-) -> None:
-    """Let the tenant NEW find all that is stored of OLD, as after a key was changed. Both are one from then on.
-
-    A tenant is its id, as GET /context/tenant says it, or the word key: it is then read from OLD_KEY or NEW_KEY in the
-    environment, or asked for.
-    """
-    from app.commands import tenants as merging
-
-    def ask(text: str) -> str:
-        return str(typer.prompt(text, hide_input=True))
-
-    settings = _settings(config, storage={"url": database_url})
-
-    async def merge(store: Any) -> int:
-        await store.links.look()
-        first = merging.named(settings, store, old, lambda: merging.key_from("OLD_KEY", ask))
-        second = merging.named(settings, store, new, lambda: merging.key_from("NEW_KEY", ask))
-        return await merging.merge(store, first, second)
-
-    with failing_on(merging.NoTenant):
-        typer.echo(f"Both are one tenant. Rows moved: {_with_store(config, database_url, merge)}.")
-
-
-MONEY = _within(LEAST_MONEY, MOST_A_DAY)
-keys = typer.Typer(help="Give out keys to callers, list and revoke them: see clients.keys.", no_args_is_help=True)
-cli.add_typer(keys, name="keys")
-
-
-def _with_keys(work: Coroutine[Any, Any, T]) -> T:
-    """Run work on the keys and return its result; exit if it cannot be done."""
-    keep_quiet()
-    from app.commands.keys import NoSuchKey
-    from app.proxy.keyring import KeysUnusable
-    from app.store import StoreError
-
-    with failing_on(StoreError, NoSuchKey, KeysUnusable):
-        return asyncio.run(work)
-
-
-@keys.command("add")
-def add_key(
-    owner: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: a person or a service.", callback=_name)],
-    days: Annotated[
-        float | None, typer.Option(help="Days until it expires.", callback=_within(LEAST_DAYS, MOST_DAYS))
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(help="Only this model, or glob; may be repeated.", callback=_names)
-    ] = None,
-    upstream: Annotated[list[str] | None, typer.Option(help="Only this upstream; may be repeated.")] = None,
-    tokens_per_day: Annotated[
-        int | None, typer.Option(help="Tokens that its owner may use in a day.", callback=_within(1, MOST_A_DAY))
-    ] = None,
-    money_per_day: Annotated[
-        float | None, typer.Option(help="Cost of its owner's calls in a day.", callback=MONEY)
-    ] = None,
-    money_per_conversation: Annotated[
-        float | None, typer.Option(help="Cost of one conversation.", callback=MONEY)
-    ] = None,
-    config: Config = None,
-    database_url: DatabaseURL = None,
-) -> None:
-    """Give out a key, which is shown this once."""
-    if sys.stdout is None:
-        fail("The key could not be shown: standard output is closed.")
-    settings = _settings(config, storage={"url": database_url})
-    from app.commands import keys as giving
-    from app.store.client_keys import KeyLimits
-
-    allowed = tuple(model or ()), tuple(upstream or ())
-    if unknown := set(allowed[1]) - set(settings.all_upstreams):
-        fail(f"There is no upstream {', '.join(sorted(unknown))}; known: {', '.join(settings.all_upstreams)}.")
-    limits = KeyLimits(*allowed, tokens_per_day, money_per_day, money_per_conversation)
-    seconds = None if days is None else 86_400 * days
-    shown, key = _with_keys(giving.add(settings, owner, limits, seconds))
-    try:
-        typer.echo(f"{key.id} of {owner}. The key is shown this once:", err=True)
-        typer.echo(shown)
-    except OSError:
-        _with_keys(giving.revoke(settings, key.id))
-        typer.echo(f"steno: {key.id} is revoked: it could not be shown.", err=True)
-        raise
-
-
-@keys.command("list")
-def list_keys(config: Config = None, database_url: DatabaseURL = None) -> None:
-    """List keys by their ids, with owner, state and limits."""
-    settings = _settings(config, storage={"url": database_url})
-    from app.commands import keys as giving
-
-    giving.show(_with_keys(giving.keys_of(settings)))
-
-
-@keys.command("revoke")
-def revoke_key(
-    named: Annotated[
-        str, typer.Argument(metavar="ID|NAME", help="The key's id, or an owner for all of his.", callback=_name)
-    ],
-    config: Config = None,
-    database_url: DatabaseURL = None,
-) -> None:
-    """Revoke a key, or all keys of an owner."""
-    settings = _settings(config, storage={"url": database_url})
-    from app.commands import keys as giving
-
-    ids = _with_keys(giving.revoke(settings, named))
-    typer.echo(f"Revoked {', '.join(ids)}: refused everywhere within {giving.SECONDS_UNTIL_REFUSED} seconds.")
-
-
 @cli.command()
 def handoff(
     conversation_id: ConversationId, tenant: Tenant = "", config: Config = None, database_url: DatabaseURL = None
@@ -596,85 +432,6 @@ def handoff(
 
     written = _with_store(config, database_url, lambda store: stored.handoff_of(store, conversation_id, tenant))
     typer.echo(written, nl=False)
-
-
-@cli.command()
-def inspector(
-    link: Annotated[
-        bool, typer.Option("--link", help="Print a link that opens one operator's session, within 24 hours.")
-    ] = False,
-    revoke: Annotated[
-        bool, typer.Option("--revoke", help="Void all links so far, and sign out whom they let in.")
-    ] = False,
-    url: Annotated[str, typer.Option(help="Steno's address, as a browser reaches it.")] = "",
-    config: Config = None,
-    database_url: DatabaseURL = None,
-) -> None:
-    """Let operators in to the inspector, where they see every tenant, or sign them out."""
-    if link == revoke:
-        fail("Say --link or --revoke.")
-    from app.settings.addresses import is_address
-
-    if url and not is_address(url):  # Not repeated: there may be a password in it.
-        fail(
-            "--url: an http(s) URL without credentials, query or fragment is needed, such as https://steno.example.com."
-        )
-    settings = _settings(config, storage={"url": database_url})
-    from app.commands import ports
-    from app.commands.audit import user
-    from app.inspector.links import LINK_SECONDS, id_of, operator_link
-    from app.inspector.session import OPERATORS
-    from app.settings import ConfigurationError
-    from app.settings.secret import server_secret
-    from app.store import DatabaseURLError, revocations
-    from app.store.audit import record_act
-    from app.store.database import read_url
-
-    with failing_on(ConfigurationError, DatabaseURLError):
-        if read_url(settings.storage.address).kind == "memory":
-            fail("A database in memory is that of one Steno alone: use the link that it printed, and revoke it there.")
-        secret = server_secret(settings)
-    if revoke:
-
-        async def revoke_all(store: Any) -> None:
-            await store.change_at_once(record_act, user(), "revoke_links")
-            await store.change_at_once(revocations.revoke, OPERATORS, LINK_SECONDS)
-
-        _with_store(config, database_url, revoke_all)
-        typer.echo("All links so far are void, and operators are signed out.")
-        return
-    server = settings.server
-    made = operator_link(secret, url or ports.url_for_operators(server))
-    id_ = id_of(made.partition("token=")[2])
-    _with_store(config, database_url, lambda store: store.change_at_once(record_act, user(), "make_link", subject=id_))
-    typer.echo(made)
-
-
-@cli.command(hidden=True)
-def link(
-    url: Annotated[str, typer.Option()] = "",
-    revoke: Annotated[bool, typer.Option("--revoke")] = False,
-    config: Config = None,
-    database_url: DatabaseURL = None,
-) -> None:
-    """Do what `steno inspector` does: its name in the release before."""
-    inspector(link=not revoke, revoke=revoke, url=url, config=config, database_url=database_url)
-
-
-@cli.command()
-def audit(
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many, the latest first.")] = 100,
-    tenant: Tenant = "",
-    config: Config = None,
-    database_url: DatabaseURL = None,
-    as_json: AsJson = False,
-) -> None:
-    """List what operators did: when, who, what, and whose data it was about."""
-    from app.commands import audit as acts
-    from app.store.audit import read_acts
-
-    found = _with_store(config, database_url, lambda store: store.rest_of_all(read_acts, limit, tenant))
-    (acts.list_as_json if as_json else acts.show_list)(found)
 
 
 @cli.command()

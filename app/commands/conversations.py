@@ -14,13 +14,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from app.commands.audit import user
 from app.commands.terminal import on_terminal, print_json, say, say_row
 from app.main import open_store
 from app.rest import handoff
 from app.settings import Settings
 from app.store import Page, Store, StoredConversation, StoreUnavailable
-from app.store.audit import hashed, record_act
 from app.store.chunks import read_summaries
 from app.store.conversation_rows import find_conversation, read_conversations
 from app.store.message_rows import read_messages
@@ -64,7 +62,6 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
 
 async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
     """Return the latest conversations of the tenants whose id begins with `tenant`."""
-    await store.change_at_once(record_act, user(), "list_conversations")
     found: list[Found] = []
     for seen in await store.rest_of_all(read_tenants):
         if seen.id.startswith(tenant):
@@ -73,8 +70,8 @@ async def latest(store: Store, limit: int, tenant: str) -> list[Found]:
     return sorted(found, key=lambda each: each.conversation.updated_at, reverse=True)[:limit]
 
 
-async def the_one(store: Store, conversation_id: str, tenant: str, did: str) -> Found:
-    """Return the only conversation with this id, for what is recorded in the audit trail now. Raises `NotFound`."""
+async def the_one(store: Store, conversation_id: str, tenant: str) -> Found:
+    """Return the only conversation with this id, of the tenants whose id begins with `tenant`. Raises `NotFound`."""
     found = []
     for seen in await store.rest_of_all(read_tenants):
         known = await store.rest(find_conversation, seen.id, conversation_id) if seen.id.startswith(tenant) else None
@@ -84,20 +81,18 @@ async def the_one(store: Store, conversation_id: str, tenant: str, did: str) -> 
     if len(found) > 1:
         tenants = ", ".join(each.tenant[:TENANT_SHOWN] for each in found)
         raise NotFound(f"Several tenants have a conversation {conversation_id!r}; name one with --tenant: {tenants}.")
-    [one] = found
-    await store.change_at_once(record_act, user(), did, one.tenant, hashed(one.tenant, conversation_id))
-    return one
+    return found[0]
 
 
 async def delete(store: Store, conversation_id: str, tenant: str) -> None:
     """Delete a conversation. Raises `NotFound`."""
-    found = await the_one(store, conversation_id, tenant, "delete_conversation")
+    found = await the_one(store, conversation_id, tenant)
     await store.delete_conversation(found.tenant, conversation_id)
 
 
-async def content_of(store: Store, conversation_id: str, tenant: str, did: str) -> dict[str, Any]:
+async def content_of(store: Store, conversation_id: str, tenant: str) -> dict[str, Any]:
     """Return all that is stored of it, as values for JSON; messages only if they were archived. Raises `NotFound`."""
-    found = await the_one(store, conversation_id, tenant, did)
+    found = await the_one(store, conversation_id, tenant)
     tenant, known = found.tenant, found.conversation
 
     every = partial(_all, store, tenant, known.id)
@@ -113,7 +108,7 @@ async def content_of(store: Store, conversation_id: str, tenant: str, did: str) 
 
 async def handoff_of(store: Store, conversation_id: str, tenant: str) -> str:
     """Return the document to go on from, with whatever messages were archived. Raises `NotFound`."""
-    found = await the_one(store, conversation_id, tenant, "write_handoff")
+    found = await the_one(store, conversation_id, tenant)
     write = await handoff.handoff_of(store, FORMATS, found.tenant, found.conversation)
     return write()
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 import httpx2
 
-from app.commands.statusline import USUAL_URL, keys_in
 from app.rest.mcp_tools import ANSWER_SECONDS, Reader
 from app.wire.formats import FORMATS
+
+USUAL_URL = "http://127.0.0.1:8080"
 
 
 def serve(url: str | None, key_variable: str | None, environment: Mapping[str, str]) -> None:
@@ -37,3 +38,13 @@ def serve(url: str | None, key_variable: str | None, environment: Mapping[str, s
                 await server.run(reading, writing, server.create_initialization_options())
 
     asyncio.run(run())
+
+
+def keys_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Headers with the keys that Claude Code sends."""
+    headers = {}
+    if key := environment.get("ANTHROPIC_API_KEY"):
+        headers["x-api-key"] = key
+    if token := environment.get("ANTHROPIC_AUTH_TOKEN"):
+        headers["authorization"] = f"Bearer {token}"
+    return headers

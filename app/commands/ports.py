@@ -46,11 +46,6 @@ def near(host: str) -> str:
     return _ANY_ADDRESS.get(host, host)
 
 
-def url_for_operators(server: ServerSettings) -> str:
-    """URL where operators find the inspector, as the settings have it."""
-    return url_of(near(server.host), server.port) if server.admin is None else admin_url(server.admin)
-
-
 def admin_url(named: str, taken: Iterable[socket.socket] = ()) -> str:
     """URL of the address in `server.admin`, with the port that its sockets have. Any name leads to a socket file."""
     if named.startswith(UNIX):

@@ -27,17 +27,15 @@ from app.commands.child import Child
 from app.commands.inside import at_window
 from app.commands.lab import lab
 from app.commands.logs import configure_logging
-from app.commands.server import SWITCH_SECONDS, cannot_listen
+from app.commands.server import SWITCH_SECONDS, cannot_listen, with_password
 from app.commands.spent import Spent
 from app.commands.tools import ANTHROPIC_VARIABLES, KEY_VARIABLES, OPENAI_VARIABLES, prepared, variables_for
 from app.core.tokens.rules import rules_for
 from app.edge.protocol import protocol_within
-from app.inspector.links import operator_link
 from app.main import create_app
 from app.providers.tokenizer import Tokenizer
 from app.runtime.server import serve
 from app.settings import ConfigurationError, Settings, load
-from app.settings.secret import server_secret
 from app.settings.sections.upstreams import ANTHROPIC
 from app.store.database import read_url
 
@@ -66,7 +64,7 @@ def run(command: Sequence[str], options: Options) -> int:
     environment = dict(os.environ)
     with ExitStack() as stack:
         upstream = stack.enter_context(_simulated(options)) if options.simulated else options.upstream
-        settings = settings_of(options, upstream, environment)
+        settings, password = with_password(settings_of(options, upstream, environment))
         log = stack.enter_context(_log_file(settings))
         spent = Spent()
         with _serving(settings, options.port, spent, log) as url:
@@ -75,7 +73,7 @@ def run(command: Sequence[str], options: Options) -> int:
                 variables = dict.fromkeys(KEY_VARIABLES, SIMULATED_KEY) | variables
             mcp = settings.storage.messages and _serves_mcp()
             arguments = prepared(command, url, variables, anthropic=is_anthropic(settings), mcp=mcp)
-            _introduce(settings, url, command, arguments)
+            _introduce(settings, url, password, command, arguments)
             status = Child().run(arguments, variables)
         _sum_up(spent, log)
     return status
@@ -210,11 +208,14 @@ def _serving(settings: Settings, port: int, spent: Spent, log: _LogFile) -> Iter
         server.stop(2 * DRAIN_SECONDS)
 
 
-def _introduce(settings: Settings, url: str, command: Sequence[str], arguments: Sequence[str]) -> None:
+def _introduce(
+    settings: Settings, url: str, password: str | None, command: Sequence[str], arguments: Sequence[str]
+) -> None:
     upstreams = ", ".join(dict.fromkeys(each.base_url for each in settings.all_upstreams.values()))
     _say(f"Steno {__version__} at {url}, in front of {upstreams}")
     _more(f"database   {read_url(settings.storage.address).place}")
-    _more(f"inspector  {operator_link(server_secret(settings), url)}")
+    if settings.inspector.enabled:
+        _more(f"inspector  {url}/ui{f' (password {password})' if password else ''}")
     if list(arguments) != list(command):
         _more(f"command    {shlex.join(arguments)}")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import resource
+import sys
+from functools import partial
 
 import structlog
 
 from app.commands import ports, server
-from app.commands.logs import configure_logging
+from app.commands.logs import configure_logging, is_readable
 from app.commands.workers import Supervisor
 from app.settings import Settings
 from app.telemetry.metrics import Metrics
@@ -27,12 +29,13 @@ def serve(settings: Settings) -> str | None:
         return server.cannot_listen(settings, error)
     settings = settings.model_copy(update={"limits": settings.limits.of_each(settings.server.workers)})
     _allow_files(settings.limits.connections)
+    on_terminal = is_readable(settings.log.format) and sys.stdout.isatty()
+    settings, password = server.with_password(settings) if on_terminal else (settings, None)
+    announce = partial(server.announce, settings, taken, password=password)
     try:
         if settings.server.workers > 1:
-            return Supervisor(settings, taken).run()
-        return server.run(
-            settings, taken, Metrics.of_one(), on_start=lambda started: server.announce(settings, taken, started)
-        )
+            return Supervisor(settings, taken, announce).run()
+        return server.run(settings, taken, Metrics.of_one(), on_start=announce)
     finally:
         ports.remove_files(settings.server)
 

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from secrets import token_urlsafe
 from types import FrameType
 
 import structlog
 import uvicorn
 from msgspec import Struct
+from pydantic import SecretStr
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import ServerState
@@ -25,11 +27,9 @@ from app.commands import ports
 from app.commands.logs import is_readable
 from app.commands.ports import Taken
 from app.edge.protocol import protocol_within
-from app.inspector.links import operator_link
 from app.main import Application, create_app
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
-from app.settings.secret import server_secret
 from app.store import StoreError
 from app.telemetry.metrics import Metrics
 
@@ -105,8 +105,18 @@ def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
     return config
 
 
-def announce(settings: Settings, taken: Taken, started: Started) -> None:
-    """Report what is in use and where: in one line, or to somebody at a terminal in a few."""
+def with_password(settings: Settings) -> tuple[Settings, str | None]:
+    """Settings with a password of the inspector, and the password if it was made here: for output to the operator."""
+    if settings.inspector.password is not None or not settings.inspector.enabled:
+        return settings, None
+    made = token_urlsafe(12)
+    inspector = settings.inspector.model_copy(update={"password": SecretStr(made)})
+    return settings.model_copy(update={"inspector": inspector}), made
+
+
+def announce(settings: Settings, taken: Taken, started: Started, password: str | None = None) -> None:
+    """Report what is in use and where: in one line, or on a terminal in a few. `password`: one that was made for this
+    run, which is printed on a terminal alone."""
     host, port = taken.callers[0].getsockname()[:2]
     named = settings.server.admin
     admin = None if named is None else ports.admin_url(named, taken.operator)
@@ -114,9 +124,7 @@ def announce(settings: Settings, taken: Taken, started: Started) -> None:
         workers = settings.server.workers
         runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
         url = ports.url_of(ports.near(host), port)
-        shows_link = settings.inspector.enabled and sys.stdout.isatty()  # It is a secret: for no file.
-        inspector = operator_link(server_secret(settings), admin or url) if shows_link else None
-        sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, inspector, admin))
+        sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, password, admin))
         sys.stdout.flush()
         return
     log.info(
@@ -240,17 +248,15 @@ def banner(
     database: str,
     server: str,
     missing_tables: Sequence[str] = (),
-    inspector: str | None = None,
+    password: str | None = None,
     admin: str | None = None,
 ) -> str:
     """`url` is scheme, host and port, and `admin` that of the operator's listener, if there is one; `server` says what
-    Steno runs on; `inspector` is the link that signs in there.
-
-    That link is a secret: the banner is for somebody at a terminal, not for a file.
-    """
+    Steno runs on; `password` opens the inspector, if it was made for this run."""
     rows = [
         *_addresses(url),
-        *([("Inspector", inspector)] if inspector else []),
+        *([("Inspector", f"{admin or url}/ui")] if settings.inspector.enabled else []),
+        *([("Password", f"{password} (shows all tenants, until Steno stops)")] if password else []),
         ("Metrics", f"{admin or url}/metrics"),
         ("", ""),
         *_upstreams(settings),

@@ -17,7 +17,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -82,9 +82,10 @@ class Worker:
 
 
 class Supervisor:
-    def __init__(self, settings: Settings, taken: Taken) -> None:
+    def __init__(self, settings: Settings, taken: Taken, announce: Callable[[Started], None]) -> None:
         self._settings = settings
         self._taken = taken
+        self._announce = announce
         count = settings.server.workers
         self._table = Table.of_many(count)
         self._metrics = SupervisorMetrics(self._table, count)
@@ -140,7 +141,7 @@ class Supervisor:
                 return failure
         if not self._signals:
             self._metrics.alive(count)
-            server.announce(self._settings, self._taken, self._started)
+            self._announce(self._started)
         return None
 
     def _await(self, begun: Sequence[Worker]) -> str | None:

@@ -219,7 +219,6 @@ class Compactor:
         request = course.request
         return Background(
             comes_back=self.is_likely_to_continue(request),
-            tokens_spent=self._performer.quotas.are_tokens_spent(request.tenant),
             has_room=self._room.is_taken(request.place) or self._room.is_free(request.tenant, request.size),
         )
 

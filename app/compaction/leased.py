@@ -63,8 +63,8 @@ class LeasedCompaction:
         if asked.is_again:
             await asyncio.sleep(min(course.seconds_left, RACE_SECONDS * random.random()))
         quotas = self.performer.quotas
-        if (too_much := quotas.begin(*request.place)) is not None:
-            return Compaction((), Outcome.NOT_BEGUN, because(too_much))
+        if not quotas.begin(*request.place):
+            return Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
         lease = None
         try:
             chain = request.conversation.chain.positions

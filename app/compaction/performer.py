@@ -36,7 +36,6 @@ from app.core.summary.flow import (
 )
 from app.core.summary.gate import SummaryAnswer, visible_text
 from app.core.summary.plan import Plan
-from app.core.summary.prompts import SummaryRequest
 from app.core.tokens.usage import Made
 from app.core.view.chunks import SummaryChunk
 from app.providers.ledger import Ledger
@@ -187,16 +186,7 @@ class Performer:
             seconds = monotonic() - began
             self.rates.summarised((reply.upstream, reply.model), seconds)
             answered.append(_Answered(request, reply, asked, seconds))
-            self.quotas.spend(request.tenant, await self._tokens(request, call, reply))
         return reply
-
-    async def _tokens(self, request: ChatRequest, call: SummaryRequest, answer: SummaryAnswer) -> int:
-        """Tokens of the whole call; estimated if the provider does not say."""
-        spent = answer.usage
-        if spent.prompt is None:
-            shown = call.instructions + call.transcript + answer.text
-            return await request.beside(self.work.do, lambda: request.count(shown))
-        return spent.prompt + (spent.completion or 0)
 
     def _log(self, request: ChatRequest, plan: Plan, compaction: Compaction, seconds: float, *, stored: bool) -> None:
         reasons = compaction.reasons

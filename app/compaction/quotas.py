@@ -1,4 +1,4 @@
-"""Quotas: limits of one tenant's calls to the summariser, and of compactions in the background."""
+"""Quotas: how many conversations of one tenant are compacted at once, and the room of background compactions."""
 
 from __future__ import annotations
 
@@ -7,46 +7,26 @@ from collections import Counter
 from msgspec import Struct
 
 from app.core.deciding.request import Place
-from app.core.reasons import Code
-from app.store.tallies import HOUR, MINUTE, Tallies, Window
-
-FORCED = Window("forced_compactions", MINUTE)
-SUMMARY_TOKENS = Window("summary_tokens", HOUR)
 
 
 class Quotas:
-    """Limits of each tenant; None is no limit. Demanded compactions and tokens are counted by all processes together,
-    compactions under way by each; those under way everywhere are known by their leases."""
+    """Compactions that each tenant has under way in this process; those of all processes are counted by leases."""
 
-    def __init__(
-        self,
-        tallies: Tallies,
-        compactions: int | None = None,
-        forced_per_minute: int | None = None,
-        summary_tokens_per_hour: int | None = None,
-    ) -> None:
-        self._tallies = tallies
+    def __init__(self, compactions: int | None = None) -> None:
+        """`compactions`: the most conversations of one tenant; None for any number."""
         self.compactions = compactions
-        self._forced = forced_per_minute
-        self._tokens = summary_tokens_per_hour
         self._under_way: dict[str, Counter[str]] = {}
         """Number of compactions under way, by tenant and conversation."""
 
-    def begin(self, tenant: str, conversation_id: str) -> Code | None:
-        """Begin a compaction; returns why it may not, or None, which is to be followed by `end`. A crowd of requests
-        of one conversation counts once: most of them only wait for the one that makes the summary."""
-        if self.are_tokens_spent(tenant):
-            return Code.SUMMARY_TOKENS_SPENT
+    def begin(self, tenant: str, conversation_id: str) -> bool:
+        """Begin a compaction, to be followed by `end`; False if it may not begin. A crowd of requests of one
+        conversation counts once: most of them only wait for the one that makes the summary."""
         own = self._under_way.get(tenant, Counter())
         if self.compactions is not None and conversation_id not in own and len(own) >= self.compactions:
-            return Code.TOO_MANY_COMPACTIONS
+            return False
         own[conversation_id] += 1
         self._under_way[tenant] = own
-        return None
-
-    def are_tokens_spent(self, tenant: str) -> bool:
-        """True if no compaction begins for a while, in the background or not."""
-        return self._tokens is not None and self._tallies.used(tenant, SUMMARY_TOKENS) >= self._tokens
+        return True
 
     def end(self, tenant: str, conversation_id: str) -> None:
         own = self._under_way[tenant]
@@ -55,20 +35,6 @@ class Quotas:
             del own[conversation_id]
         if not own:
             del self._under_way[tenant]
-
-    def force(self, tenant: str) -> float:
-        """Count a demanded compaction, if it may be made now: returns 0, otherwise the seconds until then."""
-        if self._forced is None:
-            return 0.0
-        if self._tallies.used(tenant, FORCED) >= self._forced:
-            return self._tallies.seconds_left(FORCED)
-        self._tallies.add(tenant, FORCED, 1)
-        return 0.0
-
-    def spend(self, tenant: str, tokens: int) -> None:
-        """Spend tokens of a summary call, prompt and completion."""
-        if self._tokens is not None:
-            self._tallies.add(tenant, SUMMARY_TOKENS, tokens)
 
 
 class BackgroundLimits(Struct, frozen=True):

@@ -38,8 +38,8 @@ class UnstoredCompaction:
             course.announce(plan)
             await asyncio.wait({work}, timeout=course.seconds_left)
             return None
-        if (too_much := performer.quotas.begin(*request.place)) is not None:
-            return _not_begun(because(too_much))
+        if not performer.quotas.begin(*request.place):
+            return _not_begun(because(Code.TOO_MANY_COMPACTIONS))
         running = self._run(course, asked, undertaking)
         work = self._under_way[plan.range] = performer.start(request, plan, running)
         work.add_done_callback(lambda _: self._under_way.pop(plan.range, None))

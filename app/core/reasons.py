@@ -57,10 +57,6 @@ class Code(StrEnum):
         "too_many_compactions",
         "so many conversations of this tenant are being compacted already",
     )
-    SUMMARY_TOKENS_SPENT = (
-        "summary_tokens_spent",
-        "this tenant's summaries took all they may in an hour",
-    )
     SUMMARY_FAILED_LATELY = (
         "summary_failed_lately",
         "the same compaction failed a moment ago, for the reason before it, and is not tried yet",

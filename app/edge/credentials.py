@@ -68,9 +68,6 @@ def for_anybody(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, byt
 QUERY_KEYS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"subscription-key"} | KEYS)
 """Parameters of a query whose value only the caller knows: Gemini's, Azure API Management's, OAuth's, gateways'."""
 
-OWN_KEY = b"steno-key-"
-"""Beginning of the keys that Steno itself gives out."""
-
 _BEARER = re.compile(rb"\Abearer(\s+|\Z)", re.IGNORECASE)
 _SCHEMES = {b"basic": b"Basic", b"token": b"Token", b"apikey": b"ApiKey", b"api-key": b"Api-Key"}
 """Schemes as they are usually written; any case means the same."""

@@ -85,9 +85,9 @@ def is_told_by_proxies(name: bytes) -> bool:
 
 
 def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
-    """Whether the word of a peer counts. One without an address came by a socket file, which is for few."""
+    """True if the peer is a trusted proxy; one without an address, as at a socket file, is not."""
     address = read_address(peer)
-    return address is None or _is_in(address, trusted)
+    return address is not None and _is_in(address, trusted)
 
 
 def is_from_this_machine(headers: Iterable[tuple[bytes, bytes]], peer: str, trusted: Sequence[Network]) -> bool:

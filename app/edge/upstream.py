@@ -15,12 +15,11 @@ import httpx2 as httpx
 from msgspec import Struct
 
 from app.edge.connection import Exchange, Timeouts
-from app.edge.credentials import for_anybody, keys_in, without_keys
+from app.edge.credentials import for_anybody, without_keys
 from app.edge.hops import with_hop
 from app.edge.pool import STALE_SECONDS, Pool, trust
-from app.edge.withheld import Withheld
 from app.edge.writing import RequestHead
-from app.errors import MissingCredentials, UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
+from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -30,7 +29,6 @@ LARGEST_OWN_ANSWER = 4 << 20
 """Bytes of an answer to a call of Steno's own."""
 LONGEST_REFUSAL = 64 << 10
 """Bytes of a refusal that are read: more than any takes that is meant to be."""
-UNAUTHORIZED = 401
 CHUNKS_AT_ONCE = 32
 """Chunks that are passed on before others have their turn: one read can bring ten thousand of one byte each."""
 
@@ -123,7 +121,7 @@ class Upstream:
     """The provider over HTTP/1.1: what is relayed by our own transport, calls of our own by httpx2.
 
     With a `key` of ours, written as headers for a target, a caller's headers go there by a list only. Every request
-    says to the provider that it came through this `instance`.
+    says to the provider that it came through this `instance`. The header `withheld` is sent to no provider.
     """
 
     def __init__(
@@ -134,9 +132,9 @@ class Upstream:
         between_bytes: float,
         instance: bytes,
         key: Callable[[bytes], Headers] | None = None,
-        withheld: Withheld | None = None,
+        withheld: bytes | None = None,
     ) -> None:
-        self._withheld = withheld or Withheld()
+        self._withheld = withheld
         self._base = httpx.URL(base_url)
         self._path = urlsplit(base_url).path.rstrip("/").encode()
         self._instance = instance
@@ -156,14 +154,12 @@ class Upstream:
         """Head of the requests that are relayed there. `target` is the client's raw path and query; the base URL's path
         replaces `/v1`. Raises `UpstreamDisconnected` for what cannot be written."""
         sent, at = self._with_key(with_hop(headers, self._instance), target), self._at_provider(target)
-        is_bare = bool(keys_in(headers, _query_of(target))) and not keys_in(sent, _query_of(at))
-        return RequestHead(method, at, self._base.netloc, sent, is_bare=is_bare)
+        return RequestHead(method, at, self._base.netloc, sent)
 
     def relay(self, head: RequestHead, content: bytes | AsyncIterator[bytes]) -> Awaitable[Exchange]:
-        """Send a request as it is. Raises `MissingCredentials` where it lost its only key here, and one is wanted."""
+        """Send a request as it is."""
         written = head.before(content)
-        answering = self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
-        return _with_a_key(answering) if head.is_bare else answering
+        return self._pool.exchange(written, content, to_head=head.asks_head_alone, is_safe=head.is_safe)
 
     @asynccontextmanager
     async def completion(
@@ -208,7 +204,8 @@ class Upstream:
         return httpx.Request(method, self._base, headers=headers, content=content, extensions=extensions)
 
     def _with_key(self, headers: list[tuple[bytes, bytes]], target: bytes) -> list[tuple[bytes, bytes]]:
-        kept = self._withheld.without((name.lower(), value) for name, value in headers)
+        lowered = ((name.lower(), value) for name, value in headers)
+        kept = [(name, value) for name, value in lowered if name != self._withheld]
         return kept if self._key is None else [*for_anybody(kept), *self._key(target)]
 
     def _at_provider(self, target: bytes) -> bytes:
@@ -216,8 +213,8 @@ class Upstream:
         path, question_mark, query = target.partition(b"?")
         if path == b"/v1" or path.startswith(b"/v1/"):
             path = self._path + path[len(b"/v1") :] or b"/"
-        if question_mark:
-            query = self._withheld.without_in(query if self._key is None else without_keys(query))
+        if question_mark and self._key is not None:
+            query = without_keys(query)
         return path + question_mark + query
 
     async def _whole(self, request: httpx.Request) -> WholeAnswer:
@@ -249,19 +246,3 @@ class Upstream:
             if pooled and replayable and monotonic() - began < STALE_SECONDS:
                 return await self._send(request, replayable=False)
             raise UpstreamDisconnected("The provider closed the connection before it answered.") from error
-
-
-def _query_of(target: bytes) -> bytes:
-    return target.partition(b"?")[2]
-
-
-async def _with_a_key(answering: Awaitable[Exchange]) -> Exchange:
-    """Answer to a request whose only key was Steno's. Raises `MissingCredentials` if the provider wants one."""
-    answer = await answering
-    if answer.status != UNAUTHORIZED:
-        return answer
-    await answer.close()
-    raise MissingCredentials(
-        "The provider wants a key of its own, and was sent none: what you sent is for Steno, and goes to no provider."
-        " Send the provider's key in another header, or let the operator set api_key_env."
-    )

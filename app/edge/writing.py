@@ -28,7 +28,7 @@ class WrittenHead(Struct, frozen=True):
 class RequestHead:
     """A request line and headers, checked and written once, for any number of bodies."""
 
-    __slots__ = ("_given", "_line", "_rest", "_says_its_length", "asks_head_alone", "is_bare", "is_safe")
+    __slots__ = ("_given", "_line", "_rest", "_says_its_length", "asks_head_alone", "is_safe")
 
     def __init__(
         self,
@@ -36,18 +36,14 @@ class RequestHead:
         target: bytes,
         host: bytes,
         headers: Sequence[tuple[bytes, bytes]],
-        *,
-        is_bare: bool = False,
     ) -> None:
-        """`host` comes first. `is_bare`: the caller sent keys, and none of them goes on. Raises `UpstreamDisconnected`
-        for what would be read as something else."""
+        """`host` comes first. Raises `UpstreamDisconnected` for what would be read as something else."""
         _check(method, target, headers)
         self._line = b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method, target, host)
         self._rest = b"".join([b"%b: %b\r\n" % header for header in headers])
         self._given = [value for name, value in headers if len(name) == 14 and name.lower() == b"content-length"]
         self._says_its_length = method in _SAYS_ITS_LENGTH
         self.asks_head_alone = method == b"HEAD"
-        self.is_bare = is_bare
         self.is_safe = method in _SAFE
 
     def before(self, content: bytes | AsyncIterator[bytes]) -> WrittenHead:

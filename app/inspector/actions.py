@@ -60,7 +60,7 @@ async def compact_now(request: Request, visit: TheVisit, conversation: TheConver
         name, before = key_header(formats_of(services).get(written[0] if written else "", services.format))
         headers.append((name, before + key.encode()))
     asking = Request({**request.scope, "headers": headers}, request.receive)
-    made = compact.compact_conversation(asking, services, visit.known, id_, msgspec.json.encode(asked))
+    made = compact.compact_conversation(asking, services, visit.tenant, id_, msgspec.json.encode(asked))
     return await _compacted(visit, conversation, made)
 
 

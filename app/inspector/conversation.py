@@ -299,7 +299,7 @@ async def stream_events(visit: TheVisit, conversation: TheConversation) -> Respo
         return Response(media_type="text/event-stream", headers=HEADERS)
     if not live.has_room(visit.tenant):
         return PlainTextResponse("Too many pages are watching.", 503, HEADERS)
-    frames = live.events(visit.services, visit.tenant, conversation.id, visit.is_over)
+    frames = live.events(visit.services, visit.tenant, conversation.id, visit.session.expires)
     return StreamingResponse(frames, media_type="text/event-stream", headers=HEADERS)
 
 

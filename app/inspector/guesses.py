@@ -1,11 +1,10 @@
-"""Guesses: keys that nobody has used and links that are not of this server, counted by the address they come from."""
+"""Guesses: wrong passwords and keys of no tenant, counted by the address that they come from."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Literal
 
 import structlog
 
@@ -35,11 +34,11 @@ class Guesses:
             return 0.0
         return max(0.0, made[0] + PERIOD_SECONDS - self._clock())
 
-    def count(self, address: str, guessed: Literal["key", "link"]) -> None:
-        """Count a guess that was wrong, or was not looked at any more."""
+    def count(self, address: str) -> None:
+        """Count a guess that was wrong or, after too many, not examined."""
         if not (refused := self.wait(address) > 0):
             made = self._made.get(address) or deque(maxlen=MOST_GUESSES)
             made.append(self._clock())
             self._made.keep(address, made)
-        if (times := self._repeats.again((address, guessed))) is not None:
-            log.warning("sign-in guessed", address=address, guessed=guessed, refused=refused, times=times)
+        if (times := self._repeats.again(address)) is not None:
+            log.warning("sign-in guessed", address=address, refused=refused, times=times)

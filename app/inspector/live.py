@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic
+from time import monotonic, time
 
 import msgspec
 
@@ -40,25 +40,21 @@ class Live:
     def has_room(self, tenant: str) -> bool:
         return self._listeners.total() < MOST_LISTENERS and self._listeners[tenant] < MOST_OF_A_TENANT
 
-    async def events(
-        self, services: Services, tenant: str, conversation_id: str, is_over: Callable[[], Awaitable[bool]]
-    ) -> AsyncIterator[bytes]:
-        """Frames of an event stream: the state at first, and again whenever it has changed. It ends with its session:
-        when `is_over`."""
+    async def events(self, services: Services, tenant: str, conversation_id: str, expires: int) -> AsyncIterator[bytes]:
+        """Frames of an event stream: the state at first, and again whenever it has changed. It ends with its session,
+        which `expires` at so many milliseconds since 1970."""
         place, store, under_way = (tenant, conversation_id), services.store, services.compactor.under_way
         with self._listening(tenant), under_way.watched(place) as changed:
             yield _RECONNECT
             shown: object = None
             pulse: Pulse | None = None
             looked = written = news = -IDLE_SECONDS
-            while not services.tasks.draining:
+            while not services.tasks.draining and 1_000 * time() < expires:
                 now = monotonic()
                 if now - looked >= LOOK_SECONDS or changed.is_set():
                     looked = now
                     changed.clear()
                     with suppress(StoreUnavailable):  # What is known of this process is shown meanwhile.
-                        if await is_over():
-                            return
                         pulse = await store.at_once(read_pulse, *place, store.leases.ttl_ms)
                 if (state := (under_way.at(place), pulse)) != shown:
                     shown, written, news = state, now, now

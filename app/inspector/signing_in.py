@@ -10,15 +10,14 @@ from msgspec.structs import replace
 from app.edge.asgi import peer_of
 from app.edge.relayed import value_of
 from app.errors import InvalidCredentials, MissingCredentials, OriginNotAllowed
-from app.inspector.links import LINK_SECONDS
-from app.inspector.session import LASTS_SECONDS, OPERATORS
+from app.inspector.session import Session
 from app.inspector.visits import (
+    Inspector,
     NoSuchPage,
     PageRoute,
     TheForm,
     TheInspector,
     TheVisit,
-    UnrecordedForm,
     client_of,
     forget,
     read_form,
@@ -26,7 +25,7 @@ from app.inspector.visits import (
     remember,
     too_many_guesses,
 )
-from app.store.revocations import revoke
+from app.proxy.gate import LISTENER
 from app.store.tenant_rows import is_tenant, read_tenants
 
 log = structlog.get_logger("steno.inspector")
@@ -41,46 +40,40 @@ async def show_sign_in(inspector: TheInspector) -> Response:
 
 @router.post("/ui/sign-in")
 async def sign_in(request: Request, inspector: TheInspector) -> Response:
-    """Sign in with a key, which becomes its tenant at once and is kept nowhere."""
+    """Sign in with a key, which becomes its tenant at once and is not kept, or with the operator's password."""
     _refuse_other_pages(request)
-    address, guesses = client_of(request), inspector.guesses
+    scope, address, guesses = request.scope, client_of(request), inspector.guesses
     if seconds := guesses.wait(address):
-        guesses.count(address, "key")
+        guesses.count(address)
         return too_many_guesses(inspector, seconds)
-    key = (await read_form(request)).get("key", "").strip()
+    given = (await read_form(request)).get("key", "").strip()
+    if scope.get(LISTENER) != "callers" and inspector.sessions.accepts(given):
+        log.info("operator signed in", address=address)
+        return _signed_in(request, inspector, inspector.sessions.opened("", operator=True))
     try:
-        if not key:
-            raise MissingCredentials("Paste a key first.")
-        header = (b"authorization", b"Bearer " + key.encode())
-        known = await inspector.services.tenants.known([header], peer_of(request.scope))
+        if not given:
+            raise MissingCredentials("Paste a key or the operator's password first.")
+        header = (b"authorization", b"Bearer " + given.encode())
+        identity = inspector.services.authenticator.identify([*scope["headers"], header], peer_of(scope))
     except (MissingCredentials, InvalidCredentials) as error:
         status = 400 if isinstance(error, MissingCredentials) else error.status
         return inspector.pages.page("sign_in.html", {"problem": error.message}, status)
-    if not await inspector.services.store.rest(is_tenant, known.tenant):
-        guesses.count(address, "key")
+    if not await inspector.services.store.rest(is_tenant, identity.tenant):
+        guesses.count(address)
+        problem = "No conversation was sent with this key, and it is not the operator's password."
+        return inspector.pages.page("sign_in.html", {"problem": problem}, 401)
+    return _signed_in(request, inspector, inspector.sessions.opened(identity.tenant))
+
+
+def _signed_in(request: Request, inspector: Inspector, session: Session) -> Response:
     answer = redirected("/ui")
-    session = inspector.sessions.opened(known.tenant, key=known.key, until=known.expires)
     remember(request, answer, inspector.sessions.seal(session))
     return answer
 
 
 @router.post("/ui/sign-out")
-async def sign_out(request: Request, visit: TheVisit, _: TheForm) -> Response:
-    """Sign out at every replica, so that a copy of the cookie is worth nothing."""
-    if visit.session.is_signed_in:
-        await visit.services.store.change_at_once(revoke, visit.session.id, LASTS_SECONDS)
-    answer = redirected("/ui/sign-in")
-    forget(request, answer)
-    return answer
-
-
-@router.post("/ui/revoke-links")
-async def revoke_links(request: Request, visit: TheVisit, _: TheForm) -> Response:
-    """Revoke all operators' links so far, and the sessions that they opened, this one among them."""
-    if not visit.session.operator:
-        raise NoSuchPage
-    await visit.services.store.change_at_once(revoke, OPERATORS, LINK_SECONDS)
-    log.warning("operators' links revoked", address=client_of(request))
+async def sign_out(request: Request, _: TheForm) -> Response:
+    """Sign out: the browser forgets the cookie."""
     answer = redirected("/ui/sign-in")
     forget(request, answer)
     return answer
@@ -95,13 +88,12 @@ async def list_tenants(visit: TheVisit) -> Response:
 
 
 @router.post("/ui/tenants")
-async def choose_tenant(request: Request, visit: TheVisit, form: UnrecordedForm) -> Response:
+async def choose_tenant(request: Request, visit: TheVisit, form: TheForm) -> Response:
     if not visit.session.operator:
         raise NoSuchPage
     chosen = form.get("tenant", "")
     if chosen not in {each.id for each in await visit.services.store.rest_of_all(read_tenants)}:
         raise NoSuchPage
-    await visit.record("view_tenant", chosen)
     answer = redirected("/ui")
     remember(request, answer, visit.inspector.sessions.seal(replace(visit.session, tenant=chosen)))
     return answer

@@ -20,28 +20,22 @@ from app.edge.relayed import value_of
 from app.errors import InvalidRequest, MissingCredentials, StenoError
 from app.inspector.formats import minutes
 from app.inspector.guesses import Guesses
-from app.inspector.links import LINK_SECONDS, id_of
 from app.inspector.live import Live
 from app.inspector.pages import HEADERS, Pages
-from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS, OPERATORS_COOKIE, OVER_TLS, Session, Sessions
+from app.inspector.session import COOKIE, LASTS_SECONDS, OPERATORS_COOKIE, OVER_TLS, Session, Sessions
+from app.proxy.caller_identity import ANONYMOUS
 from app.proxy.gate import LISTENER
-from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.proxy.services import Services
-from app.proxy.tenants import ANONYMOUS, Known
 from app.rest.dependencies import base_of, is_https
 from app.settings.checks import Finding
 from app.store import StoreUnavailable
-from app.store.audit import hashed, record_act
 from app.store.calls import OwnQuery, P, T
-from app.store.revocations import find_revocations, use_once
 from app.store.tenant_rows import latest_tenant
 from app.telemetry.table import Table
 
 FORM_FIELD = "form_token"
 """Name of the field that every form carries."""
-IN_LINK = "token"
-"""Name of the parameter of the operator's link."""
 FORM_BYTES = 1_000_000
 FORM_SECONDS = 20.0
 
@@ -86,37 +80,6 @@ class FromElsewhere(Instead):
         return _inspector(request).pages.page("onward.html", {})
 
 
-class LinkFollowed(Instead):
-    """Raised where the operator's link led here: its token is exchanged for a cookie, and leaves the address."""
-
-    async def answer(self, request: Request) -> Response:
-        inspector, address = _inspector(request), client_of(request)
-        sessions, guesses = inspector.sessions, inspector.guesses
-        issued = sessions.issued_at(request.query_params[IN_LINK])
-        if issued is None:
-            # A right link is never refused: nobody guesses 192 bits, and nobody can keep the operator out.
-            seconds = guesses.wait(address)
-            guesses.count(address, "link")
-            if seconds:
-                return too_many_guesses(inspector, seconds)
-            problem = "This link is not of this server, or the server's secret has changed since."
-            return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
-        store = inspector.services.store
-        if not sessions.opens(issued, await store.at_once(find_revocations, [OPERATORS])):
-            problem = "This link has expired, or was revoked. `steno inspector --link` prints a new one."
-            return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
-        session = sessions.opened("", operator=True, link=id_of(request.query_params[IN_LINK]))
-        if not await store.change_at_once(use_once, f"link {session.id}", LINK_SECONDS):
-            log.warning("operator's link used again", address=address, link=session.id)
-            problem = "This link was used already: each opens one session. `steno inspector --link` prints a new one."
-            return inspector.pages.page("sign_in.html", {"problem": problem}, 403)
-        await Visit(inspector, request, session, is_new=True).record("sign_in")
-        log.info("operator signed in", address=address, link=session.id)
-        answer = redirected(str(request.scope["path"]))
-        remember(request, answer, sessions.seal(session))
-        return answer
-
-
 class Trouble(Instead):
     """Raised where there is no page; a page says why."""
 
@@ -129,8 +92,8 @@ class Trouble(Instead):
     async def answer(self, request: Request) -> Response:
         inspector, shown = _inspector(request), {"title": self.title, "why": self.why}
         try:
-            found = await session_of(request, inspector)
-        except StoreUnavailable:  # It may have been ended.
+            found = session_of(request, inspector)
+        except StenoError:
             found = None
         if found is None:
             return inspector.pages.page("trouble_outside.html", shown, self.status)
@@ -170,39 +133,17 @@ class Visit(Struct, frozen=True):
         return self.session.tenant
 
     @property
-    def known(self) -> Known:
-        """The caller of what the visitor asks of the REST interface."""
-        return self.services.tenants.signed_in(self.tenant)
-
-    @property
     def sees_server(self) -> bool:
         """True where the visitor may see what is the operator's: addresses, errors, sums over all tenants. Steno does
         not verify keys, so whoever signed in with one may be anybody."""
         scope = self.request.scope
         if scope.get(LISTENER) == "callers":
             return False
-        return self.session.operator or self.services.tenants.is_local(scope["headers"], peer_of(scope))
-
-    async def record(self, did: str, tenant: str | None = None, subject: str = "") -> None:
-        """Record in the audit trail what an operator is about to do. `tenant`: not the one whose data are shown. Raises
-        `StoreUnavailable`."""
-        if self.session.operator:
-            who = f"link {self.session.id} from {client_of(self.request) or 'a socket'}"
-            about = self.tenant if tenant is None else tenant
-            await self.services.store.change_at_once(record_act, who, did, about, subject)
+        return self.session.operator or self.services.authenticator.is_local(scope["headers"], peer_of(scope))
 
     async def find(self, query: OwnQuery[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Result of a query about the tenant's rows."""
         return await self.services.store.rest(query, self.tenant, *arguments, **options)
-
-    async def is_over(self) -> bool:
-        """True once the session was ended, or its key. Raises `StoreUnavailable`."""
-        session, keyring = self.session, self.services.tenants.keyring
-        if session.key and not (keyring is not None and await keyring.has(session.key)):
-            return True
-        return session.is_signed_in and session.is_over(
-            await self.services.store.at_once(find_revocations, session.revoked_by)
-        )
 
     def page(self, template: str, *, status: int = 200, **shown: Any) -> Response:
         """Page made of a template. `shown`: what it names, beside what all templates may: see `layout`."""
@@ -234,38 +175,35 @@ def _inspector(request: Request) -> Inspector:
 TheInspector = Annotated[Inspector, Depends(_inspector)]
 
 
-async def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
-    """Session of a request, and whether it is new to its browser; None for a stranger. A key in a header signs nobody
-    in: at the form guesses are counted. Raises `StoreUnavailable`."""
+def session_of(request: Request, inspector: Inspector) -> tuple[Session, bool] | None:
+    """Session of a request, and whether its cookie has to be set; None where the visitor has to sign in. A key in a
+    header opens no session: guesses are counted at the form. Raises `InvalidCredentials`."""
     scope = request.scope
     session = inspector.sessions.unseal(request.cookies.get(_cookie_of(request), ""))
-    if session is not None and session.operator and scope.get(LISTENER) == "callers":
+    if session is not None and session.operator:
+        if scope.get(LISTENER) != "callers":
+            return session, False
         session = None
-    if session is not None and session.is_signed_in:
-        found = Visit(inspector, request, session, is_new=False)
-        if await found.is_over():
-            session = None
+    authenticator = inspector.services.authenticator
     try:
-        known = await inspector.services.tenants.known(scope["headers"], peer_of(scope))
+        identity = authenticator.identify(scope["headers"], peer_of(scope))
     except MissingCredentials:
-        # Not with a cookie of `anonymous`: that is whoever may do without a key here and now.
-        return None if session is None or not session.is_signed_in else (session, False)
-    if known.is_proven and not (session is not None and (session.operator or session.tenant == known.tenant)):
-        return inspector.sessions.opened(known.tenant, until=known.expires), True
-    if session is not None and session.is_signed_in:
+        # A session may spend the operator's key on summaries, so it needs what every request needs.
+        is_enough = session is not None and session.is_signed_in and not authenticator.operator_pays
+        return (session, False) if session is not None and is_enough else None
+    if identity.method != "header":
+        if session is not None and session.is_signed_in:
+            return session, False
+        if identity.method == "key":
+            return None
+    if session is not None and session.tenant == identity.tenant:
         return session, False
-    if known.by != "nothing":
-        return None
-    if session is not None:
-        return session, False
-    return inspector.sessions.opened(known.tenant), True
+    return inspector.sessions.opened(identity.tenant), True
 
 
 async def visit_of(request: Request, inspector: TheInspector) -> Visit:
     """Visit of a request. Raises `Instead`."""
-    if IN_LINK in request.query_params:
-        raise NoSuchPage if request.scope.get(LISTENER) == "callers" else LinkFollowed
-    found = await session_of(request, inspector)
+    found = session_of(request, inspector)
     if found is None:
         if value_of(request.scope["headers"], b"sec-fetch-site") == "cross-site":
             raise FromElsewhere
@@ -275,7 +213,6 @@ async def visit_of(request: Request, inspector: TheInspector) -> Visit:
         latest = await inspector.services.store.rest_of_all(latest_tenant)
         if latest is not None:
             session, is_new = replace(session, tenant=latest), True
-            await Visit(inspector, request, session, is_new).record("view_tenant")
     return Visit(inspector, request, session, is_new)
 
 
@@ -289,19 +226,8 @@ async def _form(request: Request, visit: TheVisit) -> Mapping[str, str]:
     return form
 
 
-UnrecordedForm = Annotated[Mapping[str, str], Depends(_form)]
+TheForm = Annotated[Mapping[str, str], Depends(_form)]
 """Fields of a form that a page of this session held."""
-
-
-async def _recorded_form(request: Request, visit: TheVisit, form: UnrecordedForm) -> Mapping[str, str]:
-    named = request.path_params.get("conversation_id", "")
-    subject = hashed(visit.tenant, name_in_path("conversation_id", named.encode("latin-1"))) if named else ""
-    await visit.record(request.scope["route"].name, subject=subject)
-    return form
-
-
-TheForm = Annotated[Mapping[str, str], Depends(_recorded_form)]
-"""Form whose sending is recorded where an operator does it, under the name of the route's function."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -316,14 +242,12 @@ async def read_form(request: Request) -> dict[str, str]:
 def client_of(request: Request) -> str:
     """Network address that a request came from; see `Tenants.client`."""
     scope = request.scope
-    return _inspector(request).services.tenants.client(scope["headers"], peer_of(scope))
+    return _inspector(request).services.authenticator.client(scope["headers"], peer_of(scope))
 
 
 def too_many_guesses(inspector: Inspector, seconds: float) -> Response:
     """Page that refuses another guess for so many `seconds`."""
-    problem = (
-        f"Too many keys and links from your address were wrong. Wait {minutes(seconds)}, or open the operator's link."
-    )
+    problem = f"Too many keys and passwords from your address were wrong. Wait {minutes(seconds)}."
     answer = inspector.pages.page("sign_in.html", {"problem": problem}, 429)
     answer.headers["retry-after"] = str(ceil(seconds))
     return answer

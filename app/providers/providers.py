@@ -211,14 +211,6 @@ class Providers:
             raise self._not_spoken(format_, f"The upstream {provider.name!r} does not speak {format_}")
         return provider
 
-    def certain(self, named: str | None, format_: str) -> Provider | None:
-        """The provider that a request goes to whatever its model is; None where that depends on the model. Raises
-        `UnknownUpstream` and `FormatNotSpoken`."""
-        if named is not None:
-            return self.check(named, format_)
-        able = [provider for provider in self.all if format_ in provider.settings.speaks]
-        return able[0] if len(able) == 1 else None
-
     def named(self, name: str | None) -> Provider:
         """The upstream in a base URL, the default one if it has none. Raises `UnknownUpstream`."""
         provider = self._by_name.get(DEFAULT_UPSTREAM if name is None else name)

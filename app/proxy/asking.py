@@ -14,7 +14,6 @@ from app.edge.relayed import Headers
 from app.edge.upstream import UpstreamAnswer
 from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUnavailable
 from app.providers.providers import Ability, Provider
-from app.proxy.allowances import check_use
 from app.proxy.exchange import Exchange
 from app.proxy.native import Done, ExtendedAnswer, compacted, continuing, ids_of, is_due, taken_in
 from app.proxy.peeking import read_refusal
@@ -44,11 +43,8 @@ class Asking(Exchange):
             await self._bypass(reason, wire.untouched)
             return
         provider = self._asked_of(wire)
-        check_use(caller.known, provider.name, wire.model)
         knows = provider.has(Ability.COMPACTION, caller.format.name, wire.model, caller.tenant)
-        # What it answers is of no conversation that a limit could be counted for.
-        asks = knows is not False and (caller.known.limits is None or not caller.known.limits.money_per_conversation)
-        if asks and await self._answered(wire, provider, native):
+        if knows is not False and await self._answered(wire, provider, native):
             return
         if (request := await self._taken_over(wire, asked, native)) is None:
             return
@@ -72,8 +68,6 @@ class Asking(Exchange):
     async def _answered(self, wire: WireRequest, provider: Provider, native: NativeCompaction) -> bool:
         """Pass on the provider's answer if it knew what was asked; returns whether it did. What it refuses for
         another reason is served as what it knows."""
-        if self.services.allowances is not None:
-            self.services.allowances.admit_apart(self.caller.known, wire.model)
         answering: UpstreamAnswer = await self._forwarding.send(wire.untouched, provider, wire.model)
         reason, whose = Reason(Code.NATIVE_COMPACTION), (self.caller.format.name, wire.model, self.caller.tenant)
         try:

@@ -15,7 +15,6 @@ from app.edge.relayed import SUMMARY_CALL, Headers, forwarded
 from app.edge.upstream import Upstream
 from app.edge.writing import RequestHead
 from app.errors import InvalidRequest
-from app.proxy.tenants import Known
 from app.wire.format import WireFormat
 
 SWITCHES = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
@@ -26,7 +25,7 @@ ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeo
 class Caller(Struct, frozen=True, eq=False, dict=True):
     """Sender of requests, the same for all of a connection that have the same head."""
 
-    known: Known
+    tenant: str
     headers: Headers
     format: WireFormat
     """Format of the request, as its path says, and of its answer."""
@@ -40,10 +39,6 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     """Conversation whose compaction the history begins with."""
     inherited_rules: tuple[str, ...] = ()
     """Standing rules of the user that this compaction quotes, newest first."""
-
-    @property
-    def tenant(self) -> str:
-        return self.known.tenant
 
     @lazy
     def kept(self) -> dict[Hashable, Any]:

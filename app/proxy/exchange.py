@@ -4,7 +4,7 @@ step lower, where its provider refuses it. Plain ASGI: it is the hot path."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,14 +41,13 @@ from app.edge.relayed import EVENT_STREAM, Headers, media_type, value_of
 from app.edge.upstream import UpstreamAnswer
 from app.errors import StenoError
 from app.providers.providers import Provider
-from app.proxy.allowances import check_body, check_use
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
 from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
-from app.proxy.intake import INLINE_BODY, count_meanwhile, model_of, read, take_in
+from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import AnsweredCall, Observation, enter_unread
 from app.proxy.milestones import Milestones
 from app.proxy.native import ExtendedAnswer, restored
@@ -80,8 +79,6 @@ class Admission:
 
     endpoint: ChatEndpoint
     caller: Caller
-    place: Mapping[str, object]
-    """Findings of the gate in the head, by scope key."""
     first: RequestRecord
     shared: Headers
     """Headers that let a page read the answers."""
@@ -90,11 +87,7 @@ class Admission:
         record = self.first.again()
         signature = Signature(record.request_id, self.shared, record.begins)
         try:
-            if self.endpoint.lets_in(self.caller):
-                await self.endpoint.serve(self.caller, record, signature, scope, receive, send)
-            else:
-                scope.update(self.place, **{REQUEST: record, SIGNATURE: signature})
-                await self.endpoint(scope, receive, send)
+            await self.endpoint.serve(self.caller, record, signature, scope, receive, send)
         finally:
             record.ends()
 
@@ -109,14 +102,13 @@ class ChatEndpoint:
         """Serve the first request with its head; those after it are let in as it is."""
         record, signature = scope[REQUEST], scope[SIGNATURE]
         try:
-            caller = await self._caller(scope)  # Before a body is taken for nobody.
+            caller = self._caller(scope)  # Before a body is taken for nobody.
         except StenoError as error:
             record.failed(error)
             await ClientAnswer(send, signature).error(error, body=scope[FORMAT].answers.error(error))
             return
         if (same := scope.get(SAME_HEAD)) is not None:
-            place = {key: scope[key] for key in (CONVERSATION, FORMAT, TARGET, UPSTREAM)}
-            same.app = Admission(self, caller, place, record, signature.shared)
+            same.app = Admission(self, caller, record, signature.shared)
         await self.serve(caller, record, signature, scope, receive, send)
 
     async def serve(
@@ -130,8 +122,6 @@ class ChatEndpoint:
         exchange = None
         with services.in_flight.counted() as count:
             try:
-                if services.allowances is not None:
-                    services.allowances.admit(caller.known)
                 at_most = limits.largest_body
                 body = body_here(connection, at_most, count)
                 if body is None:
@@ -153,18 +143,11 @@ class ChatEndpoint:
                 own_headers = exchange.own_headers if exchange else []
                 await answer.error(error, own_headers, caller.format.answers.error(error))
 
-    def lets_in(self, caller: Caller) -> bool:
-        """True while it is known who that is."""
-        return self._services.tenants.holds(caller.known)
-
-    async def _caller(self, scope: Scope) -> Caller:
-        """Read the caller from the head. Raises `UnknownUpstream`, `FormatNotSpoken`, and what `Tenants.known`
-        raises."""
+    def _caller(self, scope: Scope) -> Caller:
+        """Read the caller from the head. Raises `MissingCredentials` and `InvalidCredentials`."""
         headers, format_, upstream = list(scope["headers"]), scope[FORMAT], scope[UPSTREAM]
-        tenants, providers = self._services.tenants, self._services.providers
-        provider = providers.certain(upstream, format_.name)
-        known = await tenants.known(headers, peer_of(scope), scope["query_string"], provider)
-        return Caller(known, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
+        tenant = self._services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
+        return Caller(tenant, headers, format_, scope[CONVERSATION], upstream, scope[TARGET])
 
 
 def _traced(tracer: Tracer, caller: Caller, record: RequestRecord) -> Caller:
@@ -202,8 +185,6 @@ class Exchange:
     """True once its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
-        checking = partial(check_body, self.caller.known, self.body)
-        await self.services.work.do(self.caller.tenant, checking) if len(self.body) > INLINE_BODY else checking()
         if self.caller.asks_for_summary:
             await self._relay_unread(bypassed(Reason(Code.SUMMARY_CALL)), self.body)
             return
@@ -525,9 +506,6 @@ class Exchange:
         services, caller = self.services, self.caller
         model = await model_of(services, caller, self.body)  # It may be readable where the rest is not.
         provider = services.providers.of(model, caller.format.name, caller.tenant, caller.upstream)
-        check_use(caller.known, provider.name, model)
-        if self.remembers and services.allowances is not None:
-            services.allowances.admit_apart(caller.known, model)
         answering = await self._forwarding.send(body, provider)
         try:
             await self._pass_on(answering, unless_told(own, list(answering.headers)), provider, model, body)
@@ -544,7 +522,7 @@ class Exchange:
             await self._relay.as_sent(answering, own, reader)
         finally:
             if reader is not None:
-                call = AnsweredCall(answering.status, reader.usage if reader.ended else None, reader.text_bytes)
+                call = AnsweredCall(answering.status, reader.usage if reader.ended else None)
                 status = dict(self.own_headers)[own_headers.STATUS].decode()
                 enter_unread(self.services, self.caller, self.record.request_id, provider, model, call, status, body)
 

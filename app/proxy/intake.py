@@ -21,11 +21,10 @@ from app.compaction.request import ChatRequest, Measure
 from app.core.deciding.request import MANY_MESSAGES
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind
-from app.core.history.recognition import heads_of, possible_heads
+from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
 from app.providers.estimator import Prompt
-from app.proxy.allowances import check_use
 from app.proxy.caller import Caller
 from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
@@ -74,9 +73,8 @@ def known_terms(wire: WireRequest, caller: Caller) -> Terms | None:
 
 
 async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, remember: bool) -> Terms:
-    """Work out the terms. Raises `UnknownUpstream`, `NotAllowed`, and `InvalidRequest` for options that cannot be."""
+    """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
     measured = await services.measuring.of(wire, caller, remember=remember)
-    check_use(caller.known, measured.provider.name, wire.model)
     rules, options = measured.rules, wire.wishes.options
     events = event_shape(wire, caller, services.events.stream)
     terms = Terms(
@@ -158,17 +156,12 @@ async def take_in(
     terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
     measured = terms.measure
     conversation, prompt = await digest(services, wire, caller, measured)
-    if caller.known.roots:
-        conversation = await _at_its_root(services, caller, conversation, prompt)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):
         await count(services, caller.tenant, conversation, prompt)
     heads = heads_of(conversation.transcript, conversation.chain)
     recognised = await services.conversations.identify(
         caller.tenant, terms.named, conversation, heads if remember else None
     )
-    if services.allowances is not None:
-        models = {wire.model, *measured.rules.summary.models}
-        services.allowances.admit_conversation(caller.known, recognised.conversation_id, models)
     rules = measured.rules
     policy = rules.policy
     if measured.provider.settings.alternating_roles:
@@ -220,16 +213,6 @@ async def digest(
     if is_short:
         return _converse(services, wire, caller, measured)
     return await services.work.do(caller.tenant, partial(_converse, services, wire, caller, measured))
-
-
-async def _at_its_root(services: Services, caller: Caller, conversation: Conversation, prompt: Prompt) -> Conversation:
-    """Conversation with the root that its history is known by: summaries fit no other. Several tenants became one."""
-    for root in caller.known.tenants:
-        rooted = Conversation(conversation.history, services.identity, root, prompt.costs, prompt.bound)
-        heads = tuple(possible_heads(rooted.transcript, rooted.chain))
-        if await services.conversations.knows(caller.tenant, heads):
-            return rooted
-    return Conversation(conversation.history, services.identity, caller.tenant, prompt.costs, prompt.bound)
 
 
 def _converse(services: Services, wire: WireRequest, caller: Caller, measured: Measure) -> tuple[Conversation, Prompt]:

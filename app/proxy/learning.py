@@ -44,8 +44,6 @@ REFUSALS = frozenset({400, 413, 422, 429})
 class AnsweredCall:
     status: int
     usage: Usage | None = None
-    written: int = 0
-    """Bytes of text that were seen of the answer."""
 
     @property
     def tokens(self) -> Tokens:
@@ -146,11 +144,6 @@ class Observation:
         self._answered.append(AnsweredCall(status))
         if status == HTTPStatus.OK:
             self.request.provider.windows.learnt.accepts(self.request.tenant)
-
-    def wrote(self, size: int) -> None:
-        """Record so many bytes of text in the latest answer, which may tell no usage."""
-        if self._answered:
-            self._answered[-1].written = size
 
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
@@ -310,7 +303,6 @@ class Observation:
             sizes=Estimated(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
             answer=answer,
         )
-        _count_untold(self.services, request.tenant, request.conversation_id, request.model, answered)
 
     def _remember(self, seen: StreamedUsage) -> None:
         """Remember how the model's streams tell their usage. A model that refused to is not asked again for a day."""
@@ -377,11 +369,3 @@ def enter_unread(
         forwarded=size,
         context_status=context_status,
     )
-    _count_untold(services, caller.tenant, "", model, answered)
-
-
-def _count_untold(services: Services, tenant: str, conversation_id: str, model: str, answered: AnsweredCall) -> None:
-    """Count the text of an answer that did not tell how many tokens it has."""
-    told, allowances = answered.tokens.completion, services.allowances
-    if told is None and answered.status == HTTPStatus.OK and allowances is not None:
-        allowances.wrote(tenant, conversation_id, model, by_bytes(answered.written))

@@ -59,7 +59,7 @@ async def resolved(services: Services, caller: Caller, referred: Referred) -> Se
     """Return the summaries that a reference stands for. Raises `InvalidReference`, and `StorageUnavailable`, without
     which nobody knows what was said."""
     try:
-        reference = services.references.opened(referred.text, caller.known.tenants, caller.format.name)
+        reference = services.references.opened(referred.text, (caller.tenant,), caller.format.name)
     except BrokenReference as error:
         raise InvalidReference(f"A compaction in the history cannot be read: {error}. {_REMEDY}") from error
     try:

@@ -19,7 +19,6 @@ from app.edge.asgi import (
 from app.edge.relayed import Headers, forwarded, value_of
 from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 from app.providers.providers import Provider
-from app.proxy.allowances import check_use
 from app.proxy.gate import TARGET, UPSTREAM
 from app.proxy.record import REQUEST
 from app.proxy.relaying import relay_raw
@@ -46,19 +45,13 @@ class PassthroughEndpoint:
         own: Headers = []
         try:
             # An open relay would lend the provider to everybody who can reach it.
-            known = await self._services.tenants.known(headers, peer_of(scope), scope["query_string"])
-            if self._services.allowances is not None:
-                self._services.allowances.admit(known)
+            tenant = self._services.authenticator.identify(headers, peer_of(scope), scope["query_string"]).tenant
             if entry is not None:
                 reason = passing(entry, self._services.formats)
                 log_bypass(self._services.repeats, entry.name, reason)
                 own = bypassed(reason)
                 scope[REQUEST].metrics.payload("bypassed")
-            provider = self._services.providers.of(
-                None, format_at(scope[TARGET], headers), known.tenant, scope[UPSTREAM]
-            )
-            lists_models = scope["method"] in ("GET", "HEAD") and scope[TARGET].startswith(b"/v1/models")
-            check_use(known, provider.name, is_measured=lists_models)
+            provider = self._services.providers.of(None, format_at(scope[TARGET], headers), tenant, scope[UPSTREAM])
             relaying = self._relay(provider, scope, headers, receive, arrived, answer, own)
             await until_disconnect(receive, answer, relaying, arrived, scope.get(CONNECTION))
         except ClientDisconnected:

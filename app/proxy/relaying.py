@@ -87,11 +87,7 @@ class Relay(Struct, frozen=True):
     ) -> None:
         """Relay frames as they arrive. A stream that breaks off ends with an error frame, never cleanly."""
         splitter = FrameSplitter()
-        try:
-            last, broken = await self._frames(answering, splitter, editor)
-        finally:  # The client may leave before usage is told.
-            if observed is not None:
-                observed.wrote(editor.text_bytes)
+        last, broken = await self._frames(answering, splitter, editor)
         rest = last + editor.edit(splitter.flush())
         if observed is not None:
             streamed = media_type(answering.headers) == EVENT_STREAM
@@ -138,7 +134,6 @@ class Relay(Struct, frozen=True):
 
 
 def _learn(editor: AnswerEditor, observed: Observation, *, whole: bool, streamed: bool) -> None:
-    observed.wrote(editor.text_bytes)
     observed.usage(editor.usage, whole=whole, streamed=streamed)
     if whole and editor.ended:
         observed.told_of_edits(knows=editor.tells_edits)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
-from app.compaction.quotas import Quotas
 from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.core.history.secrets import Scrub
@@ -15,11 +14,10 @@ from app.edge.admission import BytesInFlight
 from app.providers.estimator import Estimator
 from app.providers.ledger import Ledger
 from app.providers.providers import Providers
-from app.proxy.allowances import Allowances
+from app.proxy.caller_identity import Authenticator
 from app.proxy.conversations import Conversations
 from app.proxy.measuring import Measuring
 from app.proxy.naming import Naming
-from app.proxy.tenants import Tenants
 from app.runtime.erased import Erased
 from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
@@ -49,11 +47,8 @@ class Services:
     """True if calls are charged by the public prices."""
     conversations: Conversations
     tasks: OwnedTasks
-    tenants: Tenants
+    authenticator: Authenticator
     repeats: Repeats
-    quotas: Quotas
-    allowances: Allowances | None
-    """Limits of tenants; None if there are none."""
     in_flight: BytesInFlight
     work: Work
     limits: LimitSettings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from math import ceil
 from time import monotonic
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, paths, widest_path
 from app.core.view.view import Conversation
 from app.edge.own_headers import CONVERSATION_ID
-from app.errors import NothingToCompact, TooManyCompactions
+from app.errors import NothingToCompact
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.intake import count, take_in
@@ -29,13 +28,12 @@ from app.proxy.naming import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, seen
 from app.proxy.services import Services
-from app.proxy.tenants import Known
 from app.rest.asked import Asked, check_archived, position_in, read_asked
 from app.rest.dependencies import (
     REQUEST_BODY,
     Body,
     ConversationId,
-    TheKnown,
+    Tenant,
     TheServices,
     format_of,
     known,
@@ -77,13 +75,12 @@ router = APIRouter(prefix="/context", tags=["compactions"])
 
 
 @router.post("/compact", openapi_extra=REQUEST_BODY, response_model=CompactionOut)
-async def compact(request: Request, services: TheServices, who: TheKnown, body: Body) -> Response:
+async def compact(request: Request, services: TheServices, tenant: Tenant, body: Body) -> Response:
     """Makes the payload that Steno would send for this request; its `format` is chat_completions unless it says
     otherwise. Summaries are made and kept; the model is asked nothing."""
     record: RequestRecord = request.scope[REQUEST]
-    _count(services, who)
-    format_ = await format_of(services, who.tenant, body)
-    caller = Caller(who, request.scope["headers"], format_, target=_target(request, format_))
+    format_ = await format_of(services, tenant, body)
+    caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
         wire, caller, referred = await read_whole(services, caller, body)
         chat = await take_in(services, wire, caller, record.request_id, referred=referred)
@@ -99,25 +96,24 @@ async def compact(request: Request, services: TheServices, who: TheKnown, body: 
     response_model=ForcedCompactionOut,
 )
 async def compact_conversation(
-    request: Request, services: TheServices, who: TheKnown, conversation_id: ConversationId, body: Body
+    request: Request, services: TheServices, tenant: Tenant, conversation_id: ConversationId, body: Body
 ) -> Response:
     """Summarises now what would be summarised when the window is full, or what stands before the end of `through`, a
     message, or of `through_turn`. The body is a request, in chat completions unless its `format` says otherwise;
     without messages it is about those that the archive has. `context.instructions` says what the summary is to look
     after, and in chat completions `instructions`, too."""
     record: RequestRecord = request.scope[REQUEST]
-    _count(services, who)
-    conversation = await known(services, who.tenant, conversation_id)
-    asked = await read_asked(services, who.tenant, conversation, body)
+    conversation = await known(services, tenant, conversation_id)
+    asked = await read_asked(services, tenant, conversation, body)
     # First, so that no other name in the request stands before it.
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
-    caller = Caller(who, headers, asked.format, target=_target(request, asked.format))
+    caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
         wire, caller, referred = await whole(services, caller, asked.wire)
         asked = replace(asked, wire=wire.asking(focus=asked.wire.wishes.focus))
         chat = await take_in(services, asked.wire, caller, record.request_id, referred=referred)
     check_archived(asked, chat)
-    await count(services, who.tenant, chat.conversation, chat.prompt)
+    await count(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
     through = None
     if (position := position_in(chat.conversation, asked)) is None:
@@ -175,19 +171,6 @@ def _target(request: Request, format_: WireFormat) -> bytes:
     """Target that a request of the format would be posted to, with this request's query: a key may stand in it."""
     query: bytes = request.scope["query_string"]
     return format_.path + b"?" + query
-
-
-def _count(services: Services, who: Known) -> None:
-    """Raises `LimitReached`."""
-    if seconds := services.quotas.force(who.tenant):
-        most = services.limits.forced_compactions_per_minute
-        raise TooManyCompactions(
-            f"{most} compactions were asked for in this minute, which is all that one tenant may have"
-            f" (limits.forced_compactions_per_minute). Ask again in {ceil(seconds)} s.",
-            seconds,
-        )
-    if services.allowances is not None:
-        services.allowances.admit(who)
 
 
 def _threshold(chat: ChatRequest, chunks: Iterable[SummaryChunk]) -> int:

@@ -20,7 +20,6 @@ from app.proxy.intake import read
 from app.proxy.naming import name_in_path
 from app.proxy.native import restored
 from app.proxy.services import Services
-from app.proxy.tenants import Known
 from app.store import Page, Paging, StoredConversation
 from app.store.conversation_rows import find_conversation
 from app.wire.format import WireFormat
@@ -68,8 +67,8 @@ def is_https(request: Request) -> bool:
     scope = request.scope
     if value_of(scope["headers"], b"x-forwarded-proto") != "https":
         return bool(scope["scheme"] == "https")
-    trusted = _services(request).tenants.trusted_proxies
-    return not trusted or is_trusted(peer_of(scope), trusted)
+    trusted, peer = _services(request).authenticator.trusted_proxies, peer_of(scope)
+    return not trusted or not peer or is_trusted(peer, trusted)
 
 
 def base_of(request: Request) -> str:
@@ -96,16 +95,9 @@ def _services(request: Request) -> Services:
 TheServices = Annotated[Services, Depends(_services)]
 
 
-async def _known(request: Request, services: TheServices) -> Known:
+async def _tenant(request: Request, services: TheServices) -> str:
     scope = request.scope
-    return await services.tenants.known(scope["headers"], peer_of(scope), scope["query_string"])
-
-
-TheKnown = Annotated[Known, Depends(_known)]
-
-
-async def _tenant(known: TheKnown) -> str:
-    return known.tenant
+    return services.authenticator.identify(scope["headers"], peer_of(scope), scope["query_string"]).tenant
 
 
 Tenant = Annotated[str, Depends(_tenant)]

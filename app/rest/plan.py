@@ -22,7 +22,6 @@ from app.rest.dependencies import (
     Body,
     ConversationId,
     Tenant,
-    TheKnown,
     TheServices,
     format_of,
     known,
@@ -97,15 +96,15 @@ router = APIRouter(prefix="/context", tags=["compactions"])
 
 
 @router.post("/plan", openapi_extra=REQUEST_BODY)
-async def plan(request: Request, services: TheServices, known: TheKnown, body: Body) -> PlanOut:
+async def plan(request: Request, services: TheServices, tenant: Tenant, body: Body) -> PlanOut:
     """Plans this request; its `format` is chat_completions unless it says otherwise. Nothing is sent to the provider,
     nothing is stored."""
-    format_ = await format_of(services, known.tenant, body)
-    caller, request_id = Caller(known, request.scope["headers"], format_), request.scope[REQUEST].request_id
+    format_ = await format_of(services, tenant, body)
+    caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
     with readable(format_):
         wire, caller, referred = await read_whole(services, caller, body)
         chat = await take_in(services, wire, caller, request_id, referred=referred, remember=False)
-    await count(services, known.tenant, chat.conversation, chat.prompt)
+    await count(services, tenant, chat.conversation, chat.prompt)
     decision = chat.with_output_cap(await services.compactor.decide(chat, Imagine(summaries=True)))
     budget, asks = chat.budget, chat.may_ask
     return PlanOut(

@@ -19,16 +19,12 @@ from app.errors import (
     FormatNotSpoken,
     HeadersTooLarge,
     HostNotAllowed,
-    IdentityUnavailable,
     InvalidCredentials,
     InvalidReference,
     InvalidRequest,
-    LimitReached,
     LoopDetected,
     MessagesNotKept,
     MissingCredentials,
-    MoneySpent,
-    NotAllowed,
     NothingToCompact,
     OriginNotAllowed,
     RequestTimedOut,
@@ -37,7 +33,6 @@ from app.errors import (
     SummaryNotActive,
     SummaryNotFound,
     TooManyBytesInFlight,
-    TooManyCompactions,
     UnknownUpstream,
     UnsupportedMediaType,
     UpstreamDisconnected,
@@ -51,7 +46,7 @@ Schema = dict[str, Any]
 Errors = tuple[type[StenoError], ...]
 
 ALWAYS: Errors = (InvalidRequest, OriginNotAllowed, HostNotAllowed, HeadersTooLarge, LoopDetected)
-OF_A_TENANT: Errors = (MissingCredentials, InvalidCredentials, StorageUnavailable, IdentityUnavailable)
+OF_A_TENANT: Errors = (MissingCredentials, InvalidCredentials, StorageUnavailable)
 WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
 BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
 OF_EDITS = ("edit_summary", "deactivate_summary", "undo_compaction")
@@ -71,7 +66,6 @@ OF_A_CHAT: Errors = (
     NothingToCompact,
     CompactionFailed,
 )
-OF_A_COMPACTION: Errors = (TooManyCompactions, LimitReached, MoneySpent, NotAllowed)
 
 _ERROR_CONTENT: Schema = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
@@ -170,8 +164,6 @@ def _errors_of(path: str, operation: Schema) -> Iterator[type[StenoError]]:
         yield MessagesNotKept
     if operation["operationId"] in OF_EDITS:
         yield from (SummaryNotFound, SummaryNotActive, UnknownUpstream, FormatNotSpoken)
-    if operation["operationId"].startswith("compact"):
-        yield from OF_A_COMPACTION
     for parameter in operation.get("parameters", ()):
         yield from BY_PARAMETER.get(parameter["name"], ())
 

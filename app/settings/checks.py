@@ -12,7 +12,6 @@ from typing import Literal
 from msgspec import Struct
 
 from app.settings.addresses import is_loopback
-from app.settings.old_keys import OLD_KEYS
 from app.settings.places import earlier_database, home, sqlite_url
 from app.settings.secret import secret_beside
 from app.settings.settings import Settings
@@ -41,15 +40,10 @@ class Finding(Struct, frozen=True):
 
 
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
-    """Findings about keys of earlier releases, the database's place, the secret, the tokenizer tables, circles."""
-    old = (_found_old(key) for key in settings.old_keys)
+    """Findings about the database's place, the secret, the tokenizer tables, circles, and the operator's keys."""
     tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.directory is not None)
     circular, spent = _check_circular(settings), _check_operators_keys(settings)
-    return [*old, *_check_place(settings), _check_secret(settings), tables, *circular, *spent]
-
-
-def _found_old(key: str) -> Finding:
-    return Finding("warning", "settings", f"{key} is no setting any more and has no effect", OLD_KEYS[key])
+    return [*_check_place(settings), _check_secret(settings), tables, *circular, *spent]
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
@@ -115,15 +109,19 @@ def _check_circular(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_operators_keys(settings: Settings) -> Iterator[Finding]:
-    """Finding about an operator's key that anybody who reaches Steno could spend."""
-    keyed = [f"upstreams.{name}" for name, at in settings.upstreams.items() if at.api_key_env]
-    keyed = [*(["upstream"] if settings.upstream.api_key_env else []), *keyed]
-    clients = settings.clients
-    is_known = clients.keys is not None or clients.jwt or clients.header is not None
-    if keyed and not is_known and not is_loopback(settings.server.host):
-        text = f"{keyed[0]}.api_key_env would be spent by anybody who reaches {settings.server.host}"
-        remedy = 'Set clients.keys ("database", or a file) and give out keys with `steno keys add NAME`.'
-        yield Finding("fatal", "callers", text, remedy)
+    """Finding about an operator's key that callers whom no proxy names could spend."""
+    server = settings.server
+    if settings.clients.header is not None or not settings.operator_pays:
+        return
+    if not is_loopback(server.host):
+        by = f"by all who reach {server.host}"
+    elif server.trusted_proxies or server.allowed_hosts or server.allow_unauthenticated is True:
+        by = "by callers from elsewhere: server.trusted_proxies, server.allowed_hosts or server.allow_unauthenticated"
+        by = f"{by} says that there are some"
+    else:
+        return
+    remedy = "Set clients.header and server.trusted_proxies, so that a proxy names each caller."
+    yield Finding("fatal", "callers", f"The key in api_key_env would be spent {by}", remedy)
 
 
 def _check_tables(missing: str, *, required: bool) -> Finding:

@@ -33,7 +33,8 @@ def _problem(error: ErrorDetails, section: type[BaseModel]) -> str:
     siblings, field = _place(error["loc"], section)
     given, kind = error["input"], error["type"]
     # A URL may hold a password before the @, and a key behind the ?.
-    open_to_all = field is not None and field.annotation is not SecretStr and not set(str(given)) & {"@", "?", "#"}
+    is_secret = field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+    open_to_all = field is not None and not is_secret and not set(str(given)) & {"@", "?", "#"}
     got = f" (got {given!r})" if open_to_all and isinstance(given, str | int | float) else ""
     if kind == "extra_forbidden":
         return f"{key} is not a setting{meant(str(error['loc'][-1]), siblings)}; known there: {', '.join(siblings)}"

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ModelWrapValidatorHandler, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.core.tokens.usage import Tariff
 from app.settings.addresses import leads_to
-from app.settings.old_keys import without_old_keys
+from app.settings.old_keys import refuse_removed
 from app.settings.sections.clients import ClientSettings, EventSettings, IdentitySettings
 from app.settings.sections.compaction import CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, PriceSettings, TokenizerSettings, entry_of
@@ -99,20 +99,11 @@ class Settings(BaseSettings):
     summaries are not found any more and tenants change: back it up with the database.
     """
 
-    _old_keys: tuple[str, ...] = PrivateAttr(())
-
-    @model_validator(mode="wrap")
+    @model_validator(mode="before")
     @classmethod
-    def _takes_old_keys(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        left, found = without_old_keys(given)
-        settings = handler(left)
-        settings._old_keys = found  # noqa: SLF001 - its own
-        return settings
-
-    @property
-    def old_keys(self) -> tuple[str, ...]:
-        """Keys of earlier releases that were given: see `OLD_KEYS`."""
-        return self._old_keys
+    def _refuse_removed(cls, given: Any) -> Any:
+        refuse_removed(given)
+        return given
 
     @field_validator("upstreams")
     @classmethod
@@ -156,6 +147,11 @@ class Settings(BaseSettings):
             meant = frozenset[str]().union(*(upstream.is_meant_for for upstream in there.values()))
             there |= {name: at for name, at in VENDORS_OWN.items() if name not in there and not at.speaks <= meant}
         return there
+
+    @property
+    def operator_pays(self) -> bool:
+        """True if an upstream has a key of the operator's."""
+        return any(upstream.api_key_env for upstream in self.all_upstreams.values())
 
     @property
     def circular(self) -> list[str]:

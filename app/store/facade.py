@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import structlog
 from msgspec import Struct
@@ -21,12 +21,9 @@ from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, DatabaseURLError
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
-from app.store.link_calls import LinkCalls
 from app.store.rekeying import WORDS, hide_some, seal_some
 from app.store.remains import empty_log, merge_indexes
 from app.store.sealing import SEALED, Sealing
-from app.store.tallies import Tallies
-from app.store.tenant_links import forget_aliases
 from app.store.tidying import Tidying
 from app.store.wakeups import CHANNEL, Forget
 from app.store.write_behind import REMEDY as UNWRITABLE
@@ -37,7 +34,6 @@ LOOK_SECONDS = 5.0
 """Time between two looks whether a SQLite file is still the one of that name."""
 FLUSH_SECONDS = 5.0
 ERASED_ROWS = 500
-EXPORT_ROWS = 100
 REPLACED = "the database file was deleted or replaced, and is opened anew"
 REPLACED_REMEDY = (
     "Steno goes on with the file that is there now, or with a new one; what was in the old one alone is lost. "
@@ -96,18 +92,15 @@ class Store(Calls):
             raise DatabaseURLError("storage.read_url is of a standby: it and storage.url have to be of PostgreSQL.")
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby)
         self.leases = LeaseCalls(self, lease_ttl)
-        self.links = LinkCalls(self)
-        self.tidying = Tidying(self, retention_days, self.links)
-        self.tallies = Tallies()
+        self.tidying = Tidying(self, retention_days)
         self._tasks: list[asyncio.Task[None]] = []
-        """Tidying, sharing tallies, and watching links and the file."""
+        """Tidying, and watching the file."""
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self.readiness.start()
         self.writes.start(self.readiness.ready)
-        running = self.tidying.run(), self.tallies.run(self), self.links.watch()
-        self._tasks = [asyncio.ensure_future(each) for each in running]
+        self._tasks = [asyncio.ensure_future(self.tidying.run())]
         if self.database.address.kind == "file":
             self._tasks.append(asyncio.ensure_future(self._watch_file()))
         if self.database.address.kind == "postgresql":
@@ -121,7 +114,7 @@ class Store(Calls):
         await self.readiness.stop()
         await self.writes.stop()
         await self.leases.waiters.stop()
-        if self.writes.waiting or self.tallies.waiting:
+        if self.writes.waiting:
             await self._flush_last()
         await self.guard.close()
         await self.guard.abandoned_calls(CLOSE_SECONDS)
@@ -201,15 +194,12 @@ class Store(Calls):
 
     async def erase_tenant(self, tenant: str) -> bool:
         """Erase all of a tenant; False if there was nothing. No compaction that is under way can commit any more."""
-        await self.links.move(tenant)
         await self.change_at_once(revoke_leases, tenant)
         erased = False
         while await self.change_at_once(tenant_rows.erase_some, tenant, ERASED_ROWS):
             erased = True
         rest = self.change(self._erase, Erased.of(tenant), tenant_rows.erase_rest, tenant)
         erased = await self.bounded(lambda: self.writes.erase(Erased.of(tenant), rest), REST_SECONDS) or erased
-        await self.change_at_once(forget_aliases, tenant)
-        await self.links.look()
         await merge_indexes(self)
         await empty_log(self)
         self.tidying.clear_soon()
@@ -248,19 +238,6 @@ class Store(Calls):
         await self.tidying.clear_remains()
         return changed
 
-    async def export(self, tenant: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """All rows of the tenant, each with the name of its table; a few are read at a time."""
-        await self.links.move(tenant)
-        for table in tenant_rows.EXPORTED:
-            after: list[Any] | None = None
-            while True:
-                rows = await self.rest(tenant_rows.read_rows, tenant, table, after, EXPORT_ROWS)
-                for row in rows:
-                    yield str(table.name), row
-                if len(rows) < EXPORT_ROWS:
-                    break
-                after = tenant_rows.key_of(table, rows[-1])
-
     async def _watch_file(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -281,6 +258,5 @@ class Store(Calls):
     async def _flush_last(self) -> None:
         try:
             await self.flush()
-            await self.tallies.share(self)
         except StoreUnavailable as error:
             log.warning("closed before everything was stored", reason=error.reason)

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.audit import KEPT_DAYS
 from app.store.chunks import USED_EVERY_MS
 from app.store.clock import now_ms
 from app.store.tables import (
@@ -23,7 +22,6 @@ from app.store.tables import (
     learned_windows,
     masks,
     messages,
-    operator_acts,
     pins,
     prints,
     summary_chunks,
@@ -76,15 +74,6 @@ async def date_chunks(connection: AsyncConnection, most: int) -> int:
 async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
     """Remove usage records by their time, and take them off their days. Most go with a partition: see `partitions`."""
     return await delete_some_records(connection, usage_records.c.created_at < _before(kept_ms), most)
-
-
-async def remove_acts(connection: AsyncConnection, most: int) -> int:
-    """Remove operators' acts, which are kept for a time of their own."""
-    # In two steps: in one, PostgreSQL takes a third of them for old, and reads all to find these few by their number.
-    found = await connection.execute(_oldest(operator_acts, operator_acts.c.at, KEPT_DAYS * DAY_MS, most))
-    if gone := found.scalars().all():
-        await connection.execute(delete(operator_acts).where(operator_acts.c.number.in_(gone)))
-    return len(gone)
 
 
 async def remove_asides(connection: AsyncConnection, most: int) -> int:

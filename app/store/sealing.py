@@ -56,12 +56,6 @@ class Sealing:
             return row
         return row | {name: self._open(_place(table, name, row), value) for name, value in closed.items()}
 
-    def moved(self, table: Table, row: dict[str, Any], tenant: str) -> dict[str, Any]:
-        """The row as it is stored for another tenant."""
-        if table not in SEALED:
-            return row | {"tenant": tenant}
-        return self.sealed(table, self.opened(table, row) | {"tenant": tenant})
-
     def hidden(self, terms: Iterable[str]) -> list[str]:
         """The terms as an index holds them."""
         if self.first is None:

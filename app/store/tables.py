@@ -1,8 +1,7 @@
 """The tables. Every key begins with the tenant, so no query can reach across.
 
 But for `calibrations` and `learned_windows`, which several tenants may confirm to each other: they hold numbers of
-tokens and the names of models, nobody's text. And for `revocations`, which are of sessions, known by random ids, and
-`operator_acts`, which are of operators.
+tokens and the names of models, nobody's text.
 """
 
 from __future__ import annotations
@@ -438,72 +437,4 @@ usage_days_due = Table(
     _required("day", Milliseconds),
     PrimaryKeyConstraint("tenant", "day"),
     Index(None, "day"),
-)
-
-# Whose requests are served as another tenant's, and whose rows became another's: see `tenant_links`.
-_LEADS, _IS_DUE = text("leads"), text("state = 'due'")
-
-tenant_links = Table(
-    "tenant_links",
-    metadata,
-    _required("tenant", CleanText),
-    _required("alias", CleanText),
-    _required("leads", Boolean),
-    _required("state", CleanText),  # See `Link.state`.
-    _required("created_at", Milliseconds),
-    Column("expires_at", Milliseconds),  # Of a token that was proven; null for what lasts.
-    PrimaryKeyConstraint("tenant", "alias"),
-    Index("ix_tenant_links_alias", "alias", unique=True, postgresql_where=_LEADS, sqlite_where=_LEADS),
-    Index("ix_tenant_links_due", "alias", postgresql_where=_IS_DUE, sqlite_where=_IS_DUE),
-    Index(None, "expires_at"),
-)
-
-# Sessions of the inspector that ended before their time, and links that were used. A row is kept until the session or
-# link would have ended by itself.
-revocations = Table(
-    "revocations",
-    metadata,
-    _required("id", CleanText),
-    _required("revoked_at", Milliseconds),
-    _required("expires_at", Milliseconds),  # When what was revoked would have ended by itself.
-    PrimaryKeyConstraint("id"),
-)
-
-# What tenants used of their limits, see `tallies`: one row for each limit, which begins anew with each of its windows.
-tallies = Table(
-    "tallies",
-    metadata,
-    _required("tenant", CleanText),
-    _required("id", CleanText),
-    _required("ends_at", Milliseconds),
-    _required("amount", Double),
-    PrimaryKeyConstraint("tenant", "id"),
-)
-
-# What operators did: see `audit`. Not the tenant's own, so it is neither exported nor erased with what is.
-operator_acts = Table(
-    "operator_acts",
-    metadata,
-    Column("number", Count, autoincrement=True),
-    _required("at", Milliseconds),
-    _required("who", CleanText),
-    _required("did", CleanText),
-    _required("of_tenant", CleanText),  # Empty where it was nobody's in particular; likewise the next one.
-    _required("subject", CleanText),
-    PrimaryKeyConstraint("number"),
-    Index(None, "at"),
-)
-
-# Keys that Steno gives out: see `client_keys`. Times are seconds since 1970, as in a file of keys.
-client_keys = Table(
-    "client_keys",
-    metadata,
-    _required("id", CleanText),
-    _required("digest", CleanText),
-    _required("owner", CleanText),
-    _required("created_at", Double),
-    Column("expires_at", Double),
-    Column("revoked_at", Double),
-    _required("limits", JSON),
-    PrimaryKeyConstraint("id"),
 )

@@ -1,10 +1,8 @@
-"""Rows of one tenant in all tables, to be shown or erased. A table that is added later is among them by its column."""
+"""Rows of one tenant in all tables, to be erased. A table that is added later is among them by its column."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Table, delete, func, select, tuple_
@@ -12,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.clock import moment
 from app.store.lease import revoke_leases
-from app.store.sealing import sealing_of
 from app.store.tables import (
     conversations,
     heads,
@@ -20,7 +17,6 @@ from app.store.tables import (
     message_words,
     metadata,
     summary_words,
-    tallies,
     usage_days,
     usage_days_due,
     usage_records,
@@ -30,10 +26,8 @@ from app.store.usage_days import delete_some_records, delete_tenants_days
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
 _WORDS = (summary_words, message_words)
 """Tables of words: their rows go with those of summaries and messages."""
-EXPORTED = tuple(table for table in TABLES if table not in (usage_days_due, *_WORDS))
 _USAGE = (usage_records, usage_days, usage_days_due)
-# Tallies stay until their windows end: whoever could erase them would have what he used once more.
-_ERASED = tuple(table for table in TABLES if table not in (leases, tallies, *_USAGE, *_WORDS))
+_ERASED = tuple(table for table in TABLES if table not in (leases, *_USAGE, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
 MOST_TENANTS = 500
@@ -71,25 +65,6 @@ async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
         .limit(MOST_TENANTS)
     )
     return [SeenTenant(row.tenant, row.number, moment(row.latest)) for row in rows]
-
-
-async def read_rows(
-    connection: AsyncConnection, tenant: str, table: Table, after: Sequence[Any] | None, most: int
-) -> list[dict[str, Any]]:
-    """The tenant's rows in the order of their keys, from after that key on."""
-    keys = list(table.primary_key)
-    rows = select(table).where(table.c.tenant == tenant).order_by(*keys).limit(most)
-    if after is not None:
-        rows = rows.where(tuple_(*keys) > tuple_(*after))
-    found = await connection.execute(rows)
-    # Names of columns are no plain text everywhere.
-    opened = sealing_of(connection).opened
-    return [opened(table, {str(name): value for name, value in row.items()}) for row in found.mappings()]
-
-
-def key_of(table: Table, row: dict[str, Any]) -> list[Any]:
-    """Key of a row, after which `read_rows` goes on."""
-    return [row[column.name] for column in table.primary_key]
 
 
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:

@@ -9,12 +9,11 @@ from time import monotonic
 
 import structlog
 
-from app.store import lease, partitions, remains, retention, summary_index, tallies, usage_days
+from app.store import lease, partitions, remains, retention, summary_index, usage_days
 from app.store.calls import Calls, P, Query
 from app.store.database import MIGRATION_SECONDS
 from app.store.errors import StoreUnavailable
 from app.store.guard import Work
-from app.store.link_calls import LinkCalls
 
 log = structlog.get_logger("steno.store")
 
@@ -38,9 +37,8 @@ REMOVED_ROWS = 100
 class Tidying:
     """Tasks that tidy. Each raises StoreUnavailable, and may be done by several replicas side by side."""
 
-    def __init__(self, calls: Calls, retention_days: int | None, links: LinkCalls) -> None:
+    def __init__(self, calls: Calls, retention_days: int | None) -> None:
         self._calls = calls
-        self._links = links
         self.kept_ms = None if retention_days is None else retention_days * usage_days.DAY_MS
         self.is_indexed = False
         """Whether a whole look at all summaries found none that was not indexed."""
@@ -69,10 +67,6 @@ class Tidying:
         """Remove leases that ended a day ago."""
         await self._repeat(lease.remove_old_leases, ROWS)
 
-    async def remove_old_tallies(self) -> None:
-        """Remove what was used of limits in windows that are over."""
-        await self._repeat(tallies.remove_old_tallies, ROWS)
-
     async def keep_partitions(self) -> None:
         """Keep PostgreSQL's usage records in partitions, and drop those that are too old."""
         address = self._calls.database.address
@@ -87,7 +81,6 @@ class Tidying:
     async def remove_unused(self) -> None:
         """Remove what nobody used for as long as things are kept."""
         await self._repeat(retention.date_chunks, ROWS)
-        await self._repeat(retention.remove_acts, ROWS)
         if await self._repeat(retention.remove_asides, ROWS):
             self._deleted.set()
         if self.kept_ms is None:
@@ -96,10 +89,6 @@ class Tidying:
             spared_ms = self._spared_ms if remove in retention.OF_USAGE else 0
             if await self._repeat(remove, self.kept_ms + spared_ms, REMOVED_ROWS):
                 self._deleted.set()
-
-    async def move_linked_rows(self) -> None:
-        """Move what became another tenant's; each replica goes on where another one stopped."""
-        await self._links.move()
 
     async def clear_remains(self) -> None:
         """Clear what SQLite's files still hold of all that was deleted, and on PostgreSQL of what was since the last
@@ -145,8 +134,8 @@ class Tidying:
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
             tasks = (
-                *(self.remove_old_leases, self.remove_old_tallies, self.keep_partitions, self.remove_unused),
-                *(self.add_days_up, self.index_summaries, self.move_linked_rows, self.clear_remains),
+                *(self.remove_old_leases, self.keep_partitions, self.remove_unused),
+                *(self.add_days_up, self.index_summaries, self.clear_remains),
             )
             for tidy in tasks:
                 await _carry_out(tidy)

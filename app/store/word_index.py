@@ -27,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
 from app.store.sealing import sealing_of
-from app.store.words import OWNER_BYTES, may_go_on, terms
+from app.store.words import may_go_on, terms
 
 _ROWID: ColumnElement[int] = literal_column("rowid")
 Indexed = tuple[str, str, Sequence[str]]
@@ -64,17 +64,6 @@ class WordIndex(Struct, frozen=True):
                 for tenant, id_, kept in sorted((tenant, id_, hidden(words)) for tenant, id_, words in held)
             ],
         )
-
-    async def copy(self, connection: AsyncConnection, ids: Sequence[str], tenant: str, to: str) -> None:
-        """Index rows as they are indexed of another tenant, which the new one has by the same ids. Needs a
-        transaction."""
-        is_postgresql, of = connection.dialect.name == "postgresql", self.words.c
-        held = func.tsvector_to_array(of.words) if is_postgresql else of.words
-        rows = await connection.execute(select(of.id, held).where(of.tenant == tenant, of.id.in_(ids)))
-        [owner] = terms(to, ("",))
-        found = [(to, id_, words if is_postgresql else words.split()) for id_, words in rows]
-        if found:
-            await self._write(connection, [(t, i, [owner + each[OWNER_BYTES:] for each in w]) for t, i, w in found])
 
     def holding(self, connection: AsyncConnection, wanted: Sequence[tuple[str, bool]]) -> Select[Any]:
         """The rows with every one of these terms, or, where that is allowed, one that begins with it."""

@@ -204,10 +204,3 @@ def tool_of(held: Mapping[str, Any], parameters: str = "parameters") -> Tool:
 def response_format_of(held: Mapping[str, Any]) -> ResponseFormat:
     """The format of an answer that has to follow a schema."""
     return ResponseFormat(text_at(held, "name"), text_at(held, "description"), object_of(held.get("schema")))
-
-
-def other_model_in(body: bytes) -> str | None:
-    """Name of a member by which a request may name another model than `model`; None without any. Raises `Unreadable`,
-    also where a member stands twice."""
-    names = RawObject(body).members
-    return next((name for name in names if name != "model" and _NAMES_MODELS.fullmatch(name)), None)

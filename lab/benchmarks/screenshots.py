@@ -19,13 +19,13 @@ import httpx2
 from playwright.async_api import Browser, async_playwright
 
 from app.edge.protocol import protocol_within
-from app.inspector.links import operator_link
 from app.main import create_app
 from app.runtime.server import serve
 from app.settings import load
 from lab.simulator import Simulator
 
 SECRET = "a secret for the pictures of the inspector"  # noqa: S105 - of a server on loopback that ends with them
+PASSWORD = "a password for the pictures"  # noqa: S105 - likewise
 WINDOW = 8_000
 TALK = "support-trip-to-lisbon"
 TURNS = {TALK: 26, "billing-question": 4, "release-notes": 14, "error-in-checkout": 19, "quarterly-report": 9}
@@ -70,7 +70,9 @@ async def shoot(browser: Browser, url: str, folder: Path) -> None:
     for name, path, (width, height), theme in SHOTS:
         context = await browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
         page = await context.new_page()
-        await page.goto(operator_link(SECRET.encode(), url))
+        await page.goto(f"{url}/ui/sign-in")
+        await page.locator("#key").fill(PASSWORD)
+        await page.get_by_role("button", name="Sign in").click()
         await page.goto(url + path)
         await page.wait_for_load_state("networkidle")
         await page.screenshot(path=folder / f"inspector-{name}.png")
@@ -96,6 +98,7 @@ def main() -> None:
             upstream={"base_url": f"{provider.url}/v1"},
             models=[{"match": "gpt-4o", "context_window": WINDOW}],
             secret=SECRET,
+            inspector={"password": PASSWORD},
         )
         app = create_app(settings)
         limits = settings.limits

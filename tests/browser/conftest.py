@@ -18,7 +18,6 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, Request, async_playwright
 
-from app.inspector.links import operator_link
 from lab.simulator import Simulator
 from tests.e2e import running
 from tests.e2e.histories import chat, turns
@@ -36,6 +35,7 @@ FLAGS = (
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 860}
 SECRET = "a secret for the end-to-end tests"
+PASSWORD = "the operator's password"
 TABLES = Path(__file__).parents[2] / ".tables"
 TRIP, SHORT, FORKED = "support-trip", "short-hello", "team/ops #7 <b>"
 """Conversations of `anonymous`; the last one's name is an awkward one."""
@@ -61,7 +61,7 @@ def served() -> Iterator[Steno]:
     with pytest.MonkeyPatch.context() as patch:
         running.forget_environment(patch)
         with Simulator(window=WINDOW, tables=TABLES).serve() as provider:
-            sections = {"secret": SECRET, "storage": {"messages": True}}
+            sections = {"secret": SECRET, "storage": {"messages": True}, "inspector": {"password": PASSWORD}}
             steno = running.start(provider.url, sections)
             try:
                 talk(steno)
@@ -132,7 +132,9 @@ async def open_page(chromium: Browser, served: Steno) -> AsyncIterator[OpenPage]
             page = await context.new_page()
             watch(page, served.url, wrong)
             if visitor == "operator":
-                await page.goto(operator_link(SECRET.encode(), served.url))
+                await page.goto("/ui/sign-in")
+                await page.get_by_label("API key or operator's password").fill(PASSWORD)
+                await page.get_by_role("button", name="Sign in").click()
             await page.goto(path)
             return page
 

@@ -26,9 +26,6 @@ NAME = "order-4711"
 LONGEST_TEXT, SHOWN_TEXT = 110, 60
 MOST = {"messages": 2, "values": 2}
 """Entries of a list that are shown, by the member that holds it."""
-EXPORTED = ("conversations", "export.end")
-"""Kinds of rows of which an export shows one."""
-EXPORTED_MEMBERS = 6
 DOCUMENT_LINES = 17
 CONVERSATION = "/context/conversations/{conversation_id}"
 SUMMARY = CONVERSATION + "/summaries/{summary_id}"
@@ -47,7 +44,6 @@ ROUTES = (
     "GET /context/models",
     "GET /context/calibration",
     "GET /context/tenant",
-    "GET /context/tenant/export",
     "GET /livez",
     "GET /readyz",
     "POST /context/plan",
@@ -128,13 +124,6 @@ def _cut(value: Any, name: str = "") -> Any:
     return value
 
 
-def _exported(text: str) -> str:
-    """One row of each kind in `EXPORTED`, with its first members."""
-    rows = {row["object"]: row for row in map(json.loads, text.splitlines())}
-    shown = [dict(list(rows[kind].items())[:EXPORTED_MEMBERS]) for kind in EXPORTED]
-    return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in shown)
-
-
 def _document(text: str) -> str:
     """The first lines, each of them cut."""
     lines = text.splitlines()
@@ -143,7 +132,6 @@ def _document(text: str) -> str:
 
 _SHOWN: Mapping[str, Callable[[httpx2.Response], Any]] = {
     "application/json": lambda answered: _cut(answered.json()),
-    "application/x-ndjson": lambda answered: _exported(answered.text),
     "text/markdown": lambda answered: _document(answered.text),
 }
 """What is shown of an answer, by its type."""

@@ -336,16 +336,6 @@ def test_limits_hold_for_all_and_for_each_tenant(
     assert bool(summaries_of(proxy, "two")) is bool(expected)
 
 
-def test_a_tenant_whose_tokens_for_summaries_are_spent_is_told_so(steno: StartSteno, simulator: Simulator) -> None:
-    proxy = steno(limits={"summary_tokens_per_hour": 1})
-    grow(proxy)
-    until(lambda: summaries_of(proxy))
-    until(lambda: settled(proxy))
-    grow(proxy, name="two", first=50)
-    assert ask(proxy, FIRING, name="two", first=50)["reason"] == "summary_tokens_spent"
-    assert len(simulator.summaries) == 1
-
-
 def test_what_failed_is_not_tried_again_before_a_turn_needs_it(steno: StartSteno, simulator: Simulator) -> None:
     proxy = steno()
     simulator.next_summary(status=400)

@@ -51,7 +51,7 @@ SAID = "canarysaid"
 """Stands in messages that no summary is made of: it is nowhere afterwards."""
 RETOLD = "canaryretold"
 """Stands in messages that are summarised: it is in summaries afterwards and nowhere else."""
-MOST_CONNECTIONS, MOST_DEMANDED, MOST_ASKED, MOST_MONEY = 20, 7, 400, 5.0
+MOST_CONNECTIONS = 20
 HOLDS_TEXT = frozenset(
     {
         ("summary_chunks", "text"),
@@ -179,38 +179,6 @@ def _crowded(run: Run, what: str) -> None:
     commands.until(lambda: get(run.steno.url, "/livez").status == 200)
 
 
-def _demanding(run: Run, what: str) -> None:
-    # Another tenant than everybody else.
-    _until_refused(run, what, MOST_DEMANDED, b"{}", f"/context/compact?key={IN_QUERY}")
-
-
-def _asking_often(run: Run, what: str) -> None:
-    _until_refused(run, what, MOST_ASKED, None, f"/u/gone/v1/models?key={IN_QUERY}&api-key=often")
-
-
-def _until_refused(run: Run, what: str, most: int, body: bytes | None, target: str) -> None:
-    """Ask until more than so many a minute are asked. Where a minute ends meanwhile, they are counted anew."""
-    for number in range(3 * most + 1):
-        run.ask(f"{what} {number}", body, target=target, method="GET" if body is None else "POST")
-        if run.answers[f"{what} {number}"].status == 429:
-            assert number >= most
-            run.answers[what] = run.answers[f"{what} {number}"]
-            return
-
-
-def _spending(run: Run, what: str) -> None:
-    target = f"{CHAT}?key={IN_QUERY}&api-key=rich"
-    run.default.then(answer(completion(usage={"prompt_tokens": 10_000_000, "completion_tokens": 10})))
-    run.ask(f"{what} first", short(), target=target)
-
-    def is_refused() -> bool:
-        run.answers.pop(what, None)
-        run.ask(what, short(), target=target)
-        return run.answers[what].status == 402
-
-    commands.until(is_refused)
-
-
 def _deactivating(run: Run, what: str) -> None:
     one = "/context/conversations/undone/summaries"
     run.ask("a compaction to undo", run.long(conversation_id="undone"))
@@ -259,14 +227,9 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.OriginNotAllowed: _asking(CHAT, short(), b"origin: https://evil.example"),
     errors.UnsupportedMediaType: _as_stranger(f"content-type: text/plain;a={SAID}".encode()),
     errors.MissingCredentials: _as_stranger(b"content-type: application/json"),
-    errors.InvalidCredentials: _as_stranger(f"authorization: Bearer steno-key-{SAID}".encode()),
-    errors.NotAllowed: lambda run, what: None,  # noqa: ARG005 - of a Steno that gives out keys
-    errors.IdentityUnavailable: lambda run, what: None,  # noqa: ARG005 - likewise
+    errors.InvalidCredentials: lambda run, what: None,  # noqa: ARG005 - of a Steno that is told names by a proxy
     errors.MethodNotAllowed: lambda run, what: run.ask(what, None, target="/context/models", method="DELETE"),
     errors.TooManyConnections: _crowded,
-    errors.LimitReached: _asking_often,
-    errors.TooManyCompactions: _demanding,
-    errors.MoneySpent: _spending,
     errors.WebSocketNotSpoken: _asking("/v1/responses", None, b"connection: upgrade", b"upgrade: websocket"),
     errors.UnknownPath: _asking("/context/nothing"),
     errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
@@ -339,9 +302,6 @@ def _started(
             "in_flight_bytes": 80_000,
             "receive_seconds": 0.5,
             "connections": MOST_CONNECTIONS,
-            "forced_compactions_per_minute": MOST_DEMANDED,
-            "requests_per_minute": MOST_ASKED,
-            "money_per_day": MOST_MONEY,
         },
         **sections,
     }
@@ -443,7 +403,7 @@ def found(text: str | bytes, canaries: tuple[str, ...] = SECRETS) -> list[str]:
     return [canary for canary in canaries if canary.encode() in raw]
 
 
-OF_OTHERS = errors.StorageUnavailable, errors.NotAllowed, errors.IdentityUnavailable
+OF_OTHERS = errors.StorageUnavailable, errors.InvalidCredentials
 """Errors that this Steno cannot have."""
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from app import __version__
@@ -178,32 +177,3 @@ def test_a_bench_measures_both_ways(tmp_path: Path) -> None:
     direct, through, ratio = (float(number.replace(",", "")) for number in rates.split()[-3:])
     assert min(direct, through) > 0
     assert ratio == pytest.approx(through / direct, abs=0.1)
-
-
-def test_a_link_for_the_operator_is_printed_and_all_are_revoked(tmp_path: Path, steno: StartSteno) -> None:
-    database, secret = f"sqlite:///{tmp_path}/steno.db", "a secret for the end-to-end tests"
-    started = steno(storage={"url": database}, secret=secret)
-    variables = {"DATABASE_URL": database, "STENO_SECRET": secret}
-    link = commands.run(["inspector", "--link", "--url", started.url], tmp_path, ROOT, **variables).stdout.strip()
-    opened = httpx2.get(link)
-    assert opened.status_code == 303
-    assert run(tmp_path, "inspector", "--revoke", **variables).stdout == (
-        "All links so far are void, and operators are signed out.\n"
-    )
-    assert httpx2.get(link).status_code == 403
-    after = httpx2.get(f"{started.url}/ui/tenants", cookies=opened.cookies)
-    assert (after.status_code, after.headers.get("location")) == (404, None)
-
-
-@pytest.mark.parametrize("url", ["javascript:alert", "ops.internal", "https://ann:hunter2@steno.example.com"])
-def test_no_link_is_made_of_what_is_no_address_and_it_is_not_repeated(tmp_path: Path, url: str) -> None:
-    refused = run(tmp_path, "inspector", "--link", "--url", url)
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "an http(s) URL without credentials" in refused.stderr
-    assert url not in refused.stderr
-
-
-def test_a_database_in_memory_has_no_links_but_its_own(tmp_path: Path) -> None:
-    refused = run(tmp_path, "inspector", "--link", "--database-url", "memory")
-    assert refused.returncode == 1
-    assert "use the link that it printed" in refused.stderr

@@ -184,7 +184,7 @@ def test_no_page_of_this_machine_reads_or_changes_what_is_stored(shared_steno: S
     asks = (b"origin: " + origin, b"access-control-request-method: GET")
     for target in (
         "/context/conversations",
-        "/context/tenant/export",
+        "/context/tenant",
         "/ui/conversations",
         "/openapi.json",
         "/metrics",

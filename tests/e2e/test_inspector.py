@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -13,14 +13,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.inspector.guesses import MOST_GUESSES
-from app.inspector.links import LINK_SECONDS, operator_link, operator_token
-from app.inspector.session import COOKIE, Sessions
-from app.proxy.tenants import ANONYMOUS
+from app.inspector.session import COOKIE, LASTS_SECONDS, Sessions
+from app.proxy.caller_identity import ANONYMOUS
 from app.store.write_behind import PAUSE_SECONDS
 from tests.e2e.histories import turns
 from tests.e2e.running import StartSteno, Steno
 
 SECRET = "a secret for the end-to-end tests"
+PASSWORD = "the operator's password"
+SESSIONS = Sessions(SECRET.encode(), PASSWORD)
 KEYS = ("sk-first-person", "sk-second-person")
 CANARIES = ("firstzebra", "secondzebra")
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
@@ -46,7 +47,7 @@ def say(url: str, key: str | None, conversation: str, canary: str = "", number: 
 @pytest.fixture
 def used(steno: StartSteno) -> Steno:
     """Two people with a conversation of the same name and one of their own each; nobody without a key."""
-    started = steno(storage={"messages": True}, secret=SECRET)
+    started = steno(storage={"messages": True}, secret=SECRET, inspector={"password": PASSWORD})
     for key, canary in zip(KEYS, CANARIES, strict=True):
         say(started.url, key, "shared-name", canary)
         say(started.url, key, f"of-{canary}", canary)
@@ -62,12 +63,8 @@ def signed_in(url: str, key: str) -> Iterator[httpx2.Client]:
         yield client
 
 
-@contextmanager
-def operator(url: str) -> Iterator[httpx2.Client]:
-    with browser(url, headers=ELSEWHERE) as client:
-        answer = client.get(operator_link(SECRET.encode(), url))
-        assert (answer.status_code, answer.headers["location"]) == (303, "/ui")
-        yield client
+def operator(url: str) -> AbstractContextManager[httpx2.Client]:
+    return signed_in(url, PASSWORD)
 
 
 def form_token(client: httpx2.Client) -> str:
@@ -118,7 +115,8 @@ def test_a_stranger_sees_on_the_landing_page_what_is_public_alone(used: Steno) -
 
 
 def test_a_key_that_nobody_checked_shows_nothing_of_the_operators(used: Steno) -> None:
-    """Keys are the provider's to check: anybody can sign in with one that was made up."""
+    """The provider checks keys, and Steno does not: anyone can send a chat with a made-up key, and sign in with it."""
+    say(used.url, "made-up", "of-somebody")
     address = used.services.providers.default.settings.base_url
     sums = "all tenants, since the start"
     with signed_in(used.url, "made-up") as client:
@@ -154,7 +152,7 @@ def test_a_person_sees_what_is_the_persons_and_never_another_ones(person: int, u
 def test_a_pasted_key_is_kept_nowhere(used: Steno) -> None:
     with signed_in(used.url, KEYS[0]) as client:
         cookie = client.cookies[COOKIE]
-        session = Sessions(SECRET.encode()).unseal(cookie)
+        session = SESSIONS.unseal(cookie)
         assert session is not None
         assert session.tenant == used.services.identity.tenant(KEYS[0].encode())
         assert KEYS[0] not in repr(session)
@@ -172,8 +170,9 @@ def test_the_cookie_is_for_this_site_and_its_server_alone(used: Steno) -> None:
     assert "Secure" in secure
 
 
-def test_the_operators_link_becomes_a_cookie_and_leaves_the_address(used: Steno) -> None:
+def test_the_operators_password_shows_every_tenant(used: Steno) -> None:
     with operator(used.url) as client:
+        assert PASSWORD not in repr(SESSIONS.unseal(client.cookies[COOKIE]))
         shown = client.get("/ui/tenants").text
         for key in KEYS:
             assert used.services.identity.tenant(key.encode()) in shown
@@ -190,23 +189,31 @@ def test_an_operator_sees_one_tenant_at_a_time(used: Steno) -> None:
         assert "of-secondzebra" not in shown
 
 
-def test_a_wrong_link_opens_nothing(used: Steno) -> None:
+@pytest.mark.parametrize("given", ["sk-nobody-used", "the operator's password?", "", " "])
+def test_an_unused_key_or_a_wrong_password_opens_nothing(given: str, used: Steno) -> None:
     with browser(used.url, headers=ELSEWHERE) as client:
-        answer = client.get("/ui?token=" + "0" * 60)
-        assert answer.status_code == 403
-        assert "set-cookie" not in answer.headers
+        answer = client.post("/ui/sign-in", data={"key": given})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (401 if given.strip() else 400, False)
+
+
+def test_without_a_password_in_the_settings_there_is_no_operator(steno: StartSteno) -> None:
+    started = steno(secret=SECRET)
+    with browser(started.url, headers=ELSEWHERE) as client:
+        for given in ("None", "null", "operator"):
+            assert client.post("/ui/sign-in", data={"key": given}).status_code == 401
 
 
 def test_forged_expired_and_foreign_cookies_are_none(used: Steno) -> None:
     tenant = used.services.identity.tenant(KEYS[0].encode())
-    real = Sessions(SECRET.encode())
-    expired = Sessions(SECRET.encode(), clock=lambda: 1_000_000.0)
-    foreign = Sessions(b"another server's secret")
+    expired = Sessions(SECRET.encode(), PASSWORD, clock=lambda: 1_000_000.0)
+    foreign = Sessions(b"another server's secret", PASSWORD)
+    earlier = Sessions(SECRET.encode(), "the password before")
     for cookie in (
         foreign.seal(foreign.opened(tenant)),
         foreign.seal(foreign.opened("", operator=True)),
         expired.seal(expired.opened(tenant)),
-        real.seal(real.opened(tenant))[:-4] + "AAAA",
+        earlier.seal(earlier.opened("", operator=True)),
+        SESSIONS.seal(SESSIONS.opened(tenant))[:-4] + "AAAA",
         "",
     ):
         with browser(used.url, headers=ELSEWHERE, cookies={COOKIE: cookie}) as client:
@@ -218,7 +225,7 @@ def test_nobody_who_needs_no_key_is_somebody_else_from_another_machine(used: Ste
     with browser(used.url) as local:
         assert "of-nobody" in local.get("/ui/conversations").text
         cookie = local.cookies[COOKIE]
-    session = Sessions(SECRET.encode()).unseal(cookie)
+    session = SESSIONS.unseal(cookie)
     assert session is not None
     assert session.tenant == ANONYMOUS
     with browser(used.url, headers=ELSEWHERE, cookies={COOKIE: cookie}) as elsewhere:
@@ -246,83 +253,49 @@ def test_another_page_cannot_sign_anybody_in(used: Steno) -> None:
     assert "set-cookie" not in answer.headers
 
 
-@pytest.mark.parametrize("enter", [lambda url: signed_in(url, KEYS[0]), operator], ids=["key", "operator"])
-def test_signing_out_ends_the_session_and_every_copy_of_its_cookie(used: Steno, enter: Any) -> None:
-    with enter(used.url) as client, browser(used.url, headers=ELSEWHERE, cookies=client.cookies) as copy:
-        assert copy.get("/ui").status_code == 200
+@pytest.mark.parametrize("key", [KEYS[0], PASSWORD])
+def test_signing_out_takes_the_cookie_from_the_browser(used: Steno, key: str) -> None:
+    with signed_in(used.url, key) as client:
         answer = client.post("/ui/sign-out", data={"form_token": form_token(client)})
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in")
-        assert client.get("/ui").status_code == 303
-        for path in ("/ui", "/ui/conversations", "/ui/conversations/shared-name/payload"):
-            assert copy.get(path).headers["location"] == "/ui/sign-in"
-        assert "shared-name" not in copy.get("/").text
-        assert copy.post("/ui/sign-out", data={"form_token": "any"}).status_code == 303
-    with enter(used.url) as other:
-        assert other.get("/ui").status_code == 200, "another session goes on"
+        assert client.get("/ui").headers["location"] == "/ui/sign-in"
+        assert "shared-name" not in client.get("/").text
 
 
-def test_signing_out_and_revoking_hold_at_every_replica(steno: StartSteno, shared_url: str) -> None:
-    first, second = (steno(storage={"url": shared_url}, secret=SECRET) for _ in range(2))
+def test_a_session_holds_at_every_replica_with_the_same_secret_and_password(steno: StartSteno, shared_url: str) -> None:
+    sections: dict[str, Any] = {"storage": {"url": shared_url}, "secret": SECRET}
+    first, second = (steno(**sections, inspector={"password": PASSWORD}) for _ in range(2))
+    other = steno(**sections, inspector={"password": "another password"})
     say(first.url, KEYS[0], "of-first")
-    with (
-        signed_in(first.url, KEYS[0]) as client,
-        browser(second.url, headers=ELSEWHERE, cookies=client.cookies) as elsewhere,
-    ):
-        assert elsewhere.get("/ui").status_code == 200
-        client.post("/ui/sign-out", data={"form_token": form_token(client)})
-        assert elsewhere.get("/ui").status_code == 303
-    link = operator_link(SECRET.encode(), "")
-    with operator(first.url) as client, operator(second.url) as elsewhere:
-        answer = client.post("/ui/revoke-links", data={"form_token": form_token(client)})
-        assert answer.headers["location"] == "/ui/sign-in"
-        for each in (client, elsewhere):
-            assert each.get("/ui").status_code == 303
-            assert "was revoked" in each.get(link).text
-    with operator(second.url) as client:
-        assert client.get("/ui").status_code == 200, "by a new link"
+    for key in (KEYS[0], PASSWORD):
+        with signed_in(first.url, key) as client:
+            for url, status in ((second.url, 200), (other.url, 303)):
+                with browser(url, headers=ELSEWHERE, cookies=client.cookies) as elsewhere:
+                    assert elsewhere.get("/ui").status_code == status
 
 
-def test_an_open_page_hears_nothing_more_once_its_session_is_ended(used: Steno) -> None:
+def test_an_open_page_hears_nothing_more_once_its_session_has_ended(used: Steno) -> None:
+    began = time.time() - LASTS_SECONDS + 2.0
+    short = Sessions(SECRET.encode(), PASSWORD, clock=lambda: began)
+    cookies = {COOKIE: short.seal(short.opened(used.services.identity.tenant(KEYS[0].encode())))}
     with (
-        signed_in(used.url, KEYS[0]) as client,
+        browser(used.url, headers=ELSEWHERE, cookies=cookies) as client,
         client.stream("GET", "/ui/conversations/shared-name/events") as events,
     ):
-        lines = events.iter_lines()
-        assert next(line for line in lines if line.startswith("data:"))
-        client.post("/ui/sign-out", data={"form_token": form_token(client)})
-        assert not [line for line in lines if line.startswith("event: idle")]
+        lines = list(events.iter_lines())
+    assert [line for line in lines if line.startswith("data:")]
+    assert not [line for line in lines if line.startswith("event: idle")]
 
 
-def test_only_an_operator_revokes_links(used: Steno) -> None:
-    with signed_in(used.url, KEYS[0]) as client:
-        assert client.post("/ui/revoke-links", data={"form_token": form_token(client)}).status_code == 404
-    with operator(used.url) as client:
-        assert client.post("/ui/revoke-links", data={"form_token": "forged"}).status_code == 403
-        assert client.get("/ui").status_code == 200
-
-
-def test_a_link_that_has_expired_opens_nothing_and_is_no_guess(used: Steno) -> None:
-    expired = operator_token(SECRET.encode(), int(1_000 * (time.time() - LINK_SECONDS)))
-    with browser(used.url, headers=ELSEWHERE) as client:
-        for _ in range(2 * MOST_GUESSES):
-            answer = client.get("/ui", params={"token": expired})
-            assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
-            assert "has expired" in answer.text
-
-
-def test_guesses_of_keys_and_links_are_refused_after_ten_and_logged(used: Steno) -> None:
+def test_guesses_are_refused_after_ten_and_logged(used: Steno) -> None:
     with capture_logs() as logged, browser(used.url, headers=ELSEWHERE) as client:
-        for number in range(MOST_GUESSES // 2):
-            assert client.get("/ui", params={"token": f"{number:060x}"}).status_code == 403
-            assert client.post("/ui/sign-in", data={"key": f"sk-guess-{number}"}).status_code == 303
-        refused = client.post("/ui/sign-in", data={"key": KEYS[0]})
-        assert (refused.status_code, "set-cookie" in refused.headers) == (429, False)
-        assert 0 < int(refused.headers["retry-after"]) <= 630
-        assert client.get("/ui", params={"token": "0" * 60}).status_code == 429
-        answer = client.get(operator_link(SECRET.encode(), used.url))
-        assert answer.status_code == 303, "the right link is never refused"
+        for number in range(MOST_GUESSES):
+            assert client.post("/ui/sign-in", data={"key": f"sk-guess-{number}"}).status_code == 401
+        for right in (KEYS[0], PASSWORD):
+            refused = client.post("/ui/sign-in", data={"key": right})
+            assert (refused.status_code, "set-cookie" in refused.headers) == (429, False)
+            assert 0 < int(refused.headers["retry-after"]) <= 630
     guesses = [each for each in logged if each["event"] == "sign-in guessed"]
-    assert {each["guessed"] for each in guesses} == {"key", "link"}
     assert {each["address"] for each in guesses} == {"127.0.0.1"}
     assert "sk-guess" not in str(logged)
 

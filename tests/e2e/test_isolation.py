@@ -8,7 +8,6 @@ tenant is answered, or a provider is sent with its key, is searched for what bel
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import re
@@ -102,7 +101,6 @@ class Actor:
             self.guess: 6,
             self.search: 3,
             self.forget: 1,
-            self.export: 1,
         }
         [doing] = self._random.choices(list(doings), weights=list(doings.values()))
         self.done[getattr(doing, "__name__", "")] += 1
@@ -198,15 +196,6 @@ class Actor:
         everything = self._random.random() < 0.3
         path = "tenant" if everything else f"conversations/{self._random.choice(NAMES)}"
         await self._ask(person, "DELETE", f"/context/{path}")
-
-    async def export(self, person: Person) -> None:
-        told = await self._ask(person, "GET", "/context/tenant/export")
-        if told.status_code == 503:  # The database is busy: tables are written anew after an erasure.
-            return
-        *rows, end = map(json.loads, told.text.splitlines())
-        assert end["rows"] == len(rows)
-        if foreign := {row["tenant"] for row in rows} - {person.id}:
-            self._watch.crossings.append(f"{person.number} was given rows of {foreign}")
 
 
 async def act_all(url: str, people: list[Person], watch: Watch) -> Counter[str]:

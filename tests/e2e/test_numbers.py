@@ -114,8 +114,7 @@ def steno() -> Iterator[Steno]:
     with pytest.MonkeyPatch.context() as patched, simulator.serve() as server:
         running.forget_environment(patched)
         identity = {"body_names": ["prompt_cache_key", "user"]}
-        # Faster than anybody is meant to ask: more than 600 compactions a minute are demanded here.
-        steno = running.start(server.url, {"identity": identity, "limits": {"forced_compactions_per_minute": None}})
+        steno = running.start(server.url, {"identity": identity})
         try:
             yield steno
         finally:

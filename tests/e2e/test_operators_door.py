@@ -1,15 +1,13 @@
-"""The operator's listener: what is his is there alone, what he does is on record, and his link opens one session."""
+"""The operator's listener: the operator's pages, metrics and sessions are there alone."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from tests.e2e.test_workers import workers_of
 pytestmark = pytest.mark.slow
 
 KEY = "sk-somebody"
+PASSWORD = "the operator's password"
 ELSEWHERE = {"x-forwarded-for": "203.0.113.7"}
 JSON = {"content-type": "application/json"}
 OPERATORS = ("/metrics", "/docs", "/openapi.json")
@@ -43,7 +42,7 @@ def serve(tmp_path: Path, provider: RunningServer) -> Iterator[Serve]:
     running: list[Serving] = []
 
     def start(*arguments: str, admin: str | None = "127.0.0.1:0", folder: Path = tmp_path, **options: Any) -> Serving:
-        variables = {"STENO_MODELS": MODELS, "STENO_SECRET": SECRET, **options}
+        variables = {"STENO_MODELS": MODELS, "STENO_SECRET": SECRET, "STENO_INSPECTOR__PASSWORD": PASSWORD, **options}
         if admin is not None:
             variables["STENO_SERVER__ADMIN"] = admin
         running.append(commands.serve(["--upstream", f"{provider.url}/v1", *arguments], folder, **variables))
@@ -72,29 +71,11 @@ def say(url: str, conversation: str, number: int = 15) -> Any:
     )
 
 
-def printed_link(folder: Path, *arguments: str, **variables: str) -> str:
-    ended = commands.run(["inspector", "--link", *arguments], folder, STENO_SECRET=SECRET, **variables)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
-
-
-def acts(folder: Path, **variables: str) -> list[dict[str, Any]]:
-    """What the audit trail has, the oldest first."""
-    ended = commands.run(["audit", "--json"], folder, STENO_SECRET=SECRET, **variables)
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)[::-1]  # type: ignore[no-any-return]
-
-
 @contextmanager
-def operator(link: str, **options: Any) -> Iterator[httpx2.Client]:
-    base, _, target = link.partition("/ui?")
-    with browser(base, headers=ELSEWHERE, **options) as client:
-        assert client.get(f"/ui?{target}").status_code == 303
+def operator(url: str) -> Iterator[httpx2.Client]:
+    with browser(url, headers=ELSEWHERE) as client:
+        assert client.post("/ui/sign-in", data={"key": PASSWORD}).status_code == 303
         yield client
-
-
-def form_token(client: httpx2.Client) -> str:
-    return client.get("/ui").text.partition('name="form_token" value="')[2].partition('"')[0]
 
 
 # What is where
@@ -127,9 +108,7 @@ def test_without_a_listener_of_his_own_all_is_where_it_was(serve: Serve) -> None
     assert serving.get("/readyz") == {"status": "ok", "db": "ok", "tokenizer": "tiktoken"}
 
 
-def test_callers_see_their_own_pages_and_nothing_of_the_operators(
-    serve: Serve, provider: RunningServer, tmp_path: Path
-) -> None:
+def test_callers_see_their_own_pages_and_nothing_of_the_operators(serve: Serve, provider: RunningServer) -> None:
     """Also from this machine, and with what the operator's browser would send along."""
     serving = serve()
     say(serving.url, "order-4711")
@@ -142,17 +121,14 @@ def test_callers_see_their_own_pages_and_nothing_of_the_operators(
             assert provider.url not in shown
             assert "all tenants, since the start" not in shown
             assert "/metrics" not in shown
-    link = printed_link(tmp_path, "--url", admin_of(serving))
-    with operator(link) as client:
+    with operator(admin_of(serving)) as client:
         assert provider.url in client.get("/").text
         assert f"{serving.url.rpartition(':')[0]}:0/v1" in client.get("/").text, "where clients go, as it is set"
         sealed = client.cookies[OPERATORS_COOKIE]
-    second = printed_link(tmp_path, "--url", serving.url)
     with browser(serving.url, headers=ELSEWHERE, cookies={COOKIE: sealed, OPERATORS_COOKIE: sealed}) as callers:
         assert callers.get("/ui/tenants").headers["location"] == "/ui/sign-in"
-        assert callers.get(second.removeprefix(serving.url)).status_code == 404
-    with operator(second.replace(serving.url, admin_of(serving))) as client:
-        assert client.get("/ui/tenants").status_code == 200, "it was not used up where it leads nowhere"
+        answer = callers.post("/ui/sign-in", data={"key": PASSWORD})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -167,8 +143,7 @@ def test_it_can_be_a_socket_file_for_few(serve: Serve, tmp_path: Path, workers: 
         assert admin.get("/readyz").json()["db"] == "ok"
         assert admin.get("/metrics").status_code == 200
         assert admin.get("/ui").headers["location"] == "/ui/sign-in"
-        link = printed_link(tmp_path, STENO_SERVER__ADMIN=f"unix:{path}")
-        assert admin.get(link).status_code == 303
+        assert admin.post("/ui/sign-in", data={"key": PASSWORD}).status_code == 303
         assert admin.get("/ui/tenants").status_code == 200
     assert "Steno cannot listen on unix:" in refused(tmp_path, STENO_SERVER__ADMIN=f"unix:{path}", STENO_SECRET=SECRET)
     for worker in workers_of(serving)[:1]:  # One that ends leaves the file to the others.
@@ -223,36 +198,13 @@ def test_the_gateways_manifest_starts_what_its_probes_and_prometheus_find(
         assert serving.wait() == 0
 
 
-# Links
-
-
-def test_a_link_opens_one_session_at_whatever_replica(serve: Serve, tmp_path: Path) -> None:
-    """Of many browsers that follow it at once, too."""
+def test_a_session_of_the_operator_holds_at_every_replica(serve: Serve, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     first = serve()
     second = serve(folder=other, STENO_HOME=str(tmp_path / ".local/share/steno"))
-    link = printed_link(tmp_path, "--url", admin_of(first))
-    target = link.removeprefix(admin_of(first))
-
-    def follow(number: int) -> int:
-        with browser(admin_of((first, second)[number % 2]), headers=ELSEWHERE) as client:
-            return client.get(target).status_code
-
-    with ThreadPoolExecutor(8) as threads:
-        assert sorted(threads.map(follow, range(8))) == [303, *[403] * 7]
-    with browser(admin_of(second), headers=ELSEWHERE) as client:
-        answer = client.get(target)
-    assert "was used already" in answer.text
-    assert "set-cookie" not in answer.headers
-
-
-def test_the_name_of_the_release_before_prints_a_link_as_well(serve: Serve, tmp_path: Path) -> None:
-    serving = serve()
-    ended = commands.run(["link", "--url", admin_of(serving)], tmp_path, STENO_SECRET=SECRET)
-    with operator(ended.stdout.strip()) as client:
-        assert client.get("/ui/tenants").status_code == 200
-    assert commands.run(["inspector"], tmp_path, STENO_SECRET=SECRET).stderr == "steno: Say --link or --revoke.\n"
+    with operator(admin_of(first)) as client:
+        assert httpx2.get(f"{admin_of(second)}/ui/tenants", cookies=client.cookies).status_code == 200
 
 
 # Cookies
@@ -261,13 +213,10 @@ def test_the_name_of_the_release_before_prints_a_link_as_well(serve: Serve, tmp_
 @pytest.mark.parametrize(
     ("trusted", "is_believed"), [("[]", True), ('["127.0.0.0/8"]', True), ('["10.0.0.0/8"]', False)]
 )
-def test_over_tls_the_cookie_is_bound_to_this_host(
-    serve: Serve, tmp_path: Path, trusted: str, is_believed: bool
-) -> None:
+def test_over_tls_the_cookie_is_bound_to_this_host(serve: Serve, trusted: str, is_believed: bool) -> None:
     serving = serve(STENO_SERVER__TRUSTED_PROXIES=trusted)
     with browser(admin_of(serving), headers=ELSEWHERE | {"x-forwarded-proto": "https"}) as client:
-        link = printed_link(tmp_path, "--url", admin_of(serving))
-        cookie = client.get(link).headers["set-cookie"]
+        cookie = client.post("/ui/sign-in", data={"key": PASSWORD}).headers["set-cookie"]
         assert ("Secure" in cookie) is is_believed
         assert cookie.startswith(f"__Host-{OPERATORS_COOKIE}=" if is_believed else f"{OPERATORS_COOKIE}=")
         assert "Path=/" in cookie
@@ -281,85 +230,3 @@ def test_over_tls_the_cookie_is_bound_to_this_host(
             cookies={OPERATORS_COOKIE: sealed},
         ) as client:
             assert client.get("/ui/tenants").headers["location"] == "/ui/sign-in"
-
-
-# The audit trail
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    if request.param == "SQLite":
-        yield {}
-    else:
-        with database_on(request.getfixturevalue("postgres_server")) as url:
-            yield {"DATABASE_URL": url}
-
-
-def test_what_operators_do_is_on_record_with_who_and_when_and_no_texts(
-    serve: Serve, tmp_path: Path, database: dict[str, str]
-) -> None:
-    serving = serve(**database)
-    made = say(serving.url, "order-4711")
-    summary = made["context"]["chunks"][0]
-    link = printed_link(tmp_path, "--url", admin_of(serving), **database)
-    with operator(link) as client:
-        client.get("/ui/conversations/order-4711")
-        token = form_token(client)
-        tenant = re.search(r'name="tenant" value="(\w+)"|title="(\w{32})"', client.get("/ui/tenants").text)
-        page = "/ui/conversations/order-4711"
-        for path, fields in (
-            ("/ui/tenants", {"tenant": tenant and (tenant[1] or tenant[2])}),
-            (f"{page}/summaries/{summary}", {"text": "the zebra was here"}),
-            (f"{page}/delete", {}),
-        ):
-            assert client.post(path, data={"form_token": "forged", **fields}).status_code == 403, path
-            assert client.post(path, data={"form_token": token, **fields}).status_code == 303, path
-    listed = commands.run(["conversations", "list"], tmp_path, STENO_SECRET=SECRET, **database)
-    assert listed.returncode == 0
-    ended = commands.run(["inspector", "--revoke"], tmp_path, STENO_SECRET=SECRET, **database)
-    assert ended.returncode == 0
-    found = acts(tmp_path, **database)
-    assert [act["did"] for act in found] == [
-        *("make_link", "sign_in", "view_tenant", "view_tenant", "edit_summary", "delete_conversation"),
-        *("list_conversations", "revoke_links"),
-    ]
-    [made_link, signed_in, viewed, _, edited, deleted, *_] = found
-    assert made_link["who"].startswith("user ")
-    assert signed_in["who"] == f"link {made_link['subject']} from 127.0.0.1"
-    assert viewed["tenant"] == edited["tenant"] == deleted["tenant"]
-    assert edited["subject"] == deleted["subject"] != ""
-    for secret in (KEY, "order-4711", "zebra", link.partition("token=")[2]):
-        assert secret not in json.dumps(found)
-
-
-def test_keys_that_are_given_out_and_revoked_are_on_record_by_their_ids(serve: Serve, tmp_path: Path) -> None:
-    serve()
-    variables = {"STENO_SECRET": SECRET, "STENO_CLIENTS__KEYS": "database"}
-    shown = commands.run(["keys", "add", "somebody"], tmp_path, **variables)
-    id_ = shown.stderr.split()[0]
-    assert commands.run(["keys", "revoke", "somebody"], tmp_path, **variables).returncode == 0
-    found = acts(tmp_path)
-    assert [(act["did"], act["subject"]) for act in found] == [("add_key", id_), ("revoke_key", id_)]
-    assert shown.stdout.strip() not in json.dumps(found)
-
-
-def test_callers_and_people_without_a_link_leave_nothing_in_it(serve: Serve, tmp_path: Path) -> None:
-    serving = serve()
-    say(serving.url, "order-4711")
-    with browser(serving.url) as callers:
-        callers.post("/ui/sign-in", data={"key": KEY})
-        answer = callers.post("/ui/conversations/order-4711/delete", data={"form_token": form_token(callers)})
-        assert answer.status_code == 303
-    assert acts(tmp_path) == []
-
-
-def test_erasing_a_tenant_leaves_what_operators_did(serve: Serve, tmp_path: Path) -> None:
-    serving = serve()
-    say(serving.url, "order-4711")
-    with operator(printed_link(tmp_path, "--url", admin_of(serving))) as client:
-        client.get("/ui")
-    key = {"authorization": f"Bearer {KEY}"}
-    exported = httpx2.get(f"{serving.url}/context/tenant/export", headers=key, timeout=30)
-    assert "view_tenant" not in exported.text
-    assert httpx2.delete(f"{serving.url}/context/tenant", headers=key, timeout=30).status_code == 200
-    assert [act["did"] for act in acts(tmp_path)] == ["make_link", "sign_in", "view_tenant"]

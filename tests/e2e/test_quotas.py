@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from typing import Any
 
@@ -11,12 +10,11 @@ import pytest
 
 from app.store import StoreUnavailable
 from lab.simulator import Fault, Simulator
-from tests.e2e.histories import MODEL, chat, turns
-from tests.e2e.raw import Answer, get, post, request_bytes, send
+from tests.e2e.histories import chat, turns
+from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import StartSteno
 from tests.e2e.test_without_database import TOO_LONG, fail_once, take_away
 
-FORCED = "/context/conversations/one/compact"
 OTHER_KEY = b"authorization: Bearer sk-other"
 CROWD, MOST = 40, 4
 
@@ -106,47 +104,3 @@ def test_a_summary_that_cannot_be_stored_takes_room_only_while_it_is_made(
         told = outcome(post(started.url, chat(TOO_LONG, conversation_id="c1")))
         assert told == ("summarized", "storage")
     assert outcome(post(started.url, chat(long(2), conversation_id="c2"))) == ("summarized", None)
-
-
-def test_tokens_of_summaries_that_are_spent_end_the_summaries_of_one_tenant(
-    simulator: Simulator, steno: StartSteno
-) -> None:
-    """The call that crosses the limit is finished."""
-    url = steno(limits={"summary_tokens_per_hour": 1_000}).url
-    assert outcome(post(url, chat(long(1)))) == ("summarized", None)
-    assert outcome(post(url, chat(long(2)))) == ("full", "summary_tokens_spent")
-    assert outcome(as_other(url, chat(long(2)))) == ("summarized", None)
-    assert len(simulator.summaries) == 2
-
-
-def test_tokens_are_counted_where_the_provider_does_not_tell_them(simulator: Simulator, steno: StartSteno) -> None:
-    url = steno(limits={"summary_tokens_per_hour": 1_000}).url
-    simulator.summary_default = Fault(omit_usage=True)
-    assert outcome(post(url, chat(long(1)))) == ("summarized", None)
-    assert outcome(post(url, chat(long(2)))) == ("full", "summary_tokens_spent")
-
-
-def test_what_does_not_fit_is_shortened_without_a_summary(simulator: Simulator, steno: StartSteno) -> None:
-    url = steno(limits={"summary_tokens_per_hour": 1}).url
-    post(url, chat(long(1)))
-    answered = post(url, chat(turns(30, first=501)))
-    assert (answered.status, *outcome(answered)) == (200, "trimmed", "summary_tokens_spent")
-    assert len(simulator.summaries) == 1
-
-
-def test_compactions_are_demanded_so_often_in_a_minute_by_each_tenant(steno: StartSteno) -> None:
-    url = steno(limits={"forced_compactions_per_minute": 2}).url
-    post(url, chat(turns(8), conversation_id="one"))
-    assert post(url, chat(turns(8)), target=FORCED).status == 200
-    assert post(url, {"model": MODEL, "messages": turns(1)}, target="/context/compact").status == 200
-    for target in (FORCED, "/context/compact"):
-        tried = (post(url, chat(turns(8)), target=target) for _ in range(4))  # A new minute may begin meanwhile.
-        refused = next(each for each in tried if each.status == 429)
-        assert 1 <= int(refused.header("retry-after") or 0) <= 61
-        error = json.loads(refused.body)["error"]
-        assert (error["code"], error["type"]) == ("too_many_compactions", "rate_limit_error")
-        assert "2 compactions" in error["message"]
-        assert "limits.forced_compactions_per_minute" in error["message"]
-    assert as_other(url, chat(turns(8)), "/context/compact").status == 200
-    assert post(url, chat(turns(8), conversation_id="one")).status == 200
-    assert get(url, "/context/conversations/one").status == 200

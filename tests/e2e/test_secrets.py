@@ -7,6 +7,7 @@ from typing import Any
 
 from app.core.history.secrets import REMOVED
 from lab.simulator import Simulator
+from tests.databases import stored_rows
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, get, post, request_bytes, send
@@ -29,11 +30,12 @@ def talk(steno: StartSteno, simulator: Simulator, url: str, **storage: Any) -> S
     return started
 
 
-def stored(steno: Steno) -> str:
-    exported = get(steno.url, "/context/tenant/export").body.decode()
-    assert '"object":"messages"' in exported
-    assert '"object":"summary_chunks"' in exported
-    return exported
+def stored(steno: Steno, url: str) -> str:
+    get(steno.url, "/context/conversations")  # Answered once all that waits is stored.
+    rows = stored_rows(url)
+    assert rows["messages"]
+    assert rows["summary_chunks"]
+    return str(rows)
 
 
 def edit(steno: Steno, text: str) -> Answer:
@@ -44,25 +46,25 @@ def edit(steno: Steno, text: str) -> Answer:
 
 
 def test_no_secret_is_in_an_archive_a_summary_or_what_a_summariser_is_quoted(
-    steno: StartSteno, simulator: Simulator, database_url: str
+    steno: StartSteno, simulator: Simulator, shared_url: str
 ) -> None:
-    proxy = talk(steno, simulator, database_url)
-    assert KEY not in stored(proxy)
-    assert REMOVED in stored(proxy)
+    proxy = talk(steno, simulator, shared_url)
+    assert KEY not in stored(proxy, shared_url)
+    assert REMOVED in stored(proxy, shared_url)
     assert KEY.encode() not in simulator.summaries[0].body
     found = get(proxy.url, f"/context/search?q={KEY.removeprefix('sk-proj-')}").json["data"]
     assert found == []
     edited = edit(proxy, f"It is {KEY} now, and nothing else was said of it in all these messages.")
     assert edited.json["text"].startswith(f"It is {REMOVED} now")
-    assert KEY not in stored(proxy)
+    assert KEY not in stored(proxy, shared_url)
     post(proxy.url, chat([*turns(1, words=3)[:-1], {"role": "user", "content": f"Use {KEY}."}]))
     assert KEY.encode() in simulator.chats[-1].body
 
 
 def test_a_conversation_whose_secrets_were_removed_is_recognised_and_keeps_its_summary(
-    steno: StartSteno, simulator: Simulator, database_url: str
+    steno: StartSteno, simulator: Simulator, shared_url: str
 ) -> None:
-    proxy = talk(steno, simulator, database_url)
+    proxy = talk(steno, simulator, shared_url)
     made, sent = len(simulator.summaries), json.loads(simulator.chats[-1].body)["messages"]
     messages = turns(15)
     messages[0]["content"] = f"Never use {KEY} for mail. {messages[0]['content']}"
@@ -74,4 +76,4 @@ def test_a_conversation_whose_secrets_were_removed_is_recognised_and_keeps_its_s
 
 def test_an_operator_may_keep_secrets(steno: StartSteno, simulator: Simulator, sqlite_url: str) -> None:
     proxy = talk(steno, simulator, sqlite_url, secrets="keep")
-    assert stored(proxy).count(KEY) > 2
+    assert stored(proxy, sqlite_url).count(KEY) > 2

@@ -1,13 +1,11 @@
-"""All that is stored of one caller: told, and erased."""
+"""All that is stored of one caller, and how it is erased."""
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 import pytest
 
 from lab.simulator import Simulator
+from tests.databases import stored_rows
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, connected, get, post, request_bytes, send
@@ -25,14 +23,9 @@ def erase(url: str) -> Answer:
     return get(url, "/context/tenant", method="DELETE")
 
 
-def export(url: str) -> list[dict[str, Any]]:
-    answered = get(url, "/context/tenant/export")
-    assert (answered.status, answered.header("content-type")) == (200, "application/x-ndjson")
-    return [json.loads(line) for line in answered.body.splitlines()]
-
-
-def kinds(url: str) -> set[str]:
-    return {row["object"] for row in export(url)}
+def kinds(url: str, tenant: str) -> set[str]:
+    """Tables with rows of the tenant."""
+    return {name for name, rows in stored_rows(url).items() if any(row["tenant"] == tenant for row in rows)}
 
 
 def names(answered: Answer) -> list[str]:
@@ -50,27 +43,10 @@ def used(steno: StartSteno, shared_url: str) -> Steno:
     return started
 
 
-def test_everything_of_a_caller_is_exported_and_nothing_of_others(used: Steno) -> None:
+@pytest.mark.slow
+def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulator: Simulator, shared_url: str) -> None:
     me = get(used.url, "/context/tenant").json["id"]
     other = as_other(used.url, target="/context/tenant").json["id"]
-    until(lambda: "calibrations" in kinds(used.url))  # Stored within a second.
-    *rows, end = export(used.url)
-    assert end == {"object": "export.end", "tenant": me, "rows": len(rows)}
-    kept = {"calibrations", "conversations", "heads", "leases", "pins", "summary_chunks", "usage_days", "usage_records"}
-    assert {row["object"] for row in rows} == kept
-    [summary] = get(used.url, "/context/conversations/one/summaries").json["data"]
-    assert [row["text"] for row in rows if row["object"] == "summary_chunks"] == [summary["text"]]
-    assert {row["tenant"] for row in rows} == {me}
-    assert other not in json.dumps(rows)
-
-
-def test_an_export_of_nothing_ends_at_once(steno: StartSteno) -> None:
-    assert [row["object"] for row in export(steno().url)] == ["export.end"]
-
-
-@pytest.mark.slow
-def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulator: Simulator) -> None:
-    me = get(used.url, "/context/tenant").json["id"]
     until(lambda: not used.services.tasks._tasks)  # What is being made leaves a lease without a name for a day.
     erased = erase(used.url)
     assert (erased.status, erased.json) == (200, {"id": me, "object": "tenant.deleted", "deleted": True})
@@ -78,9 +54,8 @@ def test_a_caller_erases_everything_and_others_keep_theirs(used: Steno, simulato
     assert get(used.url, "/context/search?q=order").json["data"] == []
     assert get(used.url, "/context/conversations/one").status == 404
     # What the answers taught is stored for all at once, a second later: nothing comes after.
-    until(lambda: b'"object":"calibrations"' in as_other(used.url, None, "GET", "/context/tenant/export").body)
-    assert kinds(used.url) == {"export.end"}
-    assert "one" not in json.dumps(export(used.url))
+    until(lambda: "calibrations" in kinds(shared_url, other))
+    assert kinds(shared_url, me) <= {"leases"}
     assert names(as_other(used.url, target="/context/conversations")) == ["one"]
     assert len(as_other(used.url, target="/context/search?q=order").json["data"]) == 1
     made = len(simulator.summaries)
@@ -97,14 +72,15 @@ def test_what_answers_taught_is_not_stored_after_their_caller_erased_everything(
     started = steno(storage={"url": shared_url})
     assert post(started.url, chat()).status == as_other(started.url, chat(), "POST").status == 200
     assert erase(started.url).status == 200
+    me = get(started.url, "/context/tenant").json["id"]
+    other = as_other(started.url, target="/context/tenant").json["id"]
     started.stop()  # That stores what waits.
-    again = steno(storage={"url": shared_url})
-    assert b'"object":"calibrations"' in as_other(again.url, target="/context/tenant/export").body
-    assert kinds(again.url) == {"export.end"}
+    assert "calibrations" in kinds(shared_url, other)
+    assert kinds(shared_url, me) == set()
 
 
 def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everything(
-    used: Steno, simulator: Simulator
+    used: Steno, simulator: Simulator, shared_url: str
 ) -> None:
     simulator.summary_default = type(simulator.summary_default)(delay=1.5)
     made = len(simulator.summaries)
@@ -114,13 +90,13 @@ def test_a_summary_in_the_making_is_not_stored_for_a_caller_who_erased_everythin
         until(lambda: len(simulator.summaries) > made)
         assert erase(used.url).status == 200
     until(lambda: not used.services.tasks._tasks)
-    rows = export(used.url)
-    assert "summary_chunks" not in {row["object"] for row in rows}
+    assert get(used.url, "/context/conversations").json["data"] == []
+    assert "summary_chunks" not in kinds(shared_url, get(used.url, "/context/tenant").json["id"])
 
 
 def test_a_database_that_is_away_is_told_before_anything_is_answered(steno: StartSteno) -> None:
     """In OpenAI's shape, and to be tried again."""
     url = steno(storage={"url": "postgresql://nobody@127.0.0.1:1/none"}).url
-    for answered in (erase(url), get(url, "/context/tenant/export"), get(url, "/context/search?q=order")):
+    for answered in (erase(url), get(url, "/context/search?q=order")):
         assert (answered.status, answered.json["error"]["code"]) == (503, "storage_unavailable")
         assert answered.header("retry-after")

@@ -98,7 +98,7 @@ def read(connection: Connection, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("revision", OLD_AND_NEW)
 async def test_rows_of_the_previous_revision_survive(shared_url: str, revision: str) -> None:
-    """Whoever adds a revision gets this test for it."""
+    """In the tables and columns that this release still has."""
     database = Database(shared_url)
     number = REVISIONS.index(revision)
     if number:
@@ -108,9 +108,11 @@ async def test_rows_of_the_previous_revision_survive(shared_url: str, revision: 
     assert bool(before) == bool(number)
     await migrations.upgrade(database)
     async with database.reading() as connection:
-        for name, rows in before.items():
+        for name in before.keys() & metadata.tables:
+            kept = before[name][0].keys() & metadata.tables[name].columns.keys()
+            rows = [{key: row[key] for key in kept} for row in before[name]]
             after = await connection.run_sync(read, name)
-            assert [{key: row[key] for key in rows[0]} for row in after] == rows
+            assert [{key: row[key] for key in kept} for row in after] == rows
     await database.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from sqlalchemy import Table, func, select, update
@@ -34,8 +33,7 @@ from app.store.tables import (
     usage_days,
     usage_records,
 )
-from app.store.tallies import HOUR, Window
-from app.store.tenant_rows import EXPORTED, TABLES
+from app.store.tenant_rows import TABLES
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, digest, put, seen, strand, take
 
 DAYS = 30
@@ -218,31 +216,6 @@ async def test_replicas_may_tidy_side_by_side(open_store: OpenStore, shared_url:
 
 
 # All of one tenant
-
-
-async def exported(store: Store, tenant: str = TENANT) -> list[tuple[str, dict[str, Any]]]:
-    return [row async for row in store.export(tenant)]
-
-
-async def test_every_row_of_a_tenant_is_exported_in_pages_and_no_other(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.store.facade.EXPORT_ROWS", 1)
-    for tenant in (TENANT, STRANGER):
-        await live(store, tenant)
-        await taught(store, tenant)
-        store.tallies.add(tenant, Window("tokens", HOUR), 7)
-    await store.tallies.share(store)
-    await store.links.merge(TENANT, "an alias")
-    rows = await exported(store)
-    assert {name for name, _ in rows} == {table.name for table in EXPORTED}
-    assert {row["tenant"] for _, row in rows} == {TENANT}
-    for table in EXPORTED:
-        assert [sum(name == table.name for name, _ in rows)] == await count(store, table, tenant=TENANT)
-    keys = [
-        (table, *(row[c.name] for c in table.primary_key)) for table in EXPORTED for n, row in rows if n == table.name
-    ]
-    assert len(keys) == len(set(keys))
 
 
 async def test_a_tenant_is_erased_and_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -351,7 +351,6 @@ def test_the_mask_by_which_it_goes_on_is_kept() -> None:
     [
         (Answer(), {LookAhead: COMES_BACK}),
         (GOES_ON, {LookAhead: replace(COMES_BACK, comes_back=False)}),
-        (GOES_ON, {LookAhead: replace(COMES_BACK, tokens_spent=True)}),
         (GOES_ON, {LookAhead: COMES_BACK, LookBack: Lately(failed_last=True)}),
     ],
 )

@@ -76,7 +76,7 @@ def test_of_several_rounds_the_first_is_entered_as_the_clients_with_the_last_one
         tokens=lambda _: (100, 60),
         wire=None,
     )
-    services: Any = SimpleNamespace(ledger=SimpleNamespace(record=lambda **told: entered.append(told)), allowances=None)
+    services: Any = SimpleNamespace(ledger=SimpleNamespace(record=lambda **told: entered.append(told)))
     observation = Observation(services, request, Decision(None))
     for status, tokens in ((400, Tokens()), (200, Tokens(60, 5)), (200, Tokens(70, 5)), (200, Tokens(80, 30))):
         observation.answered(status)

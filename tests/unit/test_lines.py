@@ -80,8 +80,11 @@ def test_the_banner_has_an_address_to_paste_for_each_format_and_every_upstream()
     ):
         assert shown in text
     assert banner(settings, "", "", "", ["o200k_base"]).count("no table for o200k_base") == 1
-    assert "Inspector" not in text
-    assert "http://a/ui?token=1" in banner(settings, "", "", "", inspector="http://a/ui?token=1")
+    assert "http://127.0.0.1:8080/ui\n" in text
+    assert "Password" not in text
+    made = banner(settings, "", "", "", password="sesame", admin="http://127.0.0.1:9090")
+    assert "http://127.0.0.1:9090/ui\n" in made
+    assert "Password          sesame (" in made
 
 
 def test_remedies_name_only_settings_that_exist() -> None:

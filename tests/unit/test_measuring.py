@@ -17,7 +17,6 @@ from app.proxy.caller import Caller
 from app.proxy.intake import terms_of
 from app.proxy.measuring import MOST_GUESSED
 from app.proxy.services import Services
-from app.proxy.tenants import Known
 from app.settings import load
 from app.wire.formats import FORMATS
 from tests.e2e import running
@@ -36,7 +35,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Services:
 
 def asked(tenant: str, model: str = "m", more: str = "", header: tuple[bytes, bytes] | None = None) -> tuple[Any, ...]:
     body = f'{{"model":"{model}","messages":[{{"role":"user","content":"hello"}}]{more}}}'
-    return FORMATS[0].read(body.encode()), Caller(Known(tenant, "key"), [header] if header else [], FORMATS[0])
+    return FORMATS[0].read(body.encode()), Caller(tenant, [header] if header else [], FORMATS[0])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from app.errors import InvalidRequest
 from app.proxy.caller import Caller
 from app.proxy.options import event_shape, read_preset, read_trigger
-from app.proxy.tenants import Known
 from app.wire.formats import FORMATS
 
 STREAMED = FORMATS[0].read(b'{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}')
@@ -15,7 +14,7 @@ STREAMED = FORMATS[0].read(b'{"model":"m","messages":[{"role":"user","content":"
 
 def shape(*said: bytes) -> str:
     headers = [(b"x-context-events", each) for each in said]
-    return event_shape(STREAMED, Caller(Known("one", "key"), headers, FORMATS[0]), "start")
+    return event_shape(STREAMED, Caller("one", headers, FORMATS[0]), "start")
 
 
 def test_a_header_names_the_shape_of_events() -> None:

@@ -52,8 +52,6 @@ PLAIN = {
     "words": "keyed digests, where texts are encrypted",
 }
 """Columns that hold nobody's text, with what they hold."""
-OF_OPERATORS = {"client_keys", "operator_acts", "tallies", "tenant_links"}
-"""Tables about keys, limits and what operators did, in which no text of a conversation stands."""
 
 
 def test_every_text_of_a_conversation_is_encrypted_or_said_why_not() -> None:
@@ -65,7 +63,7 @@ def test_every_text_of_a_conversation_is_encrypted_or_said_why_not() -> None:
     }
     sealed = {(table.name, name) for table, names in SEALED.items() for name in names}
     assert sealed < texts
-    left = {place for place in texts - sealed if place[1] not in PLAIN and place[0] not in OF_OPERATORS}
+    left = {place for place in texts - sealed if place[1] not in PLAIN}
     assert left == set()
 
 
@@ -107,17 +105,6 @@ def test_without_its_key_a_text_is_refused_by_the_name_of_the_key(keys: list[byt
     closed = Sealing([ONE]).sealed(summary_chunks, ROW)
     with pytest.raises(StatementRefused, match=rf"{Sealing([ONE]).first}.*storage\.encryption does not have"):
         Sealing(keys).opened(summary_chunks, closed)
-
-
-def test_a_row_that_becomes_another_tenants_is_sealed_anew() -> None:
-    sealing = Sealing([ONE])
-    moved = sealing.moved(summary_chunks, sealing.sealed(summary_chunks, ROW), "u")
-    assert sealing.opened(summary_chunks, moved)["exact_values"] == ["A-1"]
-    assert moved["tenant"] == "u"
-    assert (
-        sealing.hidden(terms("u", ["parcel"]))[0][OWNER_BYTES:]
-        == sealing.hidden(terms("t", ["parcel"]))[0][OWNER_BYTES:]
-    )
 
 
 def test_without_keys_a_row_is_stored_as_it_is_and_no_text_is_taken_for_an_encrypted_one() -> None:

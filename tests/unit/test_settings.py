@@ -23,7 +23,7 @@ from app.core.stages.session_pruning import SessionPruning
 from app.core.tokens.economy import CostGate
 from app.settings import AlternativeSettings, ConfigurationError, Settings, every_setting, load, places
 from app.settings.checks import check_settings
-from app.settings.old_keys import OLD_KEYS, without_old_keys
+from app.settings.old_keys import REMOVED
 from app.settings.policies import Policies, policy_of, shares_of
 from app.settings.presets import LIBRECHAT_UPDATE_PROMPT, PRESET_NAMES, PRESETS, PresetName
 from app.settings.types import Section
@@ -93,19 +93,46 @@ def test_each_way_to_prune_has_the_numbers_of_its_model(
     assert (policy.session_pruning, policy.position_pruning) == (session, position)
 
 
+BEHIND_A_PROXY: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"]}
+
+
 @pytest.mark.parametrize(
-    ("host", "keys", "starts"),
-    [("127.0.0.1", None, True), ("localhost", None, True), ("0.0.0.0", None, False), ("0.0.0.0", "database", True)],  # noqa: S104
+    ("server", "clients", "starts"),
+    [
+        ({}, {}, True),
+        ({"host": "localhost"}, {"tenant": "team"}, True),
+        ({"host": "::1"}, {}, True),
+        ({"host": "0.0.0.0"}, {}, False),  # noqa: S104
+        ({"host": ""}, {}, False),
+        ({"host": "::"}, {"tenant": "team"}, False),
+        ({"host": "steno.example.com", "allow_unauthenticated": False}, {}, False),
+        ({"host": "0.0.0.0", **BEHIND_A_PROXY}, {"tenant": "team"}, False),  # noqa: S104
+        ({"host": "0.0.0.0", **BEHIND_A_PROXY}, {"header": "x-user"}, True),  # noqa: S104
+        # On loopback, but others come by a proxy.
+        (BEHIND_A_PROXY, {"tenant": "team"}, False),
+        ({"allowed_hosts": ["steno.example.com"]}, {}, False),
+        ({"allow_unauthenticated": True}, {}, False),
+        (BEHIND_A_PROXY, {"header": "x-user"}, True),
+    ],
 )
-def test_the_operators_key_is_not_for_everybody_who_reaches_steno(
-    monkeypatch: pytest.MonkeyPatch, host: str, keys: str | None, starts: bool
+def test_the_operators_key_needs_a_proxy_that_names_callers_where_others_reach_steno(
+    monkeypatch: pytest.MonkeyPatch, server: dict[str, Any], clients: dict[str, Any], starts: bool
 ) -> None:
     monkeypatch.setenv("PROVIDER_KEY", "sk-operator")
     for upstreams in ({"upstream": KEYED}, {"upstreams": {"near": {"base_url": "http://127.0.0.1:1/v1", **KEYED}}}):
-        settings = load(server={"host": host}, clients={"keys": keys}, **upstreams)
+        settings = load(server=server, clients=clients, **upstreams)
         found = [each for each in check_settings(settings, ()) if each.subject == "callers"]
         assert [each.state for each in found] == ([] if starts else ["fatal"])
-        assert all("steno keys add" in each.sentence for each in found)
+        assert all("Set clients.header and server.trusted_proxies" in each.sentence for each in found)
+    assert not any(each.subject == "callers" for each in check_settings(load(server=server, clients=clients), ()))
+
+
+def test_the_password_of_the_inspector_is_long_and_never_repeated() -> None:
+    for given in ("hunter2-hunter2", ["hunter2"], {"a": "hunter2"}):
+        said = refusal(inspector={"password": given})
+        assert "inspector.password" in said
+        assert "hunter2" not in said
+    assert load(inspector={"password": "hunter2-hunter2-hunter2"}).inspector.password is not None
 
 
 def test_there_are_at_most_120_settings() -> None:
@@ -145,49 +172,31 @@ def test_sample_file_holds_every_setting_with_its_default() -> None:
     assert wrong == [], "stale: `make generate` writes config/steno.yaml anew"
 
 
-# Keys of earlier releases
+# Removed settings
 
 
-def old_key(key: str) -> Any:
-    """A file that still has it."""
-    value: Any = "something"
+def removed(key: str) -> Any:
+    """Settings that still have it."""
+    value: Any = None
     for name in reversed(key.split(".")):
         value = {"near" if name == "*" else name: value}
-    if key.startswith("upstreams."):
-        value["upstreams"]["near"]["base_url"] = "https://provider.example/v1"
-    if key.startswith("summary.prompts."):
-        value["summary"]["prompts"] = [
-            {"prompt": "Keep numbers."},
-            {"prompt": "Keep names.", **value["summary"]["prompts"]["near"]},
-        ]
     return value
 
 
-@pytest.mark.parametrize("key", OLD_KEYS)
-def test_a_key_of_an_earlier_release_changes_nothing_and_is_named_with_what_to_do(key: str) -> None:
-    left, found = without_old_keys(old_key(key))
-    assert found == (key,)
-    settings = load(**old_key(key))
-    assert settings.model_dump() == load(**left).model_dump()
-    named = [each.sentence for each in check_settings(settings, ()) if each.subject == "settings"]
-    assert named == [f"{key} is no setting any more and has no effect. {OLD_KEYS[key]}"]
+@pytest.mark.parametrize("key", REMOVED)
+def test_a_removed_setting_ends_the_start_with_what_to_do_instead(key: str) -> None:
+    assert f"{key} is no setting any more. {REMOVED[key]}" in refusal(**removed(key))
     assert key not in SETTINGS
 
 
-def test_old_keys_are_found_in_the_environment_and_in_the_file_beside_others(
+def test_a_removed_setting_is_found_in_the_environment_and_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_settings("compaction: {fade: true, tail: {turns: 5, fill_tokens: 9}}", tmp_path, monkeypatch)
-    monkeypatch.setenv("STENO_LIMITS__HEADER_COUNT", "20")
-    monkeypatch.setenv("STENO_SUMMARY", '{"rules": {"share": 0.05, "enabled": false}}')
-    settings = load()
-    assert set(settings.old_keys) == {
-        "compaction.fade",
-        "compaction.tail.fill_tokens",
-        "limits.header_count",
-        "summary.rules.share",
-    }
-    assert (settings.compaction.tail.turns, settings.summary.rules.enabled) == (5, False)
+    write_settings("clients: {keys: database}", tmp_path, monkeypatch)
+    assert "clients.keys is no setting any more" in refusal()
+    monkeypatch.delenv("STENO_CONFIG")
+    monkeypatch.setenv("STENO_LIMITS__TOKENS_PER_DAY", "1000")
+    assert "limits.tokens_per_day is no setting any more" in refusal()
 
 
 # Merged with another
@@ -416,7 +425,6 @@ def test_a_name_that_leads_to_steno_is_a_circle_at_its_port_alone(
 def test_what_is_set_beside_a_preset_wins_over_it() -> None:
     settings = load(compaction={"preset": "librechat", "tail": {"turns": 3}})
     compaction = settings.compaction
-    assert settings.old_keys == ()
     assert (compaction.tail.turns, compaction.tail.max_ratio) == (3, 0.5)
     policy = policy_of(compaction)
     assert policy.mask

@@ -348,7 +348,7 @@ def _without(attempt: Attempt) -> Deciding[Case | None]:
     if not may_go_on or attempt.announced is not None:
         return None
     there: Background = yield effects.LookAhead()
-    if not there.comes_back or there.tokens_spent:
+    if not there.comes_back:
         return None
     return without_summary(attempt.case, most_without_summary(attempt.request.budget), shortens=there.has_room)
 

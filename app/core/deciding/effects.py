@@ -112,8 +112,6 @@ class LookAhead(Struct, frozen=True):
 class Background(Struct, frozen=True):
     comes_back: bool = False
     """True if another request is expected soon, so that a summary is worth making in the background."""
-    tokens_spent: bool = False
-    """True if the tenant's summaries took all they may in an hour."""
     has_room: bool = False
     """True if a compaction would find room there, or is under way."""
 

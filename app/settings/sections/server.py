@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, IPvAnyNetwork, field_validator
+from pydantic import BeforeValidator, Field, IPvAnyNetwork, SecretStr, field_validator
 
 from app.runtime.caches import CACHE_BYTES
 from app.settings.types import Seconds, Section, switch
@@ -15,6 +15,7 @@ _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]*")
 _LISTENER = re.compile(r"unix:/.+|(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
 LARGEST_BODY = 100_000_000
+SHORTEST_PASSWORD = 16
 
 
 class ServerSettings(Section):
@@ -131,36 +132,11 @@ class LimitSettings(Section):
 
     A chat request whose body is late gets 408; any other connection is closed.
     """
-    requests_per_minute: int | None = Field(None, ge=1)
-    """Requests of one tenant to `/v1` in a minute; null for any number.
-
-    More get 429 with `retry-after` ([how limits are counted](limits.md#what-a-tenant-may-use)).
-    """
-    tokens_per_day: int | None = Field(None, ge=1)
-    """Tokens that one tenant may use in a day, as providers report them; null for any number.
-
-    Prompts, answers and summary calls count. Beyond it requests get 429.
-    """
-    money_per_day: float | None = Field(None, gt=0)
-    """Cost of one tenant's calls in a day, in the currency of `prices`, or US dollars; null for any cost.
-
-    As the [ledger](usage.md#cost) has it: a model without a price costs nothing. Beyond it requests get 402.
-    """
     compactions_per_tenant: int | None = Field(16, ge=1)
     """Conversations of one tenant that are compacted at once, by all processes together; null for any number.
 
     Beyond it requests go on without new summaries (`too_many_compactions`). Those in the background count, too; a
     process has 16 of these at once, a tenant 8.
-    """
-    forced_compactions_per_minute: int | None = Field(600, ge=1)
-    """Requests of one tenant to `POST .../compact` in a minute; null for any number.
-
-    A gateway with one key for all its users needs a higher number.
-    """
-    summary_tokens_per_hour: int | None = Field(None, ge=1)
-    """Tokens that the summary calls of one tenant may take in an hour; null for any number.
-
-    Prompts and answers count. Beyond it requests go on without new summaries (`summary_tokens_spent`).
     """
 
     @property
@@ -184,6 +160,12 @@ class InspectorSettings(Section):
 
     enabled: bool = True
     """Serve the [inspector's pages](inspector.md), at `/` and under `/ui`; where it is off, both are a 404."""
+    password: SecretStr | None = Field(None, min_length=SHORTEST_PASSWORD)
+    """The operator's password, of at least 16 characters, which shows every tenant; null: nobody sees every tenant.
+
+    `steno serve` on a terminal and `steno run` make one for the time that they run, and print it. Another password ends
+    all sessions. With `server.admin`, it is taken there alone.
+    """
 
 
 class TelemetrySettings(Section):

@@ -133,12 +133,6 @@ class SummarySettings(Section):
         {temperature: 0, seed: 7}
     """
 
-    @property
-    def models(self) -> frozenset[str]:
-        """Models that it names for summaries, beside the conversation's own."""
-        named = (self.model, *(other.model for other in self.fallbacks))
-        return frozenset(model for model in named if model is not None)
-
     @field_validator("parameters")
     @classmethod
     def _are_not_stenos_own(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:

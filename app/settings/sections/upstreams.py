@@ -65,8 +65,8 @@ class UpstreamSettings(Section):
     api_key_env: str | None = None
     """Environment variable with the provider's key, which is sent in place of the client's own.
 
-    In capitals, not beginning with `STENO_`. On loopback every caller spends this key; any other address needs
-    `clients.keys` ([who may come in](security.md#who-may-come-in)).
+    In capitals, not beginning with `STENO_`. On loopback every program of this machine spends this key; any other
+    address needs `clients.header` ([who pays](security.md#who-pays)).
     """
 
     @property

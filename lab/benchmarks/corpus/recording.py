@@ -34,7 +34,6 @@ SETTINGS: Mapping[str, Any] = {
     ],
     # Generous: how busy this machine is must not be seen.
     "storage": {"url": "memory", "timeout_seconds": 10.0},
-    "limits": {"forced_compactions_per_minute": None},
     # A folder that is named makes the tables required, wherever they are found.
     "tokenizer": {"directory": "{folder}"},
     "secret": "the secret of the recorded corpus",

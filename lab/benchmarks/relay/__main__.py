@@ -1,7 +1,7 @@
 """Measures relays side by side, and writes what came of it into the documentation.
 
     python -m lab.benchmarks.relay [--subjects steno,nginx] [--scenarios sat,ttft] [--rounds 3] [--seconds 2]
-        [--with CHECKOUT] [--limited] [--no-docs]
+        [--with CHECKOUT] [--no-docs]
 
 All results are in .bench/results.json; `--from FILE` writes the documentation from such a file again.
 """
@@ -21,7 +21,7 @@ from lab.benchmarks.relay.charts import dots, sizes
 from lab.benchmarks.relay.measuring import bench, measure
 from lab.benchmarks.relay.report import columns, figures, markdown, with_section
 from lab.benchmarks.relay.scenarios import DOCUMENTED, NAMES, Scale, scenarios
-from lab.benchmarks.relay.subjects import ROOT, SUBJECTS, Subject, limited, steno_of
+from lab.benchmarks.relay.subjects import ROOT, SUBJECTS, Subject, steno_of
 
 FOLDER = ROOT / ".bench"
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -65,8 +65,6 @@ def _subjects(options: argparse.Namespace) -> dict[str, Subject]:
     wanted = {name: SUBJECTS[name] for name in options.subjects or SUBJECTS}
     if options.checkout:
         wanted["before"] = partial(steno_of, options.checkout.resolve())
-    if options.limited:
-        wanted["limited"] = limited
     return wanted
 
 
@@ -77,7 +75,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=DOCUMENTED.rounds)
     parser.add_argument("--seconds", type=float, default=DOCUMENTED.seconds, help="of each scenario")
     parser.add_argument("--with", dest="checkout", type=Path, help="another checkout of Steno, measured as 'before'")
-    parser.add_argument("--limited", action="store_true", help="Steno with limits of tenants, measured as 'limited'")
     parser.add_argument("--from", dest="source", type=Path, help="results of a run, in place of one")
     parser.add_argument("--no-docs", dest="docs", action="store_false", help="leave the documentation as it is")
     return parser.parse_args()

@@ -54,20 +54,13 @@ def steno(place: Place) -> Command:
     return steno_of(ROOT, place)
 
 
-def limited(place: Place) -> Command:
-    """Steno with all limits of tenants, none of which is reached."""
-    limits = "REQUESTS_PER_MINUTE", "TOKENS_PER_DAY", "MONEY_PER_DAY", "SUMMARY_TOKENS_PER_HOUR"
-    return steno_of(ROOT, place, **{f"LIMITS__{name}": "1000000000" for name in limits})
-
-
-def steno_of(checkout: Path, place: Place, **more: str) -> Command:
+def steno_of(checkout: Path, place: Place) -> Command:
     """`steno serve` as a user starts it, with its own database file; of another checkout too, with this one's
-    libraries. `more`: settings by their names in the environment."""
+    libraries."""
     settings = {
         "SECRET": "a secret for the benchmark",
         "UPSTREAM__DISCOVER_WINDOWS": "false",
         "MODELS": json.dumps([{"match": "*", "context_window": WINDOW}]),
-        **more,
     }
     return Command(
         arguments=(

@@ -254,22 +254,6 @@ def _other() -> Iterator[Case]:
     yield case("priced", *steps, stored(request(f"{CONVERSATIONS}/priced/usage")))
 
 
-QUOTAS = {
-    "limits": {"summary_tokens_per_hour": 5_000, "forced_compactions_per_minute": 2},
-    "compaction": {"mask": {"deny": ["find_*"]}},
-}
-
-
-def _quotas() -> Iterator[Case]:
-    """Cases with limits of what one tenant may spend, and its requests beyond them."""
-    for stream in (False, True):
-        name = f"spent{'-streamed' if stream else ''}"
-        yield case(name, *growing(17, 41, every=6, model=f"gpt-4o-{name}", stream=stream))
-    sent = request("/context/compact", body(conversation(3)))
-    # How long a tenant has to wait is of the clock.
-    yield case("forced", sent, sent, sent, chance=(rb"(?<=Ask again in )\d+", rb"(?<=retry-after: )\d+"))
-
-
 def _disabled() -> Iterator[Case]:
     """Compaction switched off in the settings: a request cannot switch it on."""
     for name, context in (("bare", {}), ("preset", {"preset": "rolling"}), ("on", {"compaction": True})):
@@ -278,7 +262,6 @@ def _disabled() -> Iterator[Case]:
 
 
 GROUPS = (
-    Group("quotas", tuple(_quotas()), QUOTAS),
     Group("disabled", tuple(_disabled()), {"compaction": {"enabled": False}, "calibration": {"enabled": False}}),
     Group("options", tuple(_cases()), SETTINGS, {"CORPUS_KEY": "sk-operator"}),
     Group("settings", tuple(_other()), NAMED_BY_BODY),

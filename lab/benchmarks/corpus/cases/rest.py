@@ -19,7 +19,6 @@ ROUTES = (
     ("DELETE", f"{LIST}/a/pins"), ("POST", f"{LIST}/a/compact"), ("PATCH", f"{LIST}/a/summaries/chk_{'0' * 32}"),
     ("GET", "/context/search?q=order"), ("GET", "/context/models"), ("GET", "/context/calibration"),
     ("POST", "/context/plan"), ("POST", "/context/compact"), ("GET", "/context/tenant"),
-    ("GET", "/context/tenant/export"),
     ("DELETE", f"{LIST}/a"), ("DELETE", "/context/tenant"),
     ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/healthz"), ("GET", "/docs"), ("GET", "/ui"),
     ("GET", "/"), ("GET", "/context"), ("GET", "/context/nothing"), ("GET", "/favicon.ico"),
@@ -128,16 +127,6 @@ def _stories() -> Iterator[Case]:
         stored(request("/context/tenant", method="DELETE")),
         request(LIST),
         request("/context/search?q=order"),
-        request("/context/tenant/export"),
-    )
-    # Rows of the same moment would come in an order of chance: one conversation, one request. Calibrations are stored a
-    # second later, or when somebody asks for them.
-    yield case(
-        "exported",
-        *growing(18, 18, model="gpt-4o-exported", conversation_id="e"),
-        request("/context/calibration"),
-        stored(request("/context/tenant/export")),
-        request("/context/tenant/export", key="sk-other"),
     )
     words = (
         "order",

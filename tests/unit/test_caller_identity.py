@@ -1,14 +1,12 @@
-"""Whose request it is."""
+"""Which tenant a request belongs to."""
 
-import asyncio
 from collections.abc import Sequence
 from ipaddress import ip_network
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from app.core.history.identity import Identity
+from app.core.history.identity import Identity as Digests
 from app.edge.credentials import (
     ACCOUNTS,
     CREDENTIALS,
@@ -21,52 +19,41 @@ from app.edge.credentials import (
 )
 from app.edge.proxies import client_of
 from app.errors import InvalidCredentials, MissingCredentials
-from app.proxy.tenants import ANONYMOUS, Claim, Known, Rules, Tenants, claim_of
-from app.store import Store
-from tests.unit.test_issuers import ISSUER, issuer, token
+from app.proxy.caller_identity import ANONYMOUS, Authenticator, Identity
 
-IDENTITY = Identity(b"secret")
+DIGESTS = Digests(b"secret")
 
 
-def tenant(
+def identity(
     *headers: tuple[bytes, bytes],
     host: str = "10.0.0.1",
     allowed: bool | Literal["loopback"] = "loopback",
     query: bytes = b"",
     trusted: Sequence[str] = (),
-) -> str:
-    return known(*headers, host=host, allowed=allowed, query=query, trusted=trusted).tenant
+    **options: Any,
+) -> Identity:
+    return Authenticator(DIGESTS, allowed, tuple(map(ip_network, trusted)), **options).identify(headers, host, query)
 
 
-def known(
-    *headers: tuple[bytes, bytes],
-    host: str = "10.0.0.1",
-    allowed: bool | Literal["loopback"] = "loopback",
-    query: bytes = b"",
-    trusted: Sequence[str] = (),
-) -> Known:
-    async def found() -> Known:
-        tenants = Tenants(IDENTITY, allowed, tuple(map(ip_network, trusted)), Store("memory").links)
-        return await tenants.known(headers, host, query)
-
-    return asyncio.run(found())
+def tenant(*headers: tuple[bytes, bytes], **options: Any) -> str:
+    return identity(*headers, **options).tenant
 
 
-def test_it_is_said_how_a_caller_is_known() -> None:
-    assert known((b"authorization", b"Bearer k")) == Known(IDENTITY.tenant(b"k"), "key")
-    assert known(host="127.0.0.1") == known(allowed=True) == Known(ANONYMOUS, "nothing")
+def test_the_identity_says_by_what_the_caller_is_known() -> None:
+    assert identity((b"authorization", b"Bearer k")) == Identity(DIGESTS.tenant(b"k"), "key")
+    assert identity(host="127.0.0.1") == identity(allowed=True) == Identity(ANONYMOUS, "anonymous")
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
 @pytest.mark.parametrize("value", [b"k", b"Bearer k", b"bearer k", b"BEARER   k", b" Bearer \t k "])
 def test_a_key_is_one_tenant_however_it_is_sent(name: bytes, value: bytes) -> None:
-    assert tenant((name, value)) == IDENTITY.tenant(b"k")
+    assert tenant((name, value)) == DIGESTS.tenant(b"k")
     assert tenant((name, value)) != tenant((name, b"Bearer other"))
 
 
 @pytest.mark.parametrize("key", [b"Bearerk", b"bearer-k", b"Basic k", b"Bearer: k"])
 def test_only_the_word_bearer_is_no_part_of_the_key(key: bytes) -> None:
-    assert tenant((b"authorization", key)) == IDENTITY.tenant(key)
+    assert tenant((b"authorization", key)) == DIGESTS.tenant(key)
 
 
 def test_of_several_keys_the_tenant_holds_all_in_whatever_order_they_come() -> None:
@@ -104,13 +91,13 @@ def test_the_operator_may_serve_everybody_or_nobody() -> None:
     assert tenant(allowed=True) == ANONYMOUS
     with pytest.raises(MissingCredentials, match="allow_unauthenticated is false"):
         tenant(host="127.0.0.1", allowed=False)
-    assert tenant((b"authorization", b"Bearer k"), allowed=False) == IDENTITY.tenant(b"k")
+    assert tenant((b"authorization", b"Bearer k"), allowed=False) == DIGESTS.tenant(b"k")
 
 
 @pytest.mark.parametrize("name", sorted(QUERY_KEYS))
 def test_a_key_in_the_query_is_the_same_one_as_in_a_header(name: bytes) -> None:
     for query in (name + b"=k%2B1", b"a=b&" + name.upper() + b"=k%2b1&c", name + b"=old&" + name + b"=k%2B1"):
-        assert tenant(query=query) == tenant((b"x-goog-api-key", b"k+1")) == IDENTITY.tenant(b"k+1")
+        assert tenant(query=query) == tenant((b"x-goog-api-key", b"k+1")) == DIGESTS.tenant(b"k+1")
         assert b"k%2" not in without_keys(query)
     assert without_keys(b"a=b&" + name + b"=k&c&d=%2F") == b"a=b&c&d=%2F"
     assert keys_alone(b"a=b&" + name + b"=k%2f&c&d=%2F") == name + b"=k%2f"
@@ -132,7 +119,7 @@ def test_a_scheme_means_the_same_in_any_case(scheme: bytes) -> None:
     assert (
         tenant((b"authorization", scheme.lower() + b"  eDp5"))
         == tenant((b"authorization", scheme.upper() + b" eDp5"))
-        == IDENTITY.tenant(scheme + b" eDp5")
+        == DIGESTS.tenant(scheme + b" eDp5")
     )
 
 
@@ -245,73 +232,77 @@ def test_a_client_is_known_by_its_address_or_what_a_trusted_proxy_says(
     assert client_of(sent, peer, [ip_network("10.0.0.0/8")]) == client
 
 
-# What a request says beside its key
+# The header and the tenant of the settings
 
-PROXIES = [ip_network("10.0.0.0/8")]
 USER = b"x-forwarded-user"
-RULES = Rules(header=USER, tenant="team")
+KEY = (b"authorization", b"Bearer k")
 
 
-def test_a_proxy_that_is_listed_says_who_calls() -> None:
-    assert claim_of(RULES, [b"k"], [(USER, b" alice ")], "10.0.0.1", PROXIES) == Claim("header", ("alice",))
+def named(*headers: tuple[bytes, bytes], host: str = "10.0.0.1", **options: Any) -> Identity:
+    """Identity where a proxy in 10.0.0.0/8 names the caller."""
+    return identity(*headers, host=host, trusted=["10.0.0.0/8"], header=USER, **options)
 
 
-@pytest.mark.parametrize("peer", ["10.0.0.1", "192.0.2.1", ""])
-def test_where_nobody_says_so_all_are_the_one_tenant_or_their_key(peer: str) -> None:
-    assert claim_of(RULES, [b"k"], [], peer, PROXIES) == Claim("single", ("team",))
-    assert claim_of(Rules(header=USER), [b"k"], [], peer, PROXIES) is None
-    assert claim_of(Rules(header=USER), [b"k"], [(b"x-other", b"alice")], peer, PROXIES) is None
+def test_a_trusted_proxy_names_the_caller_whatever_its_key() -> None:
+    alice = Identity(DIGESTS.person("header", "alice"), "header")
+    assert named(KEY, (USER, b" alice ")) == named((USER, b"alice")) == named((USER, b"alice"), tenant="team") == alice
 
 
-@pytest.mark.parametrize("peer", ["192.0.2.1", "127.0.0.1", "::1"])
-def test_anybody_else_who_says_so_is_refused(peer: str) -> None:
-    with pytest.raises(InvalidCredentials, match="trusted_proxies"):
-        claim_of(RULES, [b"k"], [(USER, b"alice")], peer, PROXIES)
+@pytest.mark.parametrize("host", ["10.0.0.1", "192.0.2.1", "127.0.0.1"])
+def test_all_callers_without_a_name_are_the_one_tenant(host: str) -> None:
+    assert named(KEY, host=host, tenant="team") == Identity(DIGESTS.person("single", "team"), "key")
+    assert identity(KEY, (USER, b"alice"), tenant="team") == Identity(DIGESTS.person("single", "team"), "key")
+    assert identity(host="127.0.0.1", tenant="team") == Identity(DIGESTS.person("single", "team"), "anonymous")
+    with pytest.raises(MissingCredentials):
+        identity(tenant="team")
 
 
-@pytest.mark.parametrize("values", [[b"alice", b"bob"], [b"alice", b""], [b"a" * 501]])
-def test_two_names_are_nobodys(values: list[bytes]) -> None:
-    with pytest.raises(InvalidCredentials, match="nobody knows"):
-        claim_of(RULES, [b"k"], [(USER, value) for value in values], "10.0.0.1", PROXIES)
+@pytest.mark.parametrize("host", ["192.0.2.1", "127.0.0.1", "::1", "", "testclient"])
+def test_a_name_from_another_peer_is_refused(host: str) -> None:
+    for value in (b"alice", b""):
+        with pytest.raises(InvalidCredentials, match="trusted_proxies"):
+            named(KEY, (USER, value), (b"x-forwarded-for", b"10.0.0.1"), host=host)
+
+
+@pytest.mark.parametrize("values", [[b"alice", b"bob"], [b"alice", b"alice"], [b"alice", b""], [b"a" * 501]])
+def test_two_names_and_long_ones_are_refused(values: list[bytes]) -> None:
+    with pytest.raises(InvalidCredentials, match=r"2 times|501 bytes"):
+        named(KEY, *((USER, value) for value in values))
 
 
 def test_an_empty_name_is_none() -> None:
-    assert claim_of(Rules(header=USER), [b"k"], [(USER, b" ")], "10.0.0.1", PROXIES) is None
+    assert named(KEY, (USER, b" ")) == Identity(DIGESTS.tenant(b"k"), "key")
 
 
 def test_names_of_one_kind_are_no_names_of_another() -> None:
-    persons = {
-        IDENTITY.person(*names) for names in (("header", "a"), ("single", "a"), ("header", "a", ""), ("jwt", "a"))
-    }
-    assert len(persons | {IDENTITY.tenant(b"a")}) == 5
+    tenants = {DIGESTS.person(*names) for names in (("header", "a"), ("single", "a"), ("header", "a", ""))}
+    assert len(tenants | {DIGESTS.tenant(b"a")}) == 4
 
 
-async def test_a_signed_token_says_who_calls_whichever_it_is(tmp_path: Path) -> None:
-    tenants = Tenants(IDENTITY, False, (), Store("memory").links, Rules(issuers={ISSUER: issuer(tmp_path)}))
-    sent = [[(b"authorization", b"Bearer " + token(sub="alice", jti=each))] for each in ("first", "second")]
-    found = [await tenants.known(headers, "192.0.2.1") for headers in sent]
-    assert [(each.tenant, each.by) for each in found] == [(IDENTITY.person("jwt", ISSUER, "alice"), "jwt")] * 2
+def test_digests_are_those_of_the_previous_release() -> None:
+    """What it stored is found again. The values are those of commit 21db7e6e."""
+    sk = (b"authorization", b"Bearer sk-1")
+    assert tenant(sk) == "d4b50c62726dde8130d18e96147b555a"
+    assert tenant(sk, (b"x-api-key", b"sk-2"), query=b"key=sk%2B3") == "623881935be8ebff46e39a5809491201"
+    assert named((USER, "zoë".encode())).tenant == "d694a6f6b52f696f5b14513ce295000c"
+    assert named(sk, tenant="team").tenant == "7ecf3f09149859283de391e528f6c87e"
 
 
-# Tenants that became one
+# The operator's key
 
 
-async def test_what_another_process_says_of_tenants_is_known_here_soon(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.store.link_calls.LOOK_SECONDS", 0.01)
-    here, there = Store(sqlite_url), Store(sqlite_url)
-    try:
-        for store in (here, there):
-            await store.start()
-        tenants = Tenants(IDENTITY, False, (), here.links)
-        headers = [(b"authorization", b"Bearer new")]
-        before = await tenants.known(headers, "192.0.2.1")
-        await there.links.merge("old", before.tenant)
-        async with asyncio.timeout(10):
-            while tenants.holds(before):  # noqa: ASYNC110 - nobody tells when
-                await asyncio.sleep(0.01)
-        assert (await tenants.known(headers, "192.0.2.1")).tenant == "old"
-    finally:
-        for store in (here, there):
-            await store.close()
+@pytest.mark.parametrize("headers", [[], [KEY], [(USER, b" ")], [KEY, (b"x-forwarded-for", b"127.0.0.1")]])
+@pytest.mark.parametrize("host", ["10.0.0.1", "127.0.0.1", "192.0.2.1", ""])
+def test_where_the_operator_pays_every_request_needs_the_name(headers: list[tuple[bytes, bytes]], host: str) -> None:
+    for allowed in (True, False, "loopback"):
+        with pytest.raises((MissingCredentials, InvalidCredentials), match="trusted_proxies"):
+            named(*headers, host=host, allowed=allowed, tenant="team", operator_pays=True)
+    assert named(KEY, (USER, b"alice"), operator_pays=True).method == "header"
+
+
+@pytest.mark.parametrize("headers", [[], [KEY]])
+def test_without_a_proxy_the_operator_pays_for_this_machine_alone(headers: list[tuple[bytes, bytes]]) -> None:
+    assert identity(*headers, host="127.0.0.1", operator_pays=True) == identity(*headers, host="127.0.0.1")
+    for host, forwarded in (("192.0.2.1", []), ("", []), ("127.0.0.1", [(b"x-real-ip", b"127.0.0.1")])):
+        with pytest.raises(MissingCredentials, match="this machine alone"):
+            identity(*headers, *forwarded, host=host, allowed=True, tenant="team", operator_pays=True)

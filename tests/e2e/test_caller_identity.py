@@ -1,0 +1,267 @@
+"""Callers whom a trusted proxy names, one tenant for all, and who may spend the operator's key."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from lab.simulator import Simulator
+from tests.e2e.histories import chat, turns
+from tests.e2e.running import StartSteno
+
+HEADER = "x-forwarded-user"
+PROXY: dict[str, Any] = {"server": {"trusted_proxies": ["127.0.0.1"]}, "clients": {"header": HEADER}}
+ELSEWHERE: dict[str, Any] = {"server": {"trusted_proxies": ["192.0.2.1"]}, "clients": {"header": HEADER}}
+"""Settings that trust a proxy which is not the tests' client."""
+OPERATORS, CALLERS = "sk-operators", "sk-callers"
+KEYED = {"api_key_env": "PROVIDER_API_KEY"}
+JSON = {"content-type": "application/json", "authorization": f"Bearer {CALLERS}"}
+
+
+@pytest.fixture
+def operators_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVIDER_API_KEY", OPERATORS)
+
+
+def by_chat(url: str, key: str, headers: dict[str, str]) -> str | None:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, default_headers=headers, max_retries=0) as sdk:
+        raw = sdk.chat.completions.with_raw_response.create(model="gpt-4o", messages=turns(15))
+        return raw.headers["x-context-status"]
+
+
+def by_responses(url: str, key: str, headers: dict[str, str]) -> str | None:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, default_headers=headers, max_retries=0) as sdk:
+        raw = sdk.responses.with_raw_response.create(model="gpt-4o", input=turns(15), store=False)
+        return raw.headers["x-context-status"]
+
+
+def by_messages(url: str, key: str, headers: dict[str, str]) -> str | None:
+    with anthropic.Anthropic(base_url=url, api_key=key, default_headers=headers, max_retries=0) as sdk:
+        raw = sdk.messages.with_raw_response.create(model="claude-opus-4", max_tokens=100, messages=turns(15))
+        return raw.headers["x-context-status"]
+
+
+Ask = Callable[[str, str, dict[str, str]], str | None]
+FORMATS: list[Ask] = [by_chat, by_responses, by_messages]
+
+
+def get(url: str, target: str, **headers: str) -> httpx2.Response:
+    return httpx2.get(f"{url}{target}", headers=headers, timeout=30.0)
+
+
+def post(url: str, target: str, body: bytes, headers: dict[str, str]) -> httpx2.Response:
+    return httpx2.post(f"{url}{target}", content=body, headers=headers, timeout=30.0)
+
+
+# One tenant a name
+
+
+@pytest.mark.parametrize("ask_model", FORMATS)
+def test_another_key_behind_a_proxy_is_the_same_person(steno: StartSteno, simulator: Simulator, ask_model: Ask) -> None:
+    started = steno(**PROXY)
+    assert ask_model(started.url, "sk-one", {HEADER: "alice"}) == "summarized"
+    made = len(simulator.summaries)
+    assert ask_model(started.url, "sk-two", {HEADER: "alice"}) == "summarized"
+    assert len(simulator.summaries) == made
+    ask_model(started.url, "sk-two", {HEADER: "bob"})
+    assert len(simulator.summaries) > made
+
+
+def test_conversations_of_a_gateways_key_go_to_no_person_whom_it_names(steno: StartSteno, shared_url: str) -> None:
+    before = steno(storage={"url": shared_url})
+    post(before.url, "/v1/chat/completions", chat(turns(15)), JSON)
+    before.stop()
+    started = steno(storage={"url": shared_url}, **PROXY)
+    key = {"authorization": f"Bearer {CALLERS}"}
+    assert get(started.url, "/context/conversations", **key, **{HEADER: "alice"}).json()["data"] == []
+    assert len(get(started.url, "/context/conversations", **key).json()["data"]) == 1
+
+
+def test_one_tenant_for_all_shares_conversations_and_summaries(steno: StartSteno, simulator: Simulator) -> None:
+    started = steno(clients={"tenant": "team"})
+    body = chat(turns(15), conversation_id="one")
+    post(started.url, "/v1/chat/completions", body, JSON)
+    made = len(simulator.summaries)
+    refreshed = JSON | {"authorization": "Bearer sk-refreshed"}
+    answer = post(started.url, "/v1/chat/completions", body, refreshed)
+    assert (answer.headers["x-context-status"], len(simulator.summaries)) == ("summarized", made)
+    assert get(started.url, "/context/conversations/one", authorization="Bearer sk-other").status_code == 200
+
+
+def test_a_person_whom_a_proxy_names_sees_only_their_own_pages(steno: StartSteno) -> None:
+    started = steno(**PROXY)
+    for name in ("alice", "bob"):
+        body = chat(turns(15), conversation_id=f"of-{name}")
+        post(started.url, "/v1/chat/completions", body, JSON | {HEADER: name})
+    with httpx2.Client(base_url=started.url, follow_redirects=True, timeout=30.0) as browser:
+        for name, other in (("alice", "bob"), ("bob", "alice")):
+            page = browser.get("/ui/conversations", headers={HEADER: name}).text
+            assert f"of-{name}" in page
+            assert f"of-{other}" not in page
+
+
+# A name that is not to be believed
+
+
+def rows(path: Path) -> dict[str, int]:
+    with sqlite3.connect(path) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: database.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in names}  # noqa: S608
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/files", "/context/compact", "/mcp"]
+)
+def test_a_name_from_an_untrusted_peer_is_refused_and_leaves_nothing(
+    steno: StartSteno, simulator: Simulator, tmp_path: Path, target: str
+) -> None:
+    file = tmp_path / "steno.db"
+    started = steno(storage={"url": f"sqlite:///{file}"}, **ELSEWHERE)
+    before, named = rows(file), JSON | {HEADER: "alice", "x-forwarded-for": "192.0.2.1"}
+    answer = post(started.url, target, chat(turns(15)), named)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
+    for method, path in (("GET", "/context/conversations"), ("DELETE", "/context/tenant"), ("GET", "/context/usage")):
+        assert httpx2.request(method, f"{started.url}{path}", headers=named, timeout=30.0).status_code == 401
+    assert (simulator.log, rows(file)) == ((), before)
+
+
+# Credentials at the provider
+
+
+@pytest.mark.parametrize("ask_model", FORMATS)
+@pytest.mark.parametrize("adds_key", [True, False], ids=["operator's key", "caller's key"])
+@pytest.mark.usefixtures("operators_key")
+def test_the_provider_gets_its_key_and_no_name_of_the_caller(
+    steno: StartSteno, simulator: Simulator, ask_model: Ask, *, adds_key: bool
+) -> None:
+    """In chats, in the calls for their summaries, on a path that passes, and in compactions on demand."""
+    started = steno(**PROXY, upstream=KEYED if adds_key else {})
+    name = "alice of accounting"
+    assert ask_model(started.url, CALLERS, {HEADER: name}) == "summarized"
+    assert get(started.url, "/v1/models", authorization=f"Bearer {CALLERS}", **{HEADER: name}).status_code == 200
+    post(started.url, "/context/compact", chat(turns(17)), JSON | {HEADER: name}).raise_for_status()
+    assert len(simulator.summaries) > 0
+    for record in simulator.log:
+        assert name not in repr((record.target, record.headers))
+        key = OPERATORS if adds_key else CALLERS
+        sent = {record.header("authorization"), record.header("x-api-key")} - {None}
+        assert sent <= {key, f"Bearer {key}"}
+        assert sent or record.target == "/v1/models"
+
+
+# The operator's key
+
+
+SPENDING = [
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1//chat/completions"),
+    ("POST", "/c/one/v1/chat/completions"),
+    ("POST", "/u/default/v1/chat/completions"),
+    ("POST", "/c/one/u/default/v1/messages"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/responses"),
+    ("POST", "/v1/responses/compact"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/responses/input_tokens"),
+    ("POST", "/v1/embeddings"),
+    ("POST", "/openai/deployments/x/chat/completions"),
+    ("GET", "/v1/models"),
+    ("HEAD", "/v1/models"),
+    ("DELETE", "/v1/files/file-1"),
+    ("POST", "/context/compact"),
+    ("POST", "/context/conversations/one/compact"),
+    ("POST", "/context/plan"),
+    ("GET", "/context/models"),
+    ("POST", "/mcp"),
+]
+"""Requests that reach a provider, or make Steno call one."""
+NAME = HEADER.encode()
+UNNAMED: list[list[tuple[bytes, bytes]]] = [
+    [],
+    [(NAME, b"")],
+    [(NAME, b"alice"), (NAME, b"alice")],
+    [(NAME, b"alice"), (NAME, b"")],
+    [(b"x-forwarded-for", b"127.0.0.1")],
+    [(b"forwarded", b"for=127.0.0.1")],
+    [(b"cookie", b"x-forwarded-user=alice"), (b"x-remote-user", b"alice")],
+]
+
+
+@pytest.mark.usefixtures("operators_key")
+def test_no_request_without_the_name_spends_the_operators_key(steno: StartSteno, simulator: Simulator) -> None:
+    """Not with a tenant for all, and not where callers without a key are served."""
+    server = {**PROXY["server"], "allow_unauthenticated": True}
+    clients = {**PROXY["clients"], "tenant": "team"}
+    started = steno(server=server, clients=clients, upstream=KEYED)
+    body = chat(turns(15), conversation_id="one")
+    assert post(started.url, "/v1/chat/completions", body, JSON | {HEADER: "alice"}).status_code == 200
+    made = len(simulator.log)
+    with httpx2.Client(base_url=started.url, timeout=30.0) as client:
+        for method, target in SPENDING:
+            for headers in UNNAMED:
+                for keys in ([], [(b"authorization", b"Bearer sk-callers")]):
+                    content = b"" if method in ("GET", "HEAD", "DELETE") else body
+                    sent = [(b"content-type", b"application/json"), *keys, *headers]
+                    answer = client.request(method, f"{target}?{HEADER}=alice", content=content, headers=sent)
+                    assert answer.status_code == 401, (method, target, headers)
+    assert len(simulator.log) == made
+
+
+@pytest.mark.usefixtures("operators_key")
+def test_a_name_from_elsewhere_spends_nothing(steno: StartSteno, simulator: Simulator) -> None:
+    started = steno(**ELSEWHERE, upstream=KEYED)
+    for method, target in SPENDING:
+        for extra in ({}, {"x-forwarded-for": "192.0.2.1"}):
+            headers = JSON | extra | {HEADER: "alice"}
+            answer = httpx2.request(method, f"{started.url}{target}", headers=headers, content=b"{}", timeout=30.0)
+            assert answer.status_code == 401, (method, target)
+    assert simulator.log == ()
+
+
+@pytest.mark.usefixtures("operators_key")
+def test_a_connection_that_began_with_a_name_needs_it_again(steno: StartSteno, simulator: Simulator) -> None:
+    started = steno(**PROXY, upstream=KEYED)
+    body = chat(turns(1))
+    with httpx2.Client(base_url=started.url, headers=JSON, timeout=30.0) as client:
+        for headers, status in (({HEADER: "alice"}, 200), ({}, 401), ({HEADER: "alice"}, 200), ({}, 401)):
+            assert client.post("/v1/chat/completions", content=body, headers=headers).status_code == status
+    assert len(simulator.chats) == 2
+
+
+@pytest.mark.usefixtures("operators_key")
+def test_a_cookie_of_the_inspector_spends_nothing_without_the_name(steno: StartSteno, simulator: Simulator) -> None:
+    started = steno(**PROXY, upstream=KEYED, storage={"messages": True})
+    body = chat(turns(15), conversation_id="one")
+    assert post(started.url, "/v1/chat/completions", body, JSON | {HEADER: "alice"}).status_code == 200
+    with httpx2.Client(base_url=started.url, timeout=30.0) as browser:
+        page = browser.get("/ui/conversations/one", headers={HEADER: "alice"}).text
+        token = page.partition('name="form_token" value="')[2].partition('"')[0]
+        made = len(simulator.log)
+        compact = "/ui/conversations/one/compact"
+        answer = browser.post(compact, data={"form_token": token, "focus": "names"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/sign-in")
+        assert browser.post("/ui/sign-in", data={"key": CALLERS}).status_code == 400
+        assert len(simulator.log) == made
+        answer = browser.post(compact, data={"form_token": token, "focus": "names"}, headers={HEADER: "alice"})
+        assert "summaries" in answer.headers.get("location", answer.text)
+    assert len(simulator.summaries) > 1
+
+
+@pytest.mark.usefixtures("operators_key")
+def test_without_a_proxy_this_machine_alone_spends_the_operators_key(steno: StartSteno, simulator: Simulator) -> None:
+    started = steno(upstream=KEYED, clients={"tenant": "team"})
+    assert post(started.url, "/v1/chat/completions", chat(turns(1)), JSON).status_code == 200
+    made = len(simulator.log)
+    for name in ("x-forwarded-for", "forwarded", "via", "x-real-ip", "cf-connecting-ip"):
+        for method, target in SPENDING:
+            headers = JSON | {name: "127.0.0.1"}
+            answer = httpx2.request(method, f"{started.url}{target}", headers=headers, content=b"{}", timeout=30.0)
+            assert answer.status_code == 401, (name, method, target)
+    assert len(simulator.log) == made
