@@ -1,15 +1,9 @@
-"""The slow summariser: a summary takes twenty seconds, and a turn comes every seven. Who has to wait?
+"""Requests that wait for a slow summariser: a summary takes twenty seconds, and a turn comes every seven.
 
-The dialogues of a file, or a chat made in code, are held beside each other, each with its own id and key, through a
-`steno serve` of its own for each setting of `compaction.background`. The provider is the simulator; it answers at
-once, and takes its time only over summaries.
-
-All times are scaled down alike, so that the longest dialogue takes two minutes: what a summary takes, the time
-between turns, and how long a request waits for a compaction (`compaction.wait_seconds`). At that pace every
-conversation is worth preparing for. What Steno itself takes is not scaled, so it counts for more than it would.
-
-A turn has waited if, between its sending and its arrival at the provider, a summary of its conversation was being made
-for half a summary's time or more. What took as long for another reason is the machine's, and told apart.
+The dialogues of a file, or a chat made in code, are held side by side, each with its own id and key, through a
+`steno serve` of its own for each setting of `compaction.background`. The provider is the simulator; it takes its time
+only over summaries. All times are scaled down alike, so that the longest dialogue takes two minutes. A turn has waited
+if its stream says `compaction_started`.
 
     python -m lab.benchmarks.slow [--background off,on] [--seconds 120] [--chain 10] [locomo.jsonl]
 """
@@ -43,7 +37,7 @@ from tests.e2e import commands
 MODEL, ENCODING, WINDOW = "gpt-4o", "o200k_base", 8_000
 SUMMARY_SECONDS, TURN_SECONDS = 20.0, 7.0
 WAIT_SECONDS = 60.0
-"""Steno's own, before it is scaled."""
+"""Default of `compaction.wait_seconds`, before it is scaled."""
 RUN_SECONDS = 120.0
 CHAT_TOKENS = 100_000
 PATIENCE = 600.0
@@ -57,7 +51,6 @@ LINES = (
     "share",
     "longest wait, seconds",
     "all waiting, seconds",
-    "as late for other reasons",
     "summary calls",
     "of which never used",
     "tokens of summary calls",
@@ -70,21 +63,13 @@ LINES = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request. Times are of the monotonic clock, and not scaled up again."""
-
-    conversation: str
-    sent: float
-    answered: float
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """Parts of a request's way to the provider, in seconds before scaling."""
+    """One request."""
 
     seconds: float
-    summarising: float
-    """Seconds during which one summary of its conversation was being made, the longest of them."""
+    """Until its whole answer, not scaled up again."""
+    status: int
+    waited: bool = False
+    """True if it was told that a compaction started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +81,9 @@ class Course:
     """Records of the provider, in the order of arrival."""
     scale: float
 
-    @property
-    def ways(self) -> list[Way]:
-        """Way of each turn's request to the provider."""
-        chats, summaries = self._by_conversation("chat"), self._by_conversation("summary")
-        return [self._way(turn, chats[turn.conversation], summaries[turn.conversation]) for turn in self.turns]
-
-    def _way(self, turn: Turn, chats: Sequence[Record], summaries: Sequence[Record]) -> Way:
-        arrived = next((chat.at for chat in chats if turn.sent <= chat.at <= turn.answered), turn.answered)
-        beside = (min(made.finished_at or arrived, arrived) - max(made.at, turn.sent) for made in summaries)
-        summarising = max((0.0, *beside))
-        return Way((arrived - turn.sent) * self.scale, summarising * self.scale)
-
     def lines(self) -> tuple[str, ...]:
         """A cell for each of `LINES`."""
-        late = [way for way in self.ways if way.seconds >= SUMMARY_SECONDS / 2]
-        waits = [way.seconds for way in late if way.summarising >= SUMMARY_SECONDS / 2]
+        waits = [turn.seconds * self.scale for turn in self.turns if turn.waited]
         summaries = [record for record in self.records if record.kind == "summary"]
         chats = [record for record in self.records if record.kind == "chat"]
         talks = self._by_conversation("chat").values()
@@ -122,7 +94,6 @@ class Course:
             f"{len(waits) / len(self.turns):.1%}",
             f"{max(waits, default=0):,.0f}",
             f"{sum(waits):,.0f}",
-            f"{len(late) - len(waits):,}",
             f"{len(summaries):,}",
             f"{self._unused():,}",
             f"{sum(record.prompt_tokens or 0 for record in summaries):,}",
@@ -172,18 +143,19 @@ def scale_of(recordings: Sequence[Recording], seconds: float) -> float:
 
 
 async def _hold(client: httpx2.AsyncClient, url: str, recording: Recording, scale: float) -> list[Turn]:
-    """One conversation: each turn so long after the one before, or once that is answered."""
+    """Hold one conversation: each turn comes at its time, or once the one before is answered."""
     name = recording.name
     turns: list[Turn] = []
     due = time.monotonic()
     for end in recording.requests:
         await asyncio.sleep(due - time.monotonic())
         sent = time.monotonic()
-        body = {"model": MODEL, "messages": recording.messages[:end]}
+        body = {"model": MODEL, "messages": recording.messages[:end], "stream": True}
         answer = await client.post(
             f"{url}/c/{name}/v1/chat/completions", json=body, headers={"authorization": f"{KEY}{name}"}
         )
-        turns.append(Turn(name, sent, time.monotonic(), answer.status_code))
+        seconds, waited = time.monotonic() - sent, b"compaction_started" in answer.content
+        turns.append(Turn(seconds, answer.status_code, waited))
         due = sent + TURN_SECONDS / scale
     return turns
 
@@ -195,7 +167,7 @@ async def _hold_all(url: str, recordings: Sequence[Recording], scale: float) -> 
 
 
 def course(recordings: Sequence[Recording], background: str, seconds: float, count: talks.Count) -> Course:
-    """Holds all conversations, beside each other, with one setting."""
+    """Hold all conversations side by side, with one setting."""
     scale = scale_of(recordings, seconds)
     provider = Simulator(window=WINDOW, models="any", count=count, max_messages=None)
     provider.summary_default = Fault(delay=SUMMARY_SECONDS / scale)
@@ -205,7 +177,7 @@ def course(recordings: Sequence[Recording], background: str, seconds: float, cou
         )
         try:
             turns = asyncio.run(_hold_all(serving.url, recordings, scale))
-            time.sleep(2 * SUMMARY_SECONDS / scale)  # what is made for turns that never come has its cost, too
+            time.sleep(2 * SUMMARY_SECONDS / scale)  # Summaries for turns that never come have their cost, too.
         finally:
             serving.terminate()
             serving.wait()
@@ -224,7 +196,7 @@ def _variables(background: str, scale: float) -> Iterator[tuple[str, str]]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m lab.benchmarks.slow", description="Who waits for a slow summariser."
+        prog="python -m lab.benchmarks.slow", description="Requests that wait for a slow summariser."
     )
     parser.add_argument(
         "files", nargs="*", type=Path, help="dialogues, such as locomo.jsonl; none: a chat made in code"

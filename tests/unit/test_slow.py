@@ -30,29 +30,11 @@ def line(course: Course, name: str) -> str:
     return dict(zip(LINES, course.lines(), strict=True))[name]
 
 
-def test_a_turn_waited_if_a_summary_was_made_for_half_its_time_before_it_arrived() -> None:
-    turns = [Turn("a", 0.0, 2.2, 200), Turn("a", 3.0, 3.9, 200)]
-    records = [record(0.1, "summary", finished_at=2.0), record(2.1), record(3.1, "summary"), record(3.8)]
-    course = Course(turns, records, SCALE)
-    assert [way.seconds for way in course.ways] == pytest.approx([21.0, 8.0])
-    assert [way.summarising for way in course.ways] == pytest.approx([19.0, 7.0])
-    assert line(course, "turns that waited") == "1"
-
-
-def test_a_turn_that_is_late_without_a_summary_did_not_wait_for_one() -> None:
-    records = [record(0.1, "summary", talk="b", finished_at=2.0), record(2.1)]
-    course = Course([Turn("a", 0.0, 2.2, 200)], records, SCALE)
-    assert (line(course, "turns that waited"), line(course, "as late for other reasons")) == ("0", "1")
-
-
-def test_a_turn_that_arrives_while_its_summary_is_still_being_made_did_not_wait_for_it() -> None:
-    records = [record(0.1, "summary", finished_at=2.1), record(0.2)]
-    assert line(Course([Turn("a", 0.0, 0.3, 200)], records, SCALE), "turns that waited") == "0"
-
-
-def test_a_turn_that_never_reached_the_provider_waited_until_it_was_answered() -> None:
-    course = Course([Turn("a", 0.0, 3.0, 504)], [record(0.0, "summary")], SCALE)
-    assert (line(course, "turns that waited"), line(course, "longest wait, seconds")) == ("1", "30")
+def test_a_turn_waited_if_its_stream_said_that_a_compaction_started() -> None:
+    course = Course([Turn(0.1, 200), Turn(3.0, 504, waited=True), Turn(1.0, 200, waited=True)], [record(0.1)], SCALE)
+    told = [line(course, name) for name in ("turns that waited", "longest wait, seconds", "all waiting, seconds")]
+    assert told == ["2", "30", "40"]
+    assert line(course, "errors") == "1"
 
 
 def test_a_summary_is_used_if_a_later_payload_of_its_conversation_holds_it() -> None:
@@ -60,12 +42,12 @@ def test_a_summary_is_used_if_a_later_payload_of_its_conversation_holds_it() -> 
         replace(record(at, "summary", talk=talk), text="Notes.") for at, talk in ((1.0, "a"), (3.0, "a"), (1.0, "b"))
     ]
     used = replace(record(2.0), body=b'{"messages":[{"role":"user","content":"Before: Notes."},{"role":"tool"}]}')
-    assert line(Course([Turn("a", 0.0, 2.1, 200)], [*made, used], SCALE), "of which never used") == "2"
+    assert line(Course([Turn(2.1, 200)], [*made, used], SCALE), "of which never used") == "2"
 
 
 def test_summaries_and_refusals_are_counted_at_the_provider() -> None:
     records = [record(0.1, "summary"), record(0.2, status=400), record(0.3)]
-    course = Course([Turn("a", 0.0, 1.0, 200)], records, SCALE)
+    course = Course([Turn(1.0, 200)], records, SCALE)
     shown = [line(course, name) for name in ("summary calls", "tokens of summary calls", "refused by the provider")]
     assert shown == ["1", "100", "1"]
 
