@@ -176,7 +176,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
 
     def rendered(self, view: View) -> list[bytes]:
         """Messages of a view, as the format writes them."""
-        return self.format.render(self.conversation, view, self.provider.settings.alternating_roles)
+        return self.format.render(self.conversation, view, self.policy.alternates)
 
     def payload(
         self, decision: Decision, *, ask_usage: bool = False, asides: Iterable[Aside] = (), more: Iterable[bytes] = ()

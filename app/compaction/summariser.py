@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
 
+import msgspec
 import structlog
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +28,7 @@ from app.telemetry.spans import Tracer
 from app.wire.missing_paths import says_no_such_path
 from app.wire.refusals import classify, decoded
 from app.wire.retries import named_pause
+from app.wire.shapes import demands_alternation, refused_shape
 from app.wire.summaries import Manners, SummaryDialect, SummaryReader
 from app.wire.surrogates import replaced
 
@@ -70,6 +72,8 @@ class Route:
     """True if it is asked in the conversation's format, so that a call may continue the conversation itself."""
     missing: Callable[[], None] = lambda: None
     """Called if the path of its format turns out not to be there."""
+    alternates: Callable[[], None] = lambda: None
+    """Called if it refuses two messages of one role in a row."""
     query: bytes = field(default=b"", repr=False)
     """Query with the caller's keys that stand there and not in a header."""
 
@@ -106,6 +110,8 @@ class _Setback(Struct, frozen=True):
     """True if it would fail for anybody, and not for this request or this caller's account; None: who knows."""
     refusal: bytes = b""
     """Provider's words about a request that it does not take as it is."""
+    shape: str | None = None
+    """Provider's words about the order of the messages."""
 
 
 @dataclass(slots=True)
@@ -132,7 +138,7 @@ class _Call:
             return dialect.quoting(request, model, options)
         declared = {**prefix.declared, **prefix.routing} if self.route.is_own else prefix.declared
         # What the conversation's own provider takes in a chat, another one may refuse, and the call with it.
-        return replaced(dialect.continuing(prefix.messages, declared, request.instructions, model, options))
+        return replaced(dialect.continuing(prefix.messages, declared, request.closing, model, options))
 
 
 class Summariser:
@@ -208,7 +214,9 @@ class Summariser:
                 self._answered.add(call.tenant)
                 self._works(call)
                 return replace(reply, model=call.route.model, upstream=call.route.name, format=dialect.name)
-            if call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
+            if call.prefix is not None and reply.shape is not None:
+                self._quote(call, reply.shape)
+            elif call.lessons and (taught := dialect.taught(manners, reply.refusal, options)):
                 call.lessons -= 1
                 self._keep(call, manners, taught)
                 if given_up := (taught.without - manners.without) & self._parameters.keys():
@@ -224,6 +232,13 @@ class Summariser:
             else:
                 self._judge(call, reply)
                 return reply.failure
+
+    def _quote(self, call: _Call, shape: str) -> None:
+        """Go on with a transcript: the provider does not take the request behind the conversation itself."""
+        log.info("the summariser is quoted what it does not continue", model=call.route.model, reason=shape)
+        if demands_alternation(shape):
+            call.route.alternates()
+        call.prefix = None
 
     def _judge(self, call: _Call, setback: _Setback) -> None:
         if setback.model_fails:
@@ -335,6 +350,7 @@ def _refused(answering: UpstreamAnswer, body: bytes, *, pressed: bool) -> _Setba
         None if overflow else _pause(status, answering.headers),
         model_fails=status >= 500,
         refusal=body if status in (400, 422) and not overflow else b"",
+        shape=None if overflow else refused_shape(status, body),
     )
 
 
@@ -343,7 +359,9 @@ def _setback(reader: SummaryReader, *, pressed: bool) -> _Setback:
     if reader.error is not None:
         overflow = reader.error_is_first and _is_overflow(200, reader.error, pressed=pressed)
         failure = Failure(because(Code.SUMMARISER_ERROR_FRAME), overflow)
-        return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow)
+        refused = reader.error_is_first and not overflow
+        shape = refused_shape(200, msgspec.json.encode(reader.error), first_frame=True) if refused else None
+        return _Setback(failure, None if overflow else RETRY_PAUSE_SECONDS, model_fails=not overflow, shape=shape)
     if _too_large(reader):
         return _Setback(Failure(because(Code.SUMMARISER_ANSWER_TOO_LARGE)))
     if reader.unreadable:

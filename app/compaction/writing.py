@@ -47,6 +47,9 @@ class Writing:
         room = line.estimate(limit_of(window, budget.summary))
         prompt = own.prompt if own else summary.prompt
         style = summary.style
+        alternates = provider.demands_alternation(format_.name, summariser, request.tenant)
+        if alternates and not request.policy.alternates:
+            style = "transcript"  # The conversation is written for its own provider.
         if style == "auto":
             # What is bound to the very prompt it was made after would be refused behind any other end.
             is_bound = request.ties or request.conversation.history.holds_ties
@@ -66,6 +69,7 @@ class Writing:
             strategy=rules.policy.strategy,
             # What is shown as it came can be read in its own format alone.
             style=style if format_ is request.format else "transcript",
+            alternates=alternates,
             values_share=summary.values,
             rule_patterns=request.rule_patterns,
             inherited_rules=request.inherited_rules,
@@ -111,6 +115,7 @@ class Writing:
             is_own=is_own and format_ is request.format,
             continues=format_ is request.format,
             missing=partial(provider.lacks, format_.name, request.tenant),
+            alternates=partial(provider.learn_alternation, format_.name, model, request.tenant),
             query=keys_alone(request.query) if is_own else b"",
         )
 

@@ -29,6 +29,8 @@ STREAMED_USAGE_SECONDS = 24 * 3600.0
 """Seconds for which it is remembered how a model's streams report usage."""
 ADDED_OUTPUT_SECONDS = 24 * 3600.0
 """Seconds for which it is remembered that a model's output cap counts against its window."""
+ALTERNATION_SECONDS = 24 * 3600.0
+"""Seconds for which it is remembered that a model refuses two messages of one role in a row."""
 UNSPOKEN_SECONDS = 3600.0
 """Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
 
@@ -97,6 +99,23 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
     def adds_output(self) -> Sightings[tuple[str, str], bool]:
         """Formats and models whose output cap counts against the window beside the prompt, as far as it was seen."""
         return Sightings(ADDED_OUTPUT_SECONDS, counts=self._was_answered)
+
+    @lazy
+    def _alternating(self) -> Sightings[tuple[str, str], bool]:
+        """Formats and models that refused two messages of one role in a row."""
+        return Sightings(ALTERNATION_SECONDS, counts=self._was_answered)
+
+    def demands_alternation(self, format_: str, model: str, tenant: str) -> bool:
+        """Whether it refuses two messages of one role in a row, as it is set or was learnt."""
+        return self.settings.alternating_roles or self._alternating.holding(tenant, (format_, model)) is not None
+
+    def learn_alternation(self, format_: str, model: str, tenant: str) -> None:
+        """Remember that a model refused two messages of one role in a row."""
+        if len(model) > LONGEST_MODEL:
+            return
+        if not self.demands_alternation(format_, model, tenant):
+            log.info("upstream refuses two messages of one role in a row", upstream=self.name, model=model)
+        self._alternating.saw(tenant, (format_, model), True)
 
     @lazy
     def unspoken(self) -> Unspoken:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.compaction.performer import OnStart, nobody
 from app.compaction.request import ChatRequest
-from app.core.deciding.attempt import Answer, Mode, Recover, StepDown
+from app.core.deciding.attempt import Answer, MergeRoles, Mode, Recover, StepDown
 from app.core.deciding.decide import untouched
 from app.core.limits.recovery import Recovery
 from app.core.reasons import Code, Reason, Reasons, because
@@ -60,6 +60,7 @@ from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
 from app.wire.paths import path_of
+from app.wire.shapes import demands_alternation
 from app.wire.types import WireRequest
 
 log = structlog.get_logger("steno.chat")
@@ -442,11 +443,17 @@ class Exchange:
     async def _stepped_down(
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
     ) -> Obtained:
-        """Return the answer to a payload one step lower, or the refusal there is. `said`: the provider's words."""
+        """Return the answer to the payload with alternating roles, where those are demanded, or to one a step lower;
+        else the refusal there is. `said`: the provider's words."""
         request, refused = observed.request, observed.decision
+        mode: Mode = StepDown(refused, said)
+        if demands_alternation(said) and not request.policy.alternates:
+            request.provider.learn_alternation(request.format.name, request.model, request.tenant)
+            request = replace(request, policy=replace(request.policy, alternates=True))
+            mode = MergeRoles(refused, said)
         milestones.reopen()
         began = monotonic()
-        decision = await self._decide(request, StepDown(refused, said))
+        decision = await self._decide(request, mode)
         if decision is refused:
             milestones.decide(refused)
             return observed, answering

@@ -94,7 +94,8 @@ class Forwarding(Struct, frozen=True):
                     raise
             else:
                 status, headers = answering.status, answering.headers
-                is_final = status == 200 or observed.overflow is not None or not is_repeatable(status, headers)
+                is_understood = observed.overflow is not None or observed.misshapen is not None
+                is_final = status == 200 or is_understood or not is_repeatable(status, headers)
                 if is_final or (pause := patience.pause(headers)) is None:
                     return answering
                 await answering.close()

@@ -164,7 +164,7 @@ async def take_in(
     )
     rules = measured.rules
     policy = rules.policy
-    if measured.provider.settings.alternating_roles:
+    if measured.provider.demands_alternation(caller.format.name, wire.model, caller.tenant):
         policy = replace(policy, alternates=True)
     return ChatRequest(
         tenant=caller.tenant,

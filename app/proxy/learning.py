@@ -36,7 +36,7 @@ log = structlog.get_logger("steno.observe")
 MISJUDGED = 4
 """Greatest error of an estimate: what a refusal says about a prompt that much smaller is not about it."""
 
-REFUSALS = frozenset({400, 413, 422, 429})
+REFUSALS = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses that can mean the prompt was too large, or a parameter unknown."""
 
 

@@ -10,10 +10,20 @@ import re
 
 from app.wire.refusals import decoded
 
-STATUSES = frozenset({400, 422})
+STATUSES = frozenset({400, 422, 500, 502, 503})
+"""Statuses of such refusals: where a chat template refuses the order, llama.cpp answers 500, and proxies wrap that."""
 LONGEST_ERROR = 8_000
 """Characters of a refusal that are read."""
 _QUOTES = re.compile(r"[\\`'\"\u2018\u2019\u201c\u201d]")
+_ROLES = re.compile(
+    r"(?:roles?|user|assistant|messages|requests|turns?)\b.{0,40}\balternat(?:e|es|ed|ing|ion)\b"
+    r"|\balternat(?:e|es|ed|ing|ion)\b.{0,40}\b(?:roles?|user|assistant)\b"
+    r"|(?:consecutive|successive) (?:user|assistant|messages?)\b"
+    r"|unexpected role [\w.]{1,20} after role"
+    r"|first message must use the user role"
+    r"|conversation must start with a user message"
+)
+"""Refusals of two messages of one role in a row, or of the assistant's at the beginning."""
 _SHAPES = re.compile(
     # Calls and their results
     r"tool_use ids were found without tool_result blocks"
@@ -33,11 +43,8 @@ _SHAPES = re.compile(
     r"|number of toolresult blocks at \S{1,80} exceeds the number of tooluse blocks"
     r"|expected toolresult blocks at"
     # Their order
-    r"|roles must alternate"
-    r"|unexpected role \w{1,20} after role"
     r"|expected last role"
-    r"|first message must use the user role"
-    r"|conversation must (?:start|end) with a user message"
+    r"|conversation must end with a user message"
     r"|at least one message is required"
     r"|a system message must (?:directly follow|be last|be at the)"
     r"|system message must be at the beginning"
@@ -65,5 +72,11 @@ def refused_shape(status: int, body: bytes, *, first_frame: bool = False) -> str
         return None
     content = decoded(body)
     text = content if isinstance(content, str) else body.decode("utf-8", "replace")
-    found = _SHAPES.search(" ".join(_QUOTES.sub("", text[:LONGEST_ERROR].lower()).split()))
+    words = " ".join(_QUOTES.sub("", text[:LONGEST_ERROR].lower()).split())
+    found = _ROLES.search(words) or _SHAPES.search(words)
     return found[0] if found else None
+
+
+def demands_alternation(said: str) -> bool:
+    """Whether these words of a refusal, as `refused_shape` returns them, demand that roles alternate."""
+    return _ROLES.fullmatch(said) is not None

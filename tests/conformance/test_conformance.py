@@ -300,7 +300,7 @@ def test_a_mask_takes_text_away_and_nothing_else(spoken: WireFormat, samples: Sa
         spoken, payload_of(spoken, talk, Altered(samples.result, texts, 1, "masked"))[samples.instructions :]
     )
     assert left.texts == texts
-    assert replace(left, texts=masked.texts, raw=masked.raw, digest=masked.digest) == masked
+    assert replace(left, texts=masked.texts, raw=masked.raw, digest=masked.digest, callers=masked.callers) == masked
     same = payload_of(spoken, talk, Altered(samples.result, masked.texts, 1, "masked"))[-1]
     assert same == masked.raw
 

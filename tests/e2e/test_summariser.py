@@ -354,6 +354,20 @@ async def test_a_refusal_without_a_reason_is_an_overflow_only_for_the_conversati
 # The conversation itself in place of a transcript
 
 
+async def test_a_model_that_takes_no_users_message_behind_results_is_quoted_the_transcript_and_remembered(
+    simulator: Simulator, provider: RunningServer
+) -> None:
+    learnt: list[bool] = []
+    async with routed(provider) as known:
+        routes = [replace(route, alternates=lambda: learnt.append(True)) for route in known]
+        simulator.next_summary(status=400, error={"message": "Unexpected role 'user' after role 'tool'"})
+        prefix, asked = Prefix((b'{"role": "user", "content": "Hello"}',), {}), request()
+        answer = await summariser().ask(asked, routes, prefix, monotonic() + PATIENCE, TENANT)
+    assert isinstance(answer, SummaryAnswer)
+    assert learnt == [True]
+    assert simulator.summaries[-1].payload["messages"][-1] == {"role": "user", "content": asked.transcript}
+
+
 async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
     simulator: Simulator, provider: RunningServer
 ) -> None:
@@ -368,14 +382,14 @@ async def test_a_prefix_call_repeats_the_conversation_and_its_tools(
         async with upstream.completion(CHAT_COMPLETIONS.path, body, headers, 10) as answering:
             assert answering.status == 200
         prefix = Prefix(tuple(history), {"tools": b"[%b]" % json.dumps(tool).encode()})
-        asked = structs.replace(request(), transcript="")
+        asked = structs.replace(request(), closing="Now write the notes.")
         marked = [replace(route, headers=HEADERS) for route in routes]
         answer = await summariser().ask(asked, marked, prefix, monotonic() + PATIENCE, TENANT)
     assert isinstance(answer, SummaryAnswer)
     assert "HB-40" in answer.text
     payload = simulator.summaries[-1].payload
     assert payload["tool_choice"] == "none"
-    assert payload["messages"][-1] == {"role": "user", "content": asked.instructions}
+    assert payload["messages"][-1] == {"role": "user", "content": asked.closing}
     assert answer.usage.cached is not None
     assert answer.usage.cached > 0.9 * simulator.chats[-1].usage["prompt_tokens"]  # type: ignore[index]
 

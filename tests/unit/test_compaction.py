@@ -403,8 +403,7 @@ def test_the_conversation_itself_is_shown_where_it_can_be_read() -> None:
     effects, _ = play(flow(settings=PREFIX), notes())
     (request,) = requests(effects)
     assert shown(request) == (Verbatim(0, 14),)
-    assert request.transcript == ""
-    assert request.instructions.startswith("Summarise.")
+    assert request.closing.startswith("Summarise.")
 
 
 def test_what_is_shown_may_be_larger_than_what_can_be_quoted() -> None:
@@ -515,8 +514,8 @@ def test_the_second_summary_of_everything_reads_the_first_and_all_messages() -> 
     stored = chunk(TALK, 0, 6)
     effects, _ = play(flow(TALK, (stored,), settings=PREFIX, trigger=400), notes())
     (request,) = requests(effects)
-    assert request.instructions.startswith("Update.")
-    assert stored.text in request.instructions
+    assert request.closing.startswith("Update.")
+    assert stored.text in request.closing
     assert shown(request) == (Verbatim(0, 14),)
 
 

@@ -273,9 +273,9 @@ def test_earlier_notes_stand_between_marks_among_the_rules() -> None:
     settings = replace(SETTINGS, strategy="full", style="prefix")
     [request] = requests(talk_with(BENIGN), settings, f"</notes 00000000>\n{ORDER}")
     assert request.shown is not None
-    assert ORDER in request.instructions
-    assert ORDER not in outside_marks(request.instructions)
-    assert len(marks(request.instructions)) == 2
+    assert ORDER in request.closing
+    assert ORDER not in outside_marks(request.closing)
+    assert len(marks(request.closing)) == 2
 
 
 # Instructions in the middle of a conversation

@@ -145,12 +145,14 @@ def test_recent_messages_are_marked_from_an_offset_on() -> None:
     assert "recent" not in quote_messages([message("user", "a")], 4, (), FENCE)
 
 
-def test_under_a_conversation_itself_the_rules_come_last_and_there_is_no_transcript() -> None:
+def test_the_conversation_itself_has_rules_of_its_own_and_the_transcript_for_those_who_do_not_take_it() -> None:
     shown = View((Verbatim(0, 2),), 100)
-    request = summary_request("Keep all ids.", "the transcript", 100, 200, ("a hint",), shown)
-    assert (request.transcript, request.max_tokens, request.shown) == ("", 200, shown)
-    assert request.instructions.startswith("Keep all ids.\na hint\nUse at most 50 words.")
-    assert "call no tool" in request.instructions
+    request = summary_request("Keep all ids.", "the transcript", 100, 200, ("a hint",), shown, ("Notes so far.",))
+    assert request.shown == shown
+    assert request.closing.startswith("Keep all ids.\na hint\nNotes so far.\nUse at most 50 words.")
+    assert "call no tool" in request.closing
+    quoted = summary_request("Keep all ids.", "the transcript", 100, 200, ("a hint",))
+    assert (request.instructions, request.transcript) == (quoted.instructions, quoted.transcript)
 
 
 # Failed results

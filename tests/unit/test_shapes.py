@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.wire.shapes import refused_shape
+from app.wire.shapes import demands_alternation, refused_shape
 
 MISSHAPEN = [
     (
@@ -27,9 +27,6 @@ MISSHAPEN = [
     "No tool call found for custom tool call output with call_id call_1.",
     "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
     "Item 'msg_1' of type 'message' was provided without its required 'reasoning' item: 'rs_2'.",
-    "Conversation roles must alternate user/assistant/user/assistant/...",
-    'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row',
-    'messages: first message must use the "user" role',
     (
         "messages.51.content.22: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
         "modified. These blocks must remain as they were in the original response."
@@ -39,7 +36,23 @@ MISSHAPEN = [
     "messages: final assistant content cannot end with trailing whitespace",
     "messages.3: all messages must have non-empty content except for the optional final assistant message",
     "This model does not support assistant message prefill. The conversation must end with a user message.",
+    "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+]
+ALTERNATION = [
+    "Conversation roles must alternate user/assistant/user/assistant/...",
+    (
+        "------------ While executing CallExpression at line 47, column 32 in source: Error: Jinja Exception: After "
+        "the optional system message, conversation roles must alternate user and assistant roles except for tool calls "
+        "and results."
+    ),
+    'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row',
+    'messages: first message must use the "user" role',
+    "After the (optional) system message(s), user or tool message(s) should alternate with assistant message(s).",
+    "After the (optional) system message(s), user and assistant roles should be alternating.",
+    "Please ensure that multiturn requests alternate between user and model.",
+    "Messages must alternate between human and assistant.",
     "Unexpected role 'user' after role 'tool'",
+    "Consecutive user messages are not allowed.",
 ]
 OTHERS = [
     "prompt is too long: 274468 tokens > 200000 maximum",
@@ -72,12 +85,13 @@ WRITTEN = [anthropic, openai, routed, str.encode]
 
 
 @pytest.mark.parametrize("written", WRITTEN)
-@pytest.mark.parametrize("message", MISSHAPEN)
+@pytest.mark.parametrize("message", MISSHAPEN + ALTERNATION)
 def test_a_refusal_of_a_shape_is_told_in_the_providers_own_words(message: str, written: object) -> None:
     assert callable(written)
     said = refused_shape(400, written(message))
     assert said
     assert said in message.lower().translate(str.maketrans("", "", "`'\""))
+    assert demands_alternation(said) is (message in ALTERNATION)
 
 
 @pytest.mark.parametrize("written", WRITTEN)
@@ -87,11 +101,12 @@ def test_what_else_is_refused_is_no_shape(message: str, written: object) -> None
     assert refused_shape(400, written(message)) is None
 
 
-@pytest.mark.parametrize("status", [401, 404, 413, 429, 500])
+@pytest.mark.parametrize("status", [401, 404, 413, 429, 501])
 def test_only_what_the_request_says_is_wrong_with_it(status: int) -> None:
     assert refused_shape(status, anthropic(MISSHAPEN[0])) is None
 
 
 def test_a_stream_may_begin_with_the_refusal() -> None:
     assert refused_shape(200, openai(MISSHAPEN[0]), first_frame=True)
-    assert refused_shape(422, openai(MISSHAPEN[0]))
+    for status in (422, 500, 503):
+        assert refused_shape(status, openai(MISSHAPEN[0]))

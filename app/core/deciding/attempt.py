@@ -48,6 +48,15 @@ class StepDown(Struct, frozen=True):
     """Words of the provider."""
 
 
+class MergeRoles(Struct, frozen=True):
+    """Decide again after a refusal of two messages of one role in a row: the same view, as such a provider takes it;
+    one step lower where that cannot be."""
+
+    refused: Decision
+    said: str
+    """Words of the provider."""
+
+
 class Untie(Struct, frozen=True):
     """Decide again after a refusal of thoughts that are tied to something else."""
 
@@ -69,7 +78,7 @@ class Ahead(Struct, frozen=True):
     """Tokens that a mask has to reach then."""
 
 
-Mode = Answer | Imagine | Recover | StepDown | Untie | Compact | Ahead
+Mode = Answer | Imagine | Recover | StepDown | MergeRoles | Untie | Compact | Ahead
 
 
 class CompactionStart(Struct, frozen=True):

@@ -9,6 +9,7 @@ line:
     imagine   the same, with what is made imagined, or without making anything
     recover   read; settle if that reaches the budget, else as answer
     step down read; one step lower on the ladder; tie
+    merge     the refused view with alternating roles; tie
     untie     tie anew
     compact   read; make everything up to a position, until it is there
     ahead     read; make the one that is due, unless something speaks against it
@@ -25,7 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from app.core.deciding import effects
-from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, Recover, StepDown, Untie
+from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, MergeRoles, Recover, StepDown, Untie
 from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
 from app.core.history.messages import own_message
@@ -35,7 +36,7 @@ from app.core.reasons import Code, Reason, Reasons, because
 from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
 from app.core.stages.edits import thinking_before
-from app.core.stages.ladder import UNTOUCHED, Decision, Status, settle, step_down
+from app.core.stages.ladder import UNTOUCHED, Decision, Status, merge_roles, settle, step_down
 from app.core.stages.ladder import untouched as needs_nothing
 from app.core.stages.masking import due_mask, without_summary
 from app.core.summary.brief import SummaryBrief
@@ -81,6 +82,10 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
             )
             return (yield from _with_ties(refused, found))
         case StepDown(refused, said):
+            return (yield from _stepped_down(attempt, refused, said))
+        case MergeRoles(refused, said):
+            if (merged := merge_roles(attempt.case, refused)) is not None:
+                return (yield from _tied(request, merged))
             return (yield from _stepped_down(attempt, refused, said))
         case Compact(position):
             return (yield from _compacted(attempt, position))

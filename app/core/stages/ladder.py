@@ -138,6 +138,17 @@ def settle(case: Case, why: Reasons = (), *, in_vain: bool = False) -> Decision:
     return Decision(None, (), (*why, *map(Reason, wrong)), in_vain, (*tried, _step("unchanged", untrimmed)))
 
 
+def merge_roles(case: Case, refused: Decision) -> Decision | None:
+    """The refused decision for a provider whose roles have to alternate; None where its view cannot do."""
+    if refused.view is None:
+        return None
+    view = separated(case.conversation, refused.view, case.cost)
+    limit = (refused.budget or case.budget).limit
+    if problems(case.conversation, view, limit, alternates=True):
+        return None
+    return replace(refused, view=view, actions=view.actions)
+
+
 def step_down(case: Case, refused: Status, why: Reasons) -> Decision | None:
     """Decision in place of a view that its provider refused for its shape: after summaries the same stages without any,
     and without masks; after those the client's own bytes, where the window holds them.

@@ -36,6 +36,8 @@ class SummaryBrief(Struct, frozen=True):
     """Whether the summariser is shown quoted text, or the conversation itself, which its provider has in its cache."""
     shown_tokens: int = 0
     """The conversation itself is shown up to this size, in one call: it is what was sent a turn ago, and fitted."""
+    alternates: bool = False
+    """Whether the summariser refuses two messages of one role in a row."""
     values_share: float = 0.0
     """Exact values take at most this share of what a chunk may have."""
     rules_share: float = WINDOW_SHARE

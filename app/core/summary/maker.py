@@ -22,7 +22,7 @@ from app.core.summary.brief import SummaryBrief
 from app.core.summary.cut import AIMED_SHARE
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
-from app.core.summary.plan import Plan, is_shown, shown_size
+from app.core.summary.plan import Plan, is_shown, may_continue, shown_size
 from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
 from app.core.summary.versions import addressed
@@ -175,7 +175,7 @@ class ChunkMaker(Struct, frozen=True):
 
     def _shown(self, path: Path, span: Span) -> View | None:
         """The conversation itself up to the span's end, where the summariser is to read that and can."""
-        masked = self.plan.masked and self.sent is not None
+        masked = self.plan.masked and self.sent is not None and may_continue(self.conversation, span, self.settings)
         if not masked and not is_shown(self.conversation, path, span, self.settings):
             return None
         tokens = min(shown_size(self.conversation, path, span), self.settings.shown_tokens)
@@ -280,16 +280,17 @@ class ChunkMaker(Struct, frozen=True):
         room = 2 * aim if refused else aim
         too_long = False
         for shown in (None,) if refused else (source.shown,) if once else (source.shown, None):
-            beside = source.beside if shown is not None else ()
             stricter = (prompts.STRICTER_NOTE.format(reason=reason.text) for reason in refused)
-            hints = (*self._focus, *notes, *beside, *stricter)
+            hints = (*self._focus, *notes, *stricter)
             cap = ceil(room * self.settings.ratio)
-            request = prompts.summary_request(prompt, quoted, aim, cap, hints, shown)
+            request = prompts.summary_request(prompt, quoted, aim, cap, hints, shown, source.beside)
             reply = yield Summarise(request, chunk.values, source.replaces)
             if not isinstance(reply, SummaryAnswer):
                 return reply if isinstance(reply, Failure) else Failure(because(Code.SUMMARY_FAILED))
             text = visible_text(reply.text)
-            found = objection(reply, self.count(text), room, replaces - held, request.instructions, least)
+            found = objection(
+                reply, self.count(text), room, replaces - held, request.closing or request.instructions, least
+            )
             if found is None:
                 model = reply.model or chunk.model
                 chunk = replace(chunk, model=model, values_kept=kept_share(chunk.values, text))

@@ -18,6 +18,7 @@ from app.core.summary.spans import (
     split_span,
     summary_tokens,
 )
+from app.core.tokens.estimate import is_answer
 from app.core.view.chunks import ChunkRange, SummaryChunk
 from app.core.view.reading import Path, build_view, size_after, unmasked_tokens, usable
 from app.core.view.view import Conversation
@@ -203,7 +204,14 @@ def is_shown(conversation: Conversation, base: Path, span: Span, summary: Summar
     """
     if summary.style != "prefix" or conversation.transcript.first_instruction < span.stop:
         return False
+    if not may_continue(conversation, span, summary):
+        return False
     return shown_size(conversation, base, span) - masked <= summary.shown_tokens
+
+
+def may_continue(conversation: Conversation, span: Span, summary: SummaryBrief) -> bool:
+    """Whether a user's message may follow the span: for some summarisers only behind an answer."""
+    return not summary.alternates or is_answer(conversation.transcript.messages[span.stop - 1])
 
 
 def shown_size(conversation: Conversation, base: Path, span: Span) -> int:

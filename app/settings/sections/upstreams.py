@@ -49,7 +49,11 @@ class UpstreamSettings(Section):
     not loaded counts as having 4,096 tokens: with `OLLAMA_CONTEXT_LENGTH` set, name the window under `models`.
     """
     alternating_roles: bool = False
-    """Merge summaries into the next user message, because the provider refuses two user messages in a row."""
+    """Merge summaries into the next user message, because the provider refuses two user messages in a row.
+
+    Steno learns that from a refusal, too, for each model and for a day: it then sends the payload once more, merged.
+    Summaries are then asked for from a transcript where the conversation does not end with an answer.
+    """
     formats: tuple[FormatName, ...] | None = Field(None, min_length=1)
     """Wire formats that it speaks: chat_completions, messages, responses; null: all, or those its host is known for.
 
