@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from app.core.limits.budget import Budget, Window
 from app.core.limits.output_cap import output_cap
 from app.core.reasons import Code
 from app.core.recall.asked import AskPolicy, leaves_out, with_line
+from app.core.recall.recall import quotation_for_last
 from app.core.stages.ladder import Decision, capped
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
@@ -176,7 +177,18 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
 
     def rendered(self, view: View) -> list[bytes]:
         """Messages of a view, as the format writes them."""
-        return self.format.render(self.conversation, view, self.policy.alternates)
+        payload = self.format.render(self.conversation, view, self.policy.alternates)
+        return self._with_breakpoint(payload, view) or payload if view.marks_cache else payload
+
+    def can_mark_cache(self, view: View) -> bool:
+        may_be_set = self.format.breakpoints.may_be_set(self.wire.source)
+        return may_be_set and self._with_breakpoint(self.rendered(view), view) is not None
+
+    def _with_breakpoint(self, payload: Sequence[bytes], view: View) -> list[bytes] | None:
+        quotation = quotation_for_last(self.conversation, view)
+        if quotation is None:
+            return None
+        return self.format.breakpoints.added(self.wire.source, payload, quotation.text)
 
     def payload(
         self, decision: Decision, *, ask_usage: bool = False, asides: Iterable[Aside] = (), more: Iterable[bytes] = ()

@@ -23,6 +23,7 @@ from app.core.tokens.rules import LONGEST_MODEL, CountingRules, rules_for
 from app.core.view.view import Conversation, View
 from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
+from app.wire.breakpoints import Breakpoints
 from app.wire.edits import ServerEdits
 from app.wire.members import RawObject, Unreadable
 from app.wire.native import NativeCompaction
@@ -64,6 +65,8 @@ class WireFormat:
     """The provider's own compaction, where the format has words for it."""
     edits: ServerEdits | None = None
     """Edits that the provider makes of the history, where the format has words for them."""
+    breakpoints = Breakpoints()
+    """How a client says where the provider's cache is to keep a prompt."""
     recall_tools: RecallTools | None = None
     """Functions of ours beside the client's, where the format has words for them."""
 

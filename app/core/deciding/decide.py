@@ -485,6 +485,8 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
     if reported(request.conversation.tokens) > policy.history_tokens:
         return replace(decision, why=(*decision.why, Reason(Code.RECALL_TOO_LONG)))
     found = yield effects.Recall(view, policy)
+    if request.can_mark_cache(found):
+        found = replace(found, marks_cache=True)
     return decision if found == view else replace(decision, view=found, actions=found.actions)
 
 

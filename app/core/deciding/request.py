@@ -16,7 +16,7 @@ from app.core.summary.left_out import RulesLeftOut
 from app.core.summary.rules import WINDOW_SHARE, Patterns
 from app.core.tokens.estimate import Cost, Count
 from app.core.view.blocks import steady_estimate
-from app.core.view.view import Conversation, Note, Pins
+from app.core.view.view import Conversation, Note, Pins, View
 
 T = TypeVar("T")
 
@@ -66,6 +66,10 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     def asks(self) -> AskPolicy | None:
         """Functions by which the model may ask for what is left out; None where it cannot."""
         return None
+
+    def can_mark_cache(self, view: View) -> bool:  # noqa: ARG002 - whoever knows the body says so
+        """Whether a view's payload may get one more cache breakpoint, before what is quoted for the last message."""
+        return False
 
     @lazy
     def is_long(self) -> bool:

@@ -215,6 +215,16 @@ def with_recalled(
     return replace(found, tokens=view.tokens + sum(note.tokens for note in found.recalled))
 
 
+def quotation_for_last(conversation: Conversation, view: View) -> Recalled | None:
+    """The quotation before the last user message, which may go with the next turn."""
+    if conversation.transcript.last_user < 0:
+        return None
+    start = conversation.transcript.unit_of(conversation.transcript.last_user)[0]
+    return next(
+        (part for part, then in pairwise(view.parts) if isinstance(part, Recalled) and _place_of(then) == start), None
+    )
+
+
 def _values_note(
     conversation: Conversation, view: View, hidden: Hidden, origin: int, cost: Cost, room: int
 ) -> Note | None:

@@ -297,7 +297,8 @@ class Kept:
 
 ACTIONS = (
     *("masked", "summarized", "pinned", "trimmed", "cleared", "faded"),
-    *("shortened", "truncated", "pruned", "stub", "repaired", "recalled", "thinking_removed", "thinking_dropped"),
+    *("shortened", "truncated", "pruned", "stub", "repaired", "recalled", "cache_marked"),
+    *("thinking_removed", "thinking_dropped"),
 )
 
 
@@ -308,6 +309,8 @@ class View(Struct, frozen=True):
     tokens: int
     untied: frozenset[int] = frozenset()
     """The messages that go without those of their thoughts that were made behind another prompt: see `ties`."""
+    marks_cache: bool = False
+    """The end of what stands before the last quotation gets a cache breakpoint."""
     drops: bool = False
     """The provider is to leave such thoughts out itself, where they have to be sent."""
 
@@ -340,6 +343,7 @@ class View(Struct, frozen=True):
             "pinned": Pinned in kinds,
             "stub": stub,
             "recalled": bool(self.recalled),
+            "cache_marked": self.marks_cache,
         }
         others |= {"thinking_removed": bool(self.untied), "thinking_dropped": self.drops}
         done |= {name for name, was_done in others.items() if was_done}

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.answers import ChatAnswers
-from app.wire.chat_completions.messages import read_message
+from app.wire.chat_completions.messages import BREAKPOINTS, read_message
 from app.wire.chat_completions.payload import render
 from app.wire.chat_completions.recall_tools import ChatRecallTools
 from app.wire.chat_completions.request import NAME, PATH, ChatRequest, chat_request
@@ -26,6 +26,7 @@ class ChatCompletions(WireFormat):
     path = PATH
     summaries = ChatSummaries()
     answers = ChatAnswers()
+    breakpoints = BREAKPOINTS
     recall_tools = ChatRecallTools()
     message = staticmethod(read_message)
     render = staticmethod(render)

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, Media, Message, ToolCall
+from app.wire.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
@@ -30,7 +31,7 @@ KINDS = {
 
 VOLATILE_KEYS = frozenset(
     {
-        *("cache_control", "prompt_cache_breakpoint", "annotations", "prefix", "partial"),
+        *(CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, "annotations", "prefix", "partial"),
         *("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"),
     }
 )
@@ -210,3 +211,12 @@ def read_media(part: Mapping[str, Any]) -> Media:
         case "audio", {"data": str(data)}:
             seconds = seconds_of(data, text_at(members, "format"))
     return Media(kind, size, text_at(members, "detail"), width, height, seconds)
+
+
+def _text_type(message: Json) -> str | None:
+    return None if message.get("role") == "function" else "text"
+
+
+BREAKPOINTS = Breakpoints(
+    (CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT), frozenset({"text", "image_url", "input_audio", "file"}), _text_type
+)

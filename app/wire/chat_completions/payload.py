@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from app.core.view.view import Altered, Conversation, View
+from app.wire.breakpoints import kept_breakpoint
 from app.wire.chat_completions.messages import is_media, is_text
 from app.wire.objects import decoded_object, spliced
 from app.wire.rendering import contents_joined, joined, placed
@@ -41,7 +42,7 @@ def _without_media(raw: bytes, words: Sequence[str]) -> bytes:
     """A message with words in place of its parts that are no text, in order."""
     remaining = iter(words)
     content = [
-        {"type": "text", "text": next(remaining)} if is_media(part) else part
+        {"type": "text", "text": next(remaining), **kept_breakpoint(part)} if is_media(part) else part
         for part in decoded_object(raw).get("content") or ()
     ]
     return spliced(raw, {"content": msgspec.json.encode(content)})

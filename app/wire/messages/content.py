@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.core.history.messages import Media
+from app.wire.breakpoints import CACHE_CONTROL, Breakpoints
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.members import RawObject, Unreadable, check_keys, split_array
@@ -20,7 +21,7 @@ Json = Mapping[str, Any]
 Place = tuple[dict[str, Any], str]
 """A text as a member of what holds it."""
 
-MARK = "cache_control"
+MARK = CACHE_CONTROL
 SEALED = frozenset({"thinking", "redacted_thinking"})
 """Signed over all that stands before them: a provider takes them as they came, and in their place, or not at all."""
 SERVER_USES = frozenset({"server_tool_use", "mcp_tool_use"})
@@ -215,3 +216,10 @@ def _size(held: object) -> int:
             return sum(_size(value) for value in held)
         case _:
             return 0
+
+
+BREAKPOINTS = Breakpoints(
+    (MARK,),
+    frozenset({"text", "image", "document", "search_result", "tool_use", "tool_result"}),
+    lambda _: "text",
+)

@@ -8,6 +8,7 @@ import msgspec
 
 from app.wire.format import WireFormat
 from app.wire.messages.answers import MessagesAnswers
+from app.wire.messages.content import BREAKPOINTS
 from app.wire.messages.edits import MessagesEdits
 from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.native import MessagesCompaction
@@ -35,6 +36,7 @@ class Messages(WireFormat):
     counting_path = PATH + b"/count_tokens"
     largest_body = 32_000_000
     answers = MessagesAnswers()
+    breakpoints = BREAKPOINTS
     recall_tools = MessagesRecallTools()
     summaries = MessagesSummaries()
     native = MessagesCompaction()

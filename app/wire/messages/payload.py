@@ -18,6 +18,7 @@ import msgspec
 
 from app.core.history.messages import Kind
 from app.core.view.view import Altered, Conversation, Pinned, Summary, Verbatim, View
+from app.wire.breakpoints import kept_breakpoint
 from app.wire.messages.content import (
     MARK,
     SEALED,
@@ -102,8 +103,7 @@ def _without_media(block: dict[str, Any], words: Iterator[str]) -> dict[str, Any
         case {"type": "document", "source": {"type": "content", "content": list(held)} as source}:
             return {**block, "source": {**source, "content": [_without_media(inner, words) for inner in held]}}
         case _ if any(media_in([block])):
-            mark = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
-            return {"type": "text", "text": next(words), **mark}
+            return {"type": "text", "text": next(words), **kept_breakpoint(block)}
         case _:
             return block
 

@@ -8,7 +8,7 @@ import msgspec
 
 from app.wire.format import WireFormat
 from app.wire.responses.answers import ResponsesAnswers
-from app.wire.responses.items import INSTRUCTIONS, read_item, stands_beside
+from app.wire.responses.items import BREAKPOINTS, INSTRUCTIONS, read_item, stands_beside
 from app.wire.responses.native import ResponsesCompaction, ResponsesEdits
 from app.wire.responses.payload import render
 from app.wire.responses.recall_tools import ResponsesRecallTools
@@ -24,6 +24,7 @@ class Responses(WireFormat):
     counting_path = PATH + b"/input_tokens"
     summaries = ResponsesSummaries()
     answers = ResponsesAnswers()
+    breakpoints = BREAKPOINTS
     recall_tools = ResponsesRecallTools()
     native = ResponsesCompaction()
     edits = ResponsesEdits()

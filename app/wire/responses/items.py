@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from app.core.history.messages import Kind, Media, Message, ToolCall
 from app.core.history.own_words import told_in
 from app.core.history.told import Told
+from app.wire.breakpoints import CACHE_CONTROL, PROMPT_CACHE_BREAKPOINT, Breakpoints
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
@@ -120,7 +121,7 @@ SHORT = 200
 
 VOLATILE_KEYS = frozenset({"id", "status", "created_by", "internal_chat_message_metadata_passthrough"})
 """Members of an item that come, go or change without changing what it means."""
-VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", "prompt_cache_breakpoint", "cache_control"})
+VOLATILE_PART_KEYS = frozenset({"annotations", "logprobs", PROMPT_CACHE_BREAKPOINT, CACHE_CONTROL})
 """The same of a part of a content."""
 SEALING_KEYS = frozenset({"encrypted_content", "fingerprint"})
 """Keys that clients drop and add again: part of no meaning."""
@@ -431,3 +432,14 @@ def read_media(part: Mapping[str, Any]) -> Media:
     elif kind == "audio":
         seconds = seconds_of(text_at(members, "data"), text_at(members, "format"))
     return Media(kind, size, text_at(members, "detail"), width, height, seconds)
+
+
+def _text_type(item: Json) -> str | None:
+    if type_of(item) == "message":
+        return None if item.get("role") == "assistant" else "input_text"
+    return "input_text" if type_of(item) in ("function_call_output", "custom_tool_call_output") else None
+
+
+BREAKPOINTS = Breakpoints(
+    (PROMPT_CACHE_BREAKPOINT,), frozenset({"input_text", "input_image", "input_file"}), _text_type
+)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from app.core.view.view import Altered, Conversation, View
+from app.wire.breakpoints import kept_breakpoint
 from app.wire.objects import decoded_object, spliced
 from app.wire.rendering import Placed, contents_joined, joined, placed
 from app.wire.responses.items import CALLS, HOLDING_PARTS, NAMED_BY_ID, Path, is_media, slots, type_of
@@ -69,7 +70,9 @@ def _left(raw: bytes, part: Altered) -> bytes | None:
 
 
 def _in_words(words: Iterator[str], part: Any) -> Any:
-    return {"type": "input_text", "text": next(words)} if isinstance(part, dict) and is_media(part) else part
+    if not isinstance(part, dict) or not is_media(part):
+        return part
+    return {"type": "input_text", "text": next(words), **kept_breakpoint(part)}
 
 
 def _altered(raw: bytes, part: Altered) -> bytes | None:

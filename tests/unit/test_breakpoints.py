@@ -1,0 +1,152 @@
+"""Cache breakpoints: one more before the quotation, where the client sets breakpoints and its provider takes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.wire.chat_completions.messages import BREAKPOINTS as CHAT
+from app.wire.members import RawObject
+from app.wire.messages.content import BREAKPOINTS as MESSAGES
+from app.wire.responses.items import BREAKPOINTS as RESPONSES
+
+QUOTATION = "[Quoted] é"
+SHORT: Any = {"type": "ephemeral"}
+LONG: Any = {"type": "ephemeral", "ttl": "1h"}
+EXPLICIT: Any = {"mode": "explicit"}
+
+
+def user(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content[0] if isinstance(content[0], str) else list(content)}
+
+
+def assistant(*content: Any) -> dict[str, Any]:
+    return {**user(*content), "role": "assistant"}
+
+
+def block(text: str, mark: Any = None, kind: str = "text", member: str = "cache_control") -> dict[str, Any]:
+    return {"type": kind, "text": text, **({member: mark} if mark else {})}
+
+
+QUOTED, ASKED = user(block(QUOTATION)), user(block("q", SHORT))
+
+
+def marked(*payload: Any, rules: Any = MESSAGES, **request: Any) -> list[Any] | None:
+    """The payload with one more breakpoint. `request`: members beside the messages, which are the payload's."""
+    source = RawObject(json.dumps({**request, "messages": payload}).encode())
+    raw = [json.dumps(message, ensure_ascii=False).encode() for message in payload]
+    found = rules.added(source, raw, QUOTATION)
+    return None if found is None else [json.loads(message) for message in found]
+
+
+def test_the_end_of_what_stands_before_the_quotation_is_marked() -> None:
+    sent = marked(user("a"), assistant("b"), QUOTED, ASKED)
+    assert sent == [user("a"), assistant(block("b", SHORT)), QUOTED, ASKED]
+    joined = user(block("a"), block("b"), block(QUOTATION), block("q", SHORT))
+    sent = marked(joined)
+    assert sent == [user(block("a"), block("b", SHORT), block(QUOTATION), block("q", SHORT))]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"type": "thinking", "thinking": "t", "signature": "s"},
+        {"type": "redacted_thinking", "data": "d"},
+        block(""),
+        {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
+    ],
+)
+def test_no_mark_stands_on_a_block_that_may_not_have_one(last: dict[str, Any]) -> None:
+    assert marked(user("a"), assistant(block("b"), last), QUOTED, ASKED) == [
+        *(user("a"), assistant(block("b", SHORT), last), QUOTED, ASKED)
+    ]
+    assert marked(user("a"), assistant(last), QUOTED, ASKED) == [
+        user(block("a", SHORT)),
+        assistant(last),
+        QUOTED,
+        ASKED,
+    ]
+
+
+def test_no_more_than_four_marks_and_none_where_the_client_sets_none() -> None:
+    before = user(block("a", SHORT), block("b", SHORT)), assistant("c")
+    tools = [
+        {"name": "t", "input_schema": {"properties": {"cache_control": {"type": "string"}}}, "cache_control": SHORT}
+    ]
+    assert marked(*before, QUOTED, ASKED) == [before[0], assistant(block("c", SHORT)), QUOTED, ASKED]
+    assert marked(*before, QUOTED, ASKED, tools=tools) is None
+    assert marked(*before, QUOTED, ASKED, cache_control=SHORT) is None, "on the whole request"
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [block("r", SHORT)]}
+    assert marked(*before, user(result), QUOTED, ASKED) is None
+    assert marked(user("a"), assistant("b"), QUOTED, user("What does cache_control do?")) is None
+    assert marked(user("a"), assistant(block("b", SHORT)), QUOTED, ASKED) is None, "it is marked already"
+
+
+def test_no_mark_of_an_hour_stands_behind_one_of_five_minutes() -> None:
+    def value(*payload: Any, **request: Any) -> Any:
+        sent = marked(*payload, **request)
+        assert sent is not None
+        return sent[1]["content"][0]["cache_control"]
+
+    before, asked = assistant("b"), user("q")
+    assert value(user(block("a", LONG)), before, QUOTED, user(block("q", LONG))) == LONG
+    assert value(user(block("a", LONG)), before, QUOTED, user(block("q", SHORT))) == SHORT
+    assert value(user(block("a", LONG)), before, QUOTED, asked) == LONG
+    assert value(user(block("a", LONG)), before, QUOTED, asked, cache_control=SHORT) == SHORT
+
+
+def test_a_member_of_another_message_keeps_its_bytes() -> None:
+    call = b'{"type":"tool_use","id":"c","name":"f","input":{"a": 1.50}}'
+    payload = [
+        b'{"role":"assistant","x_own": 1.0, "content":[%b]}' % call,
+        json.dumps(QUOTED, ensure_ascii=False).encode(),
+    ]
+    source = RawObject(b'{"messages":[],"cache_control":{"type":"ephemeral"}}')
+    sent = MESSAGES.added(source, payload, QUOTATION)
+    assert sent is not None
+    assert sent[0] == payload[0].replace(b"1.50}}", b'1.50},"cache_control":{"type":"ephemeral"}}')
+
+
+@pytest.mark.parametrize("member", ["cache_control", "prompt_cache_breakpoint"])
+def test_chat_gets_the_mark_that_its_client_uses(member: str) -> None:
+    asked = user(block("q", EXPLICIT, member=member))
+    for before in (assistant("b"), {"role": "tool", "tool_call_id": "c", "content": "b"}):
+        sent = marked(user("a"), before, QUOTED, asked, rules=CHAT)
+        assert sent == [user("a"), {**before, "content": [block("b", EXPLICIT, member=member)]}, QUOTED, asked]
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}
+    sent = marked(user("a"), call, QUOTED, asked, rules=CHAT)
+    assert sent == [user(block("a", EXPLICIT, member=member)), call, QUOTED, asked]
+
+
+def test_the_breakpoint_that_openai_sets_itself_counts() -> None:
+    def asked(number: int) -> dict[str, Any]:
+        return user(*(block(f"{i}", EXPLICIT, member="prompt_cache_breakpoint") for i in range(number)))
+
+    before = user("a"), assistant("b"), QUOTED
+    explicit = {"prompt_cache_options": {"mode": "explicit"}}
+    assert marked(*before, asked(2), rules=CHAT) is not None
+    assert marked(*before, asked(3), rules=CHAT) is None
+    assert marked(*before, asked(3), rules=CHAT, **explicit) is not None
+    assert marked(*before, asked(4), rules=CHAT, **explicit) is None
+    assert marked(*before, user("q"), rules=CHAT, prompt_cache_options={"ttl": "30m"}) is not None
+    assert marked(*before, user("q"), rules=CHAT, **explicit) is None
+
+
+def test_a_breakpoint_of_responses_stands_on_what_was_put_in() -> None:
+    def part(text: str, mark: Any = None) -> dict[str, Any]:
+        return block(text, mark, "input_text", "prompt_cache_breakpoint")
+
+    quoted, asked = user(part(QUOTATION)), user(part("q", EXPLICIT))
+    said = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "b", "annotations": []}],
+    }
+    output = {"type": "function_call_output", "call_id": "c", "output": "r"}
+    settled = {"type": "mcp_call", "id": "m", "name": "f", "arguments": "{}", "output": "text"}
+    sent = marked(user("a"), said, quoted, asked, rules=RESPONSES)
+    assert sent == [user(part("a", EXPLICIT)), said, quoted, asked]
+    sent = marked(user("a"), output, said, settled, quoted, asked, rules=RESPONSES)
+    assert sent == [user("a"), {**output, "output": [part("r", EXPLICIT)]}, said, settled, quoted, asked]
