@@ -43,7 +43,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals corpus test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples models wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals exchanges corpus test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples models wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -92,6 +92,10 @@ survival: dev-env ## which exact values outlive compactions: FILE=conversations.
 
 masks: dev-env ## how much of what an agent uses again is left of masked results: FILE=chats.jsonl
 	$(VENV)/python -m lab.benchmarks.masks '$(or $(FILE),$(error make masks needs FILE=...))'
+
+exchanges: dev-env ## play the golden exchanges and write the recordings that differ anew; options: ONLY=overflow
+	@$(VENV)/python scripts/fetch_tables.py .tables
+	$(VENV)/python -m pytest tests/exchanges --record -q -n 2 $(if $(ONLY),-k '$(ONLY)')
 
 corpus: dev-env ## record what goes over the wire in a thousand cases; options: OUT=dir WITH=dir (compare) TREE=dir START=command
 	@$(VENV)/python scripts/fetch_tables.py .tables

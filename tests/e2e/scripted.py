@@ -168,7 +168,7 @@ class _Connection:
 class ScriptedProvider:
     """Answers the requests in turn with the steps of `script`, and with `default` once it is empty."""
 
-    default: Sequence[Step] = (answer(),)
+    default: Sequence[Step] | Callable[[Received], Sequence[Step]] = (answer(),)
     script: deque[Sequence[Step]] = field(default_factory=deque)
     _requests: list[Received] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -245,6 +245,8 @@ class ScriptedProvider:
                     self._requests.append(received)
                     steps = self.script.popleft() if self.script else self.default
                     self._changed.notify_all()
+                if callable(steps):
+                    steps = steps(received)
                 try:
                     for step in steps:
                         connection.perform(step)
