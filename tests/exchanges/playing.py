@@ -32,6 +32,8 @@ SETTINGS: Mapping[str, Any] = {
     ],
     # Summaries are made in the request, unless a case is about making them earlier.
     "compaction": {"background": {"enabled": False}, "ask": "off"},
+    # What is learnt from one of two calls side by side would depend on which is faster.
+    "calibration": {"enabled": False},
     "summary": {"prompt": "Write notes on the conversation."},
     "limits": {"forced_compactions_per_minute": None},
     # How busy the machine is must not be seen.

@@ -33,6 +33,9 @@ from tests.exchanges.playing import (
 )
 from tests.exchanges.provider import Call
 
+Texts = Sequence[tuple[str, str]]
+"""References, and the client's texts that they stand for."""
+
 FOLDER = Path(__file__).parent / "recorded"
 WIDTH = 220
 """Columns in which a JSON value stands on one line."""
@@ -121,9 +124,10 @@ class Recorder:
         theirs = _object(call.received.body)
         if theirs is None or call.format is None:
             return {**made, "body": self._text(call.received.body.decode("utf-8", "replace"))}
-        if members := self._members(exchange.body or {}, theirs, MEMBER[call.format], call.is_summary):
+        texts = _client_texts(exchange)
+        if members := self._members(exchange.body or {}, theirs, MEMBER[call.format], texts, call.is_summary):
             made["members"] = members
-        return {**made, "history": self._history(exchange, call)}
+        return {**made, "history": self._history(exchange, call, texts)} if call.elements else made
 
     def _headers_up(self, exchange: Exchange, call: Call) -> Json:
         """Headers that the provider got and the client did not send, and the client's that it did not get (null)."""
@@ -136,16 +140,17 @@ class Recorder:
         kept = {name: value for name, value in changed.items() if name not in usual or usual[name] not in (None, value)}
         return {name: value and self.placeholders.replaced(value) for name, value in sorted(kept.items())}
 
-    def _members(self, given: Json, sent: Json, history: str, is_summary: bool) -> Json:
+    def _members(self, given: Json, sent: Json, history: str, texts: Texts, is_summary: bool) -> Json:
         """Members that the client did not send, and the client's that were left out (null)."""
-        changed = {name: value for name, value in sent.items() if name != history and given.get(name, ...) != value}
+        changed = {name: value for name, value in sent.items() if given.get(name, ...) != value}
+        if isinstance(sent.get(history), list):
+            changed.pop(history, None)
         left_out = [] if is_summary else [name for name in given if name not in sent]
-        return {name: self._value(value, given) for name, value in changed.items()} | dict.fromkeys(left_out)
+        return {name: self._value(value, texts) for name, value in changed.items()} | dict.fromkeys(left_out)
 
-    def _history(self, exchange: Exchange, call: Call) -> list[Any]:
+    def _history(self, exchange: Exchange, call: Call, texts: Texts) -> list[Any]:
         places = {element: at for at, element in reversed(list(enumerate(exchange.elements)))}
         made: list[Any] = []
-        texts = _client_texts(exchange)
         for at, element in enumerate(call.elements):
             if element in places:
                 place = places[element]
@@ -159,27 +164,27 @@ class Recorder:
             made.append(self._element(json.loads(element), at, texts))
         return made
 
-    def _element(self, element: Any, at: int, texts: Sequence[tuple[str, str]]) -> Any:
-        value = self._value(element, None, texts)
+    def _element(self, element: Any, at: int, texts: Texts) -> Any:
+        value = self._value(element, texts)
         written = json.dumps(value, ensure_ascii=False, sort_keys=True)
         if written in self._known:
             return self._known[written]
         self._known[written] = f"^{self._payloads}:{at}"
         return value
 
-    def _value(self, value: Any, given: Json | None = None, texts: Sequence[tuple[str, str]] = ()) -> Any:
+    def _value(self, value: Any, texts: Texts = ()) -> Any:
         """A JSON value with references in its texts; a text of several lines is a list of lines."""
         match value:
             case str():
                 lines = self._text(value, texts).split("\n")
                 return lines[0] if len(lines) == 1 else {"lines": lines}
             case dict():
-                return {key: self._value(inner, given, texts) for key, inner in value.items()}
+                return {key: self._value(inner, texts) for key, inner in value.items()}
             case list():
-                return [self._value(inner, given, texts) for inner in value]
+                return [self._value(inner, texts) for inner in value]
         return value
 
-    def _text(self, text: str, texts: Sequence[tuple[str, str]] = ()) -> str:
+    def _text(self, text: str, texts: Texts = ()) -> str:
         for reference, own in texts:
             if own in text:
                 text = text.replace(own, reference)
@@ -270,7 +275,7 @@ def _object(body: bytes) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def _client_texts(exchange: Exchange) -> list[tuple[str, str]]:
+def _client_texts(exchange: Exchange) -> Texts:
     """References and texts of the client's messages, the longest first."""
     found: dict[str, str] = {}
     for at, element in enumerate(exchange.elements):
