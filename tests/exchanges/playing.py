@@ -35,7 +35,6 @@ SETTINGS: Mapping[str, Any] = {
     # What is learnt from one of two calls side by side would depend on which is faster.
     "calibration": {"enabled": False},
     "summary": {"prompt": "Write notes on the conversation."},
-    "limits": {"forced_compactions_per_minute": None},
     # How busy the machine is must not be seen.
     "storage": {"url": "memory", "timeout_seconds": 10.0},
     "secret": "the secret of the exchanges",
