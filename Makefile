@@ -43,7 +43,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals exchanges corpus test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples models wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals exchanges corpus test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -262,9 +262,6 @@ generate: dev-env ## write config/steno.yaml, docs/settings.md and the table of 
 lock: dev-env ## write requirements/ anew; LOCK_ARGS=--upgrade takes newer versions
 	sh scripts/lock.sh $(LOCK_ARGS)
 	$(VENV)/python scripts/check_lock.py
-
-models: dev-env ## write models.json and prices.json in app/providers/data anew: what models hold and cost, from public tables
-	$(VENV)/python scripts/generate_models.py
 
 wheel: dev-env ## build dist/steno-*.whl, to install Steno on another machine
 	$(VENV)/python -m hatchling build --target wheel --directory dist

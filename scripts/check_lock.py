@@ -21,7 +21,6 @@ LOCKS = {
     "dev": [*RUN, *LAB, *GROUPS["test"], *GROUPS["lint"], *GROUPS["build"], *GROUPS["docs"]],
     "build": GROUPS["build"],
     "tables": GROUPS["tables"],
-    "models": GROUPS["models"],
 }
 
 

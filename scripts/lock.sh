@@ -20,4 +20,3 @@ lock run pyproject.toml
 lock dev pyproject.toml --extra lab --extra mcp --extra otel --group test --group lint --group build --group docs --constraints requirements/run.txt
 lock build --group build
 lock tables --group tables --no-deps
-lock models --group models --no-deps

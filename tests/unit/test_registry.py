@@ -16,7 +16,6 @@ from app.main import tariffs_of
 from app.providers.registry import (
     DATA,
     LEAST_STEP,
-    PRICES,
     BundledModel,
     ListPrice,
     bundled,
@@ -40,7 +39,7 @@ MODELS = {
 
 
 def test_every_entry_is_plausible() -> None:
-    assert len(bundled()) > 1_000
+    assert len(bundled()) > 300
     for name, model in bundled().items():
         assert name == name.lower().strip()
         assert 1_024 <= model.context <= 20_000_000, name
@@ -50,7 +49,7 @@ def test_every_entry_is_plausible() -> None:
 
 def test_the_file_is_small_sorted_and_says_where_it_is_from() -> None:
     content = json.loads(DATA.read_text())
-    assert DATA.stat().st_size < 300_000
+    assert DATA.stat().st_size < 60_000
     assert list(content["models"]) == sorted(content["models"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", content["date"])
     notice = DATA.with_name("NOTICE").read_text()
@@ -58,15 +57,6 @@ def test_the_file_is_small_sorted_and_says_where_it_is_from() -> None:
         assert source["licence"] == "MIT"
         assert f"{source['name']} {source['version']}" in notice
     assert notice.count("Permission is hereby granted, free of charge") == len(content["sources"])
-
-
-def test_no_name_is_kept_that_another_one_stands_for() -> None:
-    models = dict(bundled())
-    for name in ("gpt-4o", "gpt-5", "claude-sonnet-4", "o3", *(name for name in list(models) if "/" in name)):
-        entry = models.pop(name)
-        found = look_up(name, models)
-        assert found is None or found[1] != entry, name
-        models[name] = entry
 
 
 @pytest.mark.parametrize(
@@ -189,20 +179,13 @@ LISTED = {"gpt-4o": ListPrice(2.5, 10.0, 1.25, None), "bedrock.claude-9-v1": Lis
 
 
 def test_every_list_price_is_plausible() -> None:
-    assert len(list_prices()) > 1_000
+    assert len(list_prices()) > 300
     for name, listed in list_prices().items():
         assert name == name.lower().strip()
         assert 0 < listed.prompt < 1_000, name
         assert 0 < listed.completion < 1_000, name
         assert listed.cached is None or listed.cached > 0, name
         assert listed.written is None or listed.written > 0, name
-
-
-def test_the_prices_are_in_a_file_like_that_of_the_windows() -> None:
-    windows, prices = json.loads(DATA.read_text()), json.loads(PRICES.read_text())
-    assert PRICES.stat().st_size < 300_000
-    assert list(prices["prices"]) == sorted(prices["prices"])
-    assert (prices["date"], prices["sources"]) == (windows["date"], windows["sources"])
 
 
 @pytest.mark.parametrize(
@@ -301,7 +284,7 @@ def test_every_tier_and_step_has_prices_like_the_usual_ones() -> None:
                     assert (usual is None) == (rate is None), (name, tier)
                     assert usual is None or rate is None or usual / 10 <= rate <= usual * 12, (name, tier)
     assert seen.keys() >= {"", "batch", "flex", "priority", "fast"}
-    assert seen["batch"] > 300
+    assert seen["batch"] > 50
 
 
 def test_an_operators_price_of_everything_is_not_that_of_a_model_that_only_an_answer_names() -> None:
@@ -317,7 +300,7 @@ def test_an_operators_price_of_everything_is_not_that_of_a_model_that_only_an_an
 
 
 def test_the_day_of_the_prices_is_told_with_their_age() -> None:
-    assert day_of_list_prices().isoformat() == json.loads(PRICES.read_text())["date"]
+    assert day_of_list_prices().isoformat() == json.loads(DATA.read_text())["date"]
     assert days_since(day_of_list_prices()) >= 0
     assert days_since(date.max) == 0
 
