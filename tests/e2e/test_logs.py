@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from structlog.testing import capture_logs
 
@@ -71,6 +72,9 @@ def test_on_a_terminal_it_begins_with_a_banner_and_goes_on_with_lines_to_read(tm
         try:
             while "check failed" not in shown:
                 shown += terminal.read(4096).decode()
+            pages = re.search(r"Inspector +(http://\S+)/ui\s+Password +(\S{16}) ", shown)
+            assert pages is not None
+            assert httpx2.post(f"{pages[1]}/ui/sign-in", data={"key": pages[2]}).status_code == 303
             process.send_signal(signal.SIGTERM)
             with suppress(OSError):  # So ends a terminal that nobody writes to any more.
                 while piece := terminal.read(4096):
@@ -83,9 +87,7 @@ def test_on_a_terminal_it_begins_with_a_banner_and_goes_on_with_lines_to_read(tm
     assert address.startswith("http://127.0.0.1:")
     assert f"ANTHROPIC_BASE_URL={address.removesuffix('/v1')}\n" in head
     assert "default: http://127.0.0.1:9/v1" in head
-    link = re.search(r"Inspector +(http\S+)", head)
-    assert link is not None
-    assert link[1].startswith(f"{address.removesuffix('/v1')}/ui?token=")
+    assert pages[1] == address.removesuffix("/v1")
     assert "warning check failed" in rest
     assert "{" not in shown
     assert "serving" not in rest

@@ -118,7 +118,7 @@ def test_a_client_goes_through_steno_to_where_it_went_before(
     assert len(simulator.chats) == TURNS
     first = simulator.chats[0]
     assert "sk-mine" in (first.header("authorization") or first.header("x-api-key") or "")
-    assert re.search(r"^       inspector  http://127.0.0.1:\d+/ui\?token=\w+$", ended.stderr, re.MULTILINE)
+    assert re.search(r"^       inspector  http://127.0.0.1:\d+/ui \(password [\w-]{16}\)$", ended.stderr, re.MULTILINE)
     [said, sizes, cost, *_] = ended.stderr.partition("\nSteno: ")[2].splitlines()
     requests, compacted, summaries = numbers(said)
     assert (requests, summaries) == (TURNS, len(simulator.summaries))
