@@ -42,8 +42,11 @@ class Variant:
 
     @property
     def slug(self) -> str:
-        """Part of its model and its key: what Steno learns in one variant must not reach another."""
-        return "v" + sha256(self.id.encode()).hexdigest()[:10]
+        """Part of its model and its key: what Steno learns in one case must not reach another.
+
+        The two modes and the databases, which never share a Steno, have the same, so that their recordings agree.
+        """
+        return "v" + sha256(f"{self.topic}/{self.name}-{self.format}".encode()).hexdigest()[:10]
 
     @property
     def requests(self) -> list[Spec]:

@@ -146,7 +146,7 @@ class Stages:
         if _needs_its_own(variant):
             stage = _started(variant, sections)
             return stage, lambda: self._stop(stage)
-        name = json.dumps([sections, variant.spec.get("environment")], sort_keys=True)
+        name = json.dumps([variant.mode, sections, variant.spec.get("environment")], sort_keys=True)
         if name not in self._running:
             while len(self._running) >= MOST_RUNNING:
                 self._stop(self._running.pop(next(iter(self._running))))

@@ -343,7 +343,9 @@ def write(variant: Variant, recording: Json) -> None:
         ordered = {
             name: dict(sorted(held[name].items(), key=lambda pair: _ORDER.index(pair[0]))) for name in sorted(held)
         }
-        path.write_text(_written(_shared(ordered)), "utf-8")
+        made = path.with_suffix(".new")
+        made.write_text(_written(_shared(ordered)), "utf-8")
+        made.replace(path)  # Other processes read without the lock.
     finally:
         os.close(lock)
 
