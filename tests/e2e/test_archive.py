@@ -371,6 +371,7 @@ def test_nothing_is_kept_or_shown_where_nobody_wants_it(steno: StartSteno, sqlit
     ):
         answered = get(running.url, target)
         assert (answered.status, answered.json["error"]["code"]) == (404, "messages_not_kept")
+    assert get(running.url, "/context/conversations").json["data"]  # Answered once all that waits is stored.
     rows = stored_rows(sqlite_url)
     assert rows["conversations"]
     assert not rows["messages"]
