@@ -101,6 +101,12 @@ def _instructed(turn: int, words: int = 110) -> list[Json]:
     return [rule, question, answer] if turn % 3 == 0 else [question, answer]
 
 
+def _passages(turn: int, words: int = 110, **members: Any) -> list[Json]:
+    """A turn with passages for its question, which the client gives as instructions. `members`: more of theirs."""
+    question, answer = _plain(turn, words)
+    return [question, {"role": "system", "content": filled(f"Passages for question {turn}.", words), **members}, answer]
+
+
 def _ragged(turn: int, words: int = 110) -> list[Json]:
     """Turns of clients that lose messages: calls without results, results without calls, one role twice in a row."""
     question, answer = _plain(turn, words)
@@ -129,7 +135,7 @@ def _call(id_: str | None, name: str, arguments: Any = "{}") -> Json:
 
 TURNS: Mapping[str, Callable[..., list[Json]]] = {
     "plain": _plain, "abroad": _abroad, "parts": _parts, "tools": _tools, "functions": _functions,
-    "instructed": _instructed, "ragged": _ragged,
+    "instructed": _instructed, "passages": _passages, "ragged": _ragged,
 }  # fmt: skip
 
 

@@ -321,6 +321,30 @@ def test_instructions_wait_for_a_place_where_they_may_stand() -> None:
     assert kept == [user("q"), system("one"), system("two"), assistant("a"), assistant("c")]
 
 
+def test_instructions_that_have_expired_are_left_out_and_never_moved() -> None:
+    def passage(said: str) -> dict[str, Any]:
+        return {**system(said), "clear_at": "next_user_message"}
+
+    talk = talk_of(user("q"), passage("one"), assistant("a"), user("b"), passage("two"))
+    assert talk.transcript.tokens_of(1) == 0 < talk.transcript.tokens_of(4), "the provider shows only the second"
+    assert talk.transcript.carried(0, 3, 3) == ()
+    sent = rendered(talk, Pruned(0, 1), Verbatim(1, 5))
+    assert sent == [user(block(OPENER)), assistant("a"), user("b"), passage("two")]
+    assert rendered(talk, summary(talk, 3), Verbatim(3, 5)) == [noted(talk, 3), user("b"), passage("two")]
+    assert rendered(talk, Verbatim(0, 5)) == [json.loads(m.raw) for m in talk.transcript.messages], "unchanged"
+    working = talk_of(
+        *(user("q"), assistant("a"), user("b"), passage("one"), assistant(use("c")), user(result("c"))),
+        *(passage("two"), assistant(use("d")), user(result("d"))),
+    )
+    raw = [json.loads(message.raw) for message in working.transcript.messages]
+    assert working.transcript.messages.expired_places == {3, 6}
+    assert rendered(working, summary(working, 2), Verbatim(2, 9))[1:] == raw[2:], "the current turn's stay"
+    cut = rendered(working, summary(working, 3), Verbatim(3, 4), Pruned(4, 7), Verbatim(7, 9))
+    assert cut[1:] == [raw[3], *raw[7:]], "behind a message of the user, and before one of the assistant"
+    cut = rendered(working, Verbatim(2, 3), Pruned(3, 6), Verbatim(6, 7), Pruned(7, 9))
+    assert cut == [raw[2], raw[6]]
+
+
 def test_a_history_begins_with_a_users_message() -> None:
     talk = talk_of(user("q"), assistant("a"), user("b"))
     assert rendered(talk, Pruned(0, 1), Verbatim(1, 3)) == [user(block(OPENER)), assistant("a"), user("b")]

@@ -121,6 +121,8 @@ class Message(Struct, frozen=True, weakref=True):
     behind: see `core/view/ties`."""
     bound: bool = False
     """True for a message that goes where the message after it goes: a provider refuses it by itself."""
+    expires: bool = False
+    """True for an instruction that its provider shows to the model until a later user message comes."""
     encrypted: int = 0
     """Characters of reasoning that only its provider can read: what it costs is guessed by them."""
     passed_on: tuple[int, ...] = ()
@@ -186,7 +188,7 @@ def own_message(text: str) -> Message:
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
-_CALLS, _ANSWERS, _MEDIA, _TIES = 1, 2, 4, 8
+_CALLS, _ANSWERS, _MEDIA, _TIES, _EXPIRES = 1, 2, 4, 8, 16
 """Bits that say what messages hold."""
 
 
@@ -312,6 +314,26 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return found
 
     @lazy
+    def expired_places(self) -> frozenset[int]:
+        """Indexes of the instructions that their provider no longer shows to the model: see `Message.expires`."""
+        return frozenset(self._expiring) - frozenset(self.live_places)
+
+    @lazy
+    def live_places(self) -> tuple[int, ...]:
+        """Indexes of the instructions that expire with the next user message."""
+        expiring = self._expiring
+        last = (
+            max((index for index, message in enumerate(self) if message.role == "user"), default=-1) if expiring else -1
+        )
+        return tuple(index for index in expiring if index > last)
+
+    @property
+    def _expiring(self) -> list[int]:
+        if not self.held & _EXPIRES:
+            return []
+        return [index for index, message in enumerate(self) if message.expires]
+
+    @lazy
     def held(self) -> int:
         return reduce(or_, map(_held_by, self), 0)
 
@@ -409,6 +431,8 @@ def _held_by(message: Message) -> int:
         held |= _ANSWERS
     if message.media:
         held |= _MEDIA
+    if message.expires:
+        held |= _EXPIRES
     return held | _TIES if message.tied else held
 
 

@@ -63,6 +63,7 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
         (sorted(covered) != list(range(len(transcript))), Code.NOT_COVERED_ONCE),
         (0 <= transcript.last_user not in asked, Code.LAST_USER_MESSAGE_CHANGED),
         (not verbatim.issuperset(transcript.messages.instruction_places), Code.INSTRUCTIONS_CHANGED),
+        (not verbatim.issuperset(transcript.messages.live_places), Code.INSTRUCTIONS_CHANGED),
         (_lacks_blocks(conversation, view), Code.CLIENT_INSTRUCTIONS_MISSING),
         (_is_pair_split(transcript.messages, sent, kept_calls), Code.TOOL_PAIR_SPLIT),
         (_are_results_apart(transcript.messages, order), Code.RESULT_APART),

@@ -15,6 +15,7 @@ from copy import copy
 from typing import Literal, TypeGuard
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message, Transcript
@@ -124,6 +125,13 @@ class _Counted:
         return self._count()
 
 
+def _shown(costs: Costs, history: History) -> Costs:
+    """The costs without those of messages that the provider does not show to the model."""
+    if not (expired := history.expired_places):
+        return costs
+    return replace(costs, messages=[0 if i in expired else tokens for i, tokens in enumerate(costs.messages)])
+
+
 class Conversation:
     """One request's history, ready to be decided upon.
 
@@ -142,7 +150,7 @@ class Conversation:
         self.bound = bound
         self.history = history = messages if isinstance(messages, History) else History(messages)
         self.instructions = history.instructions
-        self._counted = counted = _Counted(count)
+        self._counted = counted = _Counted(lambda: _shown(count(), history))
         rest, skipped = history.rest, len(self.instructions)
         # Without a reference back: with one, all of it would stay until the collector comes by.
         self.transcript = Transcript(rest, lambda: counted.costs.messages[skipped:])
@@ -273,8 +281,9 @@ class Kept:
         """`task`: the message that the last turn begins with; -1 where it need not stay. `is_whole`: as it is."""
         self._transcript = transcript
         self.pins = pins
-        self._asked = frozenset({transcript.last_user, task} - {-1})
-        self._unchanged = self._asked if is_whole else frozenset({transcript.last_user})
+        live = transcript.messages.live_places
+        self._asked = frozenset({transcript.last_user, task, *live} - {-1})
+        self._unchanged = self._asked if is_whole else frozenset({transcript.last_user, *live})
 
     @lazy
     def units(self) -> tuple[tuple[int, int], ...]:

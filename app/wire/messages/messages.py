@@ -65,7 +65,8 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
     if not isinstance(role, str):
         raise Unreadable("A message has no role.")
     blocks = blocks_of(message.get("content"))
-    kind = KINDS.get(role, Kind.OTHER)
+    expires = role == SYSTEM and message.get("clear_at") == "next_user_message"
+    kind = Kind.OTHER if expires else KINDS.get(role, Kind.OTHER)
     places = tuple(texts_in(message))
     texts = tuple(holder[key] for holder, key in places)
     answers = tuple(text_at(block, "tool_use_id") for block in blocks if is_result(block)) if kind is Kind.USER else ()
@@ -96,7 +97,8 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         encrypted=sum(
             len(text_at(block, "signature")) + len(text_at(block, "data")) for block in blocks if is_sealed(block)
         ),
-        sealed=bool(blocks) and all(map(is_sealed, blocks)),
+        sealed=expires or (bool(blocks) and all(map(is_sealed, blocks))),
+        expires=expires,
         tied=any(block.get("type") in SEALED for block in blocks),
         # A turn was paused before the provider's own result, which the assistant's next message begins with.
         bound=any(block.get("id") not in returned for block in served),

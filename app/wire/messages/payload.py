@@ -4,13 +4,16 @@ What was legal in the client's history may not be so behind a summary, and two t
 among the messages may only stand behind a user's message and before an assistant's, or last: where their neighbours are
 gone they wait for the next such place. And a history begins with a user's message.
 
+Instructions that have expired (`clear_at`) never move. Those of earlier turns are left out; those of the current turn
+stay, because its thinking may be signed over them.
+
 Marks of the provider's cache move with what they stood on: at most four in a request, none of an hour behind one of
 five minutes. None is invented, so there are never more than the client set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,14 +54,17 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     begun = "user" if any(not is_beside(raw) for raw in instructions) else ""
     if not begun and messages and messages[0].kind is not Kind.ASSISTANT:
         entries = _opened(entries)
-    entries = _settled(entries, begun)
+    entries = _settled(entries, begun, messages.expired_places)
     payload = joined(entries, _joined) if alternate else [entry.raw for entry in entries]
     return [*instructions, *in_order(payload)]
 
 
 def _entries(conversation: Conversation, view: View) -> Iterator[Placed]:
-    skipped = len(conversation.instructions)
+    skipped, history = len(conversation.instructions), conversation.transcript.messages
+    turn = history.turn_starts[-1] if history.turn_starts else 0
     for each in placed(conversation, view, _note, _left, _without_thinking)[skipped:]:
+        if each.place in history.expired_places and each.place < turn:
+            continue
         mark = None if each.summary is None else _mark_of(conversation, view, each.summary)
         raw = each.raw if mark is None else edited(each.raw, partial(_marked, mark=mark))
         yield each._replace(raw=raw, role=each.role or "user")
@@ -151,8 +157,9 @@ def _opened(entries: list[Placed]) -> list[Placed]:
     return [Placed(_note(OPENER), role="user", own=True), *entries] if first == "assistant" else entries
 
 
-def _settled(entries: Sequence[Placed], begun: str) -> list[Placed]:
-    """Instructions stay where they may stand, and else go on to where they may. `begun`: whose turn is before all."""
+def _settled(entries: Sequence[Placed], begun: str, expired: Container[int | None]) -> list[Placed]:
+    """Instructions stay where they may stand, and else go on to where they may, unless they are `expired`. `begun`:
+    whose turn is before all."""
     placed: list[Placed] = []
     waiting: list[Placed] = []
     turn = begun
@@ -160,7 +167,7 @@ def _settled(entries: Sequence[Placed], begun: str) -> list[Placed]:
         if entry.role == "system":
             following = next((later.role for later in entries[place + 1 :] if later.role != "system"), "")
             if waiting or turn != "user" or following == "user":
-                waiting.append(entry)
+                waiting += [] if entry.place in expired else [entry]
             else:
                 placed.append(entry)
             continue

@@ -166,7 +166,7 @@ class Reader:
     def _parts(self, request: Mapping[str, Any], rules: RequestRules) -> tuple[list[Any], list[int]]:
         """Tools and system, then each message that the model still reads; and the tokens of each."""
         head = [request.get("tools"), request.get("system")]
-        messages = list(behind_compaction(request["messages"]))
+        messages = list(shown(list(behind_compaction(request["messages"]))))
         costs = [OF_A_PROMPT + sum(self._counting.texts(each) for each in head)]
         costs += [self._counting.part(message["content"]) for message in messages]
         scaled = [round(rules.skew * cost) for cost in costs]
@@ -207,6 +207,14 @@ def _marks_of(block: Mapping[str, Any]) -> Iterator[Any]:
         for each in inner:
             yield from _marks_of(each)
     yield block.get(CACHED)
+
+
+def shown(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Messages without the instructions that were to go with the next message of the user."""
+    last = max((place for place, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    for place, message in enumerate(messages):
+        if message.get("clear_at") != "next_user_message" or place > last:
+            yield message
 
 
 def window_of(model: Model, betas: Collection[str], rules: RequestRules) -> int:
