@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, IncompleteRead
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -144,15 +145,19 @@ class Stages:
     def stage_for(self, variant: Variant, sections: Spec) -> tuple[Stage, Callable[[], None]]:
         """A running Steno, and what to call after the case."""
         if _needs_its_own(variant):
-            stage = _started(variant, sections)
+            stage = _started(sections, variant.spec.get("environment") or {})
             return stage, lambda: self._stop(stage)
-        name = json.dumps([variant.mode, sections, variant.spec.get("environment")], sort_keys=True)
+        return self.stage(sections, variant.mode, variant.spec.get("environment") or {}), lambda: None
+
+    def stage(self, sections: Spec, mode: str = "", environment: Mapping[str, str] = MappingProxyType({})) -> Stage:
+        """A running Steno that all share who name the same."""
+        name = json.dumps([mode, sections, dict(environment)], sort_keys=True)
         if name not in self._running:
             while len(self._running) >= MOST_RUNNING:
                 self._stop(self._running.pop(next(iter(self._running))))
-            self._running[name] = _started(variant, sections)
+            self._running[name] = _started(sections, environment)
         self._running[name] = self._running.pop(name)  # The one used last stays longest.
-        return self._running[name], lambda: None
+        return self._running[name]
 
     def close(self) -> None:
         for stage in self._running.values():
@@ -173,12 +178,12 @@ def _needs_its_own(variant: Variant) -> bool:
     return bool(spec.get("fresh", scripted or spec.get("provider") or variant.database != "sqlite"))
 
 
-def _started(variant: Variant, sections: Spec) -> Stage:
+def _started(sections: Spec, environment: Mapping[str, str]) -> Stage:
     provider = Provider()
     provider.start()
     written = json.dumps(sections).replace("{provider}", provider.url)
     with ExitStack() as undone:
-        for name, value in (variant.spec.get("environment") or {}).items():
+        for name, value in environment.items():
             os.environ[name] = str(value)
             undone.callback(os.environ.pop, name)
         return Stage(start(provider.url, json.loads(written)), provider)
