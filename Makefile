@@ -43,7 +43,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals exchanges corpus test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals exchanges test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -96,12 +96,6 @@ masks: dev-env ## how much of what an agent uses again is left of masked results
 exchanges: dev-env ## play the golden exchanges and write the recordings that differ anew; options: ONLY=overflow
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(VENV)/python -m pytest tests/exchanges --record -q -n 2 $(if $(ONLY),-k '$(ONLY)')
-
-corpus: dev-env ## record what goes over the wire in a thousand cases; options: OUT=dir WITH=dir (compare) TREE=dir START=command
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.corpus record --out '$(or $(OUT),$(error make corpus needs OUT=...))' \
-		$(if $(TREE),--tree '$(TREE)') $(if $(START),--start '$(START)')
-	$(if $(WITH),$(VENV)/python -m lab.benchmarks.corpus compare '$(WITH)' '$(OUT)')
 
 test: dev-env ## the tests of a change; options: PYTEST_ARGS='-k lease' SEED=7 (what is sampled, and the order)
 	@$(VENV)/python scripts/fetch_tables.py .tables
