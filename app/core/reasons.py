@@ -95,6 +95,15 @@ class Code(StrEnum):
         ": ",
     )
 
+    INSTRUCTIONS_SUPERSEDED = (
+        "instructions_superseded",
+        (
+            "instructions among the messages take more than half of the limit:"
+            " of those that begin alike only the newest stays for good"
+        ),
+        ": ",
+    )
+
     RECALL_TOO_LONG = (
         "recall_too_long",
         "nothing was recalled: the history has more than 2,000,000 tokens",

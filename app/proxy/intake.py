@@ -158,6 +158,7 @@ async def take_in(
     conversation, prompt = await digest(services, wire, caller, measured)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):
         await count(services, caller.tenant, conversation, prompt)
+        conversation = conversation.with_newest_instructions(measured.budget.limit)
     heads = heads_of(conversation.transcript, conversation.chain)
     recognised = await services.conversations.identify(
         caller.tenant, terms.named, conversation, heads if remember else None

@@ -30,7 +30,7 @@ from app.core.stages.session_pruning import prune_session
 from app.core.stages.steps import Step, StepName
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import said_again, whole, with_said_again
-from app.core.view.verify import problems
+from app.core.view.verify import order_of, problems
 from app.core.view.view import Conversation, Pruned, Summary, View
 
 Status = Literal["full", "summarized", "trimmed"]
@@ -97,10 +97,13 @@ def untouched(conversation: Conversation, policy: Policy, budget: Budget, model:
 def _floor(conversation: Conversation, budget: Budget, model: str) -> str:
     reported, tools = budget.line.reported, conversation.costs.fixed
     instructions = conversation.instruction_tokens - tools
-    rest = conversation.floor - conversation.instruction_tokens
+    places = conversation.transcript.messages.instruction_places
+    among = sum(map(conversation.transcript.tokens_of, places))
+    question = conversation.floor - conversation.instruction_tokens - among
+    others = f" {len(places)} more among the messages {among}," if places else ""
     return (
-        f"the instructions take about {reported(instructions)} tokens, tools and format {tools},"
-        f" the last user message {rest}; {model} leaves room for {reported(budget.limit)}"
+        f"the instructions take about {reported(instructions)} tokens,{others} tools and format {tools},"
+        f" the last user message {question}; {model} leaves room for {reported(budget.limit)}"
     )
 
 
@@ -174,7 +177,18 @@ def _left_out(case: Case, view: View) -> Reasons:
         for block in said_again(conversation, view.parts).left_out
     )
     detail = ", ".join(parts)
-    return because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
+    too_long = because(Code.CLIENT_INSTRUCTIONS_TOO_LONG, detail) if detail else ()
+    return (*too_long, *_superseded(case, view))
+
+
+def _superseded(case: Case, view: View) -> Reasons:
+    """A reason for the instructions that a view leaves out because newer ones begin like them."""
+    sent = {index for index in order_of(view) if index is not None}
+    if not (left_out := case.conversation.superseded - sent):
+        return ()
+    tokens = sum(map(case.conversation.transcript.tokens_of, left_out))
+    detail = f"{len(left_out)} older ones of {case.budget.line.reported(tokens)} tokens are left out"
+    return because(Code.INSTRUCTIONS_SUPERSEDED, detail)
 
 
 def _step(name: StepName, view: View, *wrong: Code) -> Step:

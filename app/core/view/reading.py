@@ -164,6 +164,8 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
         start, stop = positions.get(chunk.from_digest), positions.get(chunk.through_digest)
         if start is None or stop is None or start >= stop or stop not in cuts or chunk.deactivated_at is not None:
             continue
+        if not conversation.superseded.isdisjoint(start + offset for offset in chunk.carried):
+            continue  # It was made before these repeated so often.
         if start <= transcript.last_user < stop and transcript.last_user - start not in chunk.carried:
             continue  # The last user message must stay verbatim.
         key = (start, stop, chunk.level)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from app.core.history.identity import Identity
 from app.core.history.messages import History, Kind, Message, Transcript
+from app.core.history.repeated_instructions import MOST_OF_LIMIT, superseded_places, without_superseded
 from app.core.lazy import lazy
 from app.core.view.blocks import Blocks
 from app.core.view.chunks import SummaryChunk
@@ -156,6 +157,21 @@ class Conversation:
         self.transcript = Transcript(rest, lambda: counted.costs.messages[skipped:])
         self.root = tenant
         self.chain = identity.chain_of(tenant, rest)
+
+    superseded: frozenset[int] = frozenset()
+    """Positions of former instructions that a newer one took the place of."""
+
+    def with_newest_instructions(self, limit: int) -> Conversation:
+        """The same history; of instructions that repeat and take too much of `limit` tokens, only the newest ones are
+        instructions."""
+        messages = self.transcript.messages
+        taken = sum(map(self.transcript.tokens_of, messages.instruction_places))
+        if taken <= MOST_OF_LIMIT * limit or not (superseded := superseded_places(messages)):
+            return self
+        released = copy(self)
+        released.superseded, costs = superseded, self.costs.messages[len(self.instructions) :]
+        released.transcript = Transcript(without_superseded(messages, superseded), lambda: costs)
+        return released
 
     @property
     def costs(self) -> Costs:
