@@ -6,7 +6,7 @@ import asyncio
 import gc
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
 import structlog
@@ -63,11 +63,11 @@ from app.runtime.owned import OwnedTasks
 from app.runtime.repeats import Repeats
 from app.runtime.threads import Work
 from app.settings import ConfigurationError, Settings, UpstreamSettings, problems_in
-from app.settings.checks import Finding, check_settings
+from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings
 from app.settings.policies import Policies
 from app.settings.presets import PRESETS
 from app.settings.secret import server_secret
-from app.store import DatabaseUnusable, Store
+from app.store import DatabaseUnusable, Store, StoreUnavailable
 from app.store.sealing import Sealing
 from app.telemetry.exposition import exposed
 from app.telemetry.families import (
@@ -161,7 +161,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     secret = server_secret(settings)
     identity = Identity(secret)
     caches = Caches(settings.limits.cache_bytes)
-    store = open_store(settings, partial(metrics.observe, DATABASE_SECONDS), caches)
+    store = open_store(settings, partial(metrics.observe, DATABASE_SECONDS), caches, secret)
     providers = open_providers(settings, store, instance)
     tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=partial(metrics.observe, THREAD_WAITS))
     ledger = Ledger(store.writes, tariffs_of(settings), metrics)
@@ -277,9 +277,13 @@ def open_tracer(settings: Settings) -> Tracer | None:
 
 
 def open_store(
-    settings: Settings, took: Callable[[float], object] = lambda _: None, caches: Caches | None = None
+    settings: Settings,
+    took: Callable[[float], object] = lambda _: None,
+    caches: Caches | None = None,
+    secret: bytes | None = None,
 ) -> Store:
-    """Open the store. `took` is called with the seconds of each request's call. Raises `DatabaseURLError`."""
+    """Open the store. `took` is called with the seconds of each request's call. With `secret` it does not start on a
+    database of another one. Raises `DatabaseURLError`."""
     storage = settings.storage
     return Store(
         storage.address,
@@ -291,6 +295,7 @@ def open_store(
         took=took,
         caches=caches,
         read_url=None if storage.read_url is None else storage.read_url.get_secret_value(),
+        secret=secret,
     )
 
 
@@ -336,9 +341,13 @@ def _log_finding(finding: Finding) -> None:
         log.warning("check failed", subject=finding.subject, found=finding.text, remedy=finding.remedy)
 
 
-async def _check_upstreams(providers: Iterable[Provider]) -> None:
-    """Log each upstream's answer to the question for its models: a wrong base URL shows before the first chat."""
-    for provider in providers:
+async def _check_services(services: Services) -> None:
+    """Log whether the database knows its secret, and each upstream's answer to the question for its models: a wrong
+    base URL shows before the first chat."""
+    with suppress(StoreUnavailable):
+        if await services.store.secret_fits() is None:
+            _log_finding(SECRET_NOT_CHECKED)
+    for provider in services.providers.all:
         if (listed := await provider.windows.listings.first_told()) is not None:
             _log_finding(await judge_upstream(provider, listed, provider.settings.api_key_env))
 
@@ -356,7 +365,7 @@ def _lifespan(
             raise
         services.store.hear_of_erasures(services.forget)
         await services.providers.start(calibrate=services.calibration.enabled)
-        checking = asyncio.ensure_future(_check_upstreams(services.providers.all if reports else ()))
+        checking = asyncio.ensure_future(_check_services(services)) if reports else None
         sampling = asyncio.ensure_future(services.sampler.run())
         # What was made so far stays: the collector need not look at it again on every request.
         gc.collect()
@@ -368,7 +377,8 @@ def _lifespan(
         try:
             yield
         finally:
-            checking.cancel()
+            if checking is not None:
+                checking.cancel()
             sampling.cancel()
             await services.tasks.drain(drain_seconds)
             await services.providers.stop()

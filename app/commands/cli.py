@@ -206,26 +206,34 @@ def migrate(
     settings = _settings(config, storage={"url": database_url})
     _silence_log()
     from app.main import open_store
+    from app.settings import ConfigurationError
+    from app.settings.checks import check_secret
+    from app.settings.secret import server_secret
     from app.store import StoreError, StoreUnavailable
 
-    async def run() -> tuple[str | None, str]:
-        store = open_store(settings)
+    if (found := check_secret(settings)).state == "fatal":
+        fail(found.sentence)
+
+    async def run() -> tuple[str | None, str, bool]:
+        store = open_store(settings, secret=server_secret(settings))
         typer.echo(f"Database {store.place}")
         try:
-            return await store.migrate()
+            return *(await store.migrate()), await store.bind_secret()
         finally:
             await store.close()
 
     try:
-        before, after = asyncio.run(run())
+        before, after, is_bound_now = asyncio.run(run())
     except StoreUnavailable as error:
         if not if_reachable:
             fail(str(error))
         typer.echo(f"Not migrated: {error}. Steno does it once the database is there.")
         return
-    except StoreError as error:
+    except (ConfigurationError, StoreError) as error:
         fail(str(error))
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
+    if is_bound_now:
+        typer.echo("The database belongs to this secret from now on: Steno refuses another one.")
 
 
 @cli.command()

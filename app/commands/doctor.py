@@ -26,8 +26,10 @@ from app.providers.providers import Provider
 from app.providers.registry import day_of_list_prices, days_since
 from app.providers.tokenizer import Tokenizer
 from app.settings import ConfigurationError, Settings
-from app.settings.checks import Finding, check_settings
+from app.settings.checks import SECRET_NOT_CHECKED, Finding, check_settings
+from app.settings.secret import existing_secret
 from app.store import Check, Store, StoreError, StoreUnavailable
+from app.store.settings_check import MADE_WITH_ANOTHER, WAYS_OUT
 
 MOST_NAMES = 8
 CHAT = "/v1/chat/completions", "OPENAI_API_KEY"
@@ -163,7 +165,7 @@ def verdict(found: Iterable[Finding]) -> str:
 
 async def check_services(settings: Settings, *, no_database: bool) -> list[Finding]:
     """Report on providers and windows, and on the database unless it is known already that there is none."""
-    store = Store("memory") if no_database else open_store(settings)
+    store = Store("memory") if no_database else open_store(settings, secret=existing_secret(settings))
     providers = open_providers(settings, store, new_instance())
     try:
         asked = [(provider, await _ask(provider)) for provider in providers.all]
@@ -214,6 +216,8 @@ def judge_database(check: Check) -> Finding:
     subject, current, newest = f"database {check.place}", check.current_revision, check.head_revision
     if check.place == "memory":
         return Finding("ok", "database", "in memory, for one process; summaries are lost when it ends")
+    if check.secret_fits is False:
+        return Finding("fatal", subject, MADE_WITH_ANOTHER, WAYS_OUT)
     if check.unusable:
         return Finding("fatal", subject, str(check.reason), "Correct storage.url or DATABASE_URL, or what it names.")
     if check.is_new:
@@ -223,12 +227,13 @@ def judge_database(check: Check) -> Finding:
             "Steno serves without it, but cannot store summaries, and keeps trying. Start it, or correct storage.url."
         )
         return Finding("problem", subject, str(check.reason), remedy)
-    if current == newest:
-        return Finding("ok", subject, f"reachable, schema {current}")
-    remedy = "`steno migrate`, or the next start."
-    if current is None:
-        return Finding("warning", subject, "reachable, has no tables yet", remedy)
-    return Finding("warning", subject, f"schema {current}, newest is {newest}", remedy)
+    if current != newest:
+        text = "reachable, has no tables yet" if current is None else f"schema {current}, newest is {newest}"
+        return Finding("warning", subject, text, "`steno migrate`, or the next start.")
+    if check.secret_fits is None:
+        text = f"reachable, schema {current}; {SECRET_NOT_CHECKED.text}"
+        return Finding("warning", subject, text, SECRET_NOT_CHECKED.remedy)
+    return Finding("ok", subject, f"reachable, schema {current}")
 
 
 def _listed(names: Sequence[str]) -> str:

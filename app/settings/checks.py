@@ -12,7 +12,6 @@ from typing import Literal
 from msgspec import Struct
 
 from app.settings.addresses import is_loopback
-from app.settings.places import earlier_database, home, sqlite_url
 from app.settings.secret import secret_beside
 from app.settings.settings import Settings
 from app.store import DatabaseURLError
@@ -39,11 +38,19 @@ class Finding(Struct, frozen=True):
         return f"{self.text.removesuffix('.')}. {self.remedy or ''}".rstrip()
 
 
+SECRET_NOT_CHECKED = Finding(
+    "warning",
+    "secret",
+    "the database does not know its secret yet, so another one would not be refused",
+    "Run `steno migrate` once, with the right secret.",
+)
+
+
 def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Finding]:
     """Findings about the database's place, the secret, the tokenizer tables, circles, and the operator's keys."""
     tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.directory is not None)
     circular, spent = _check_circular(settings), _check_operators_keys(settings)
-    return [*_check_place(settings), _check_secret(settings), tables, *circular, *spent]
+    return [*_check_place(settings), check_secret(settings), tables, *circular, *spent]
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
@@ -61,23 +68,9 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
     if (why := obstacle(address.path)) is not None:
         text = f"The database {address.place} cannot be used: {why}"
         yield Finding("fatal", "database", text, CORRECT_URL)
-    if settings.storage.url is None and (earlier := earlier_database()) is not None:
-        yield _found_earlier(earlier, address.path)
 
 
-def _found_earlier(earlier: Path, used: Path) -> Finding:
-    """Warning about a database in the working directory, where earlier releases kept it."""
-    folder = home()
-    if used == earlier:
-        text = f"{earlier}, from an earlier release, is in use, because {folder} has no database yet"
-        remedy = f"To use it from every directory: mkdir -p {folder} && mv {earlier.with_suffix('')}.* {folder}/"
-    else:
-        text = f"{earlier}, from an earlier release, is not in use; {used} is"
-        remedy = f"To go on with it, set DATABASE_URL={sqlite_url(earlier)}; otherwise delete it."
-    return Finding("warning", "database", text, remedy)
-
-
-def _check_secret(settings: Settings) -> Finding:
+def check_secret(settings: Settings) -> Finding:
     """State of the secret. Nothing is made here: the start makes the secret of a SQLite file."""
     if settings.secret is not None:
         length = len(settings.secret.get_secret_value().encode())
@@ -94,7 +87,13 @@ def _check_secret(settings: Settings) -> Finding:
         return Finding("fatal", "secret", text, f"{MAKE_ONE} and give it to every replica.")
     if address.path is None:
         return Finding("ok", "secret", "made anew at each start, as is the database in memory")
-    path = secret_beside(address.path)
+    return _check_secret_file(secret_beside(address.path), address.path)
+
+
+def _check_secret_file(path: Path, database: Path) -> Finding:
+    if not path.exists() and database.exists():
+        text = f"{path} is missing, which belongs to the database beside it"
+        return Finding("warning", "secret", text, "Put it back from its backup: without it nothing stored is found.")
     if not path.exists():
         return Finding("ok", "secret", f"is made at the first start, in {path}")
     if path.stat().st_mode & 0o077:

@@ -7,8 +7,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 FILE = "steno.db"
-EARLIER = (Path(".run/steno.db"), Path("steno.db"))
-"""Places of the database in earlier releases, in the working directory; the later place first."""
 
 
 def home() -> Path:
@@ -29,15 +27,4 @@ def sqlite_url(path: Path) -> str:
 
 
 def default_database() -> Path:
-    """File in Steno's folder, or the one that an earlier release left here, as long as that is the only one."""
-    place = home() / FILE
-    if os.environ.get("STENO_HOME") or place.exists():
-        return place
-    return earlier_database() or place
-
-
-def earlier_database() -> Path | None:
-    """Database that an earlier release left in the working directory, unless that is Steno's folder; else None."""
-    now = home() / FILE
-    found = (path.absolute() for path in EARLIER if path.is_file())
-    return next((path for path in found if path != now), None)
+    return home() / FILE

@@ -24,6 +24,17 @@ def server_secret(settings: Settings) -> bytes:
     return _kept_secret(secret_beside(address.path)) if address.path else _OF_THIS_PROCESS
 
 
+def existing_secret(settings: Settings) -> bytes:
+    """Key of all digests, without making one: empty if it is missing or cannot be read."""
+    path = read_url(settings.storage.address).path
+    if settings.secret is not None or path is None:
+        return server_secret(settings)
+    try:
+        return secret_beside(path).read_bytes().strip()
+    except OSError:
+        return b""
+
+
 def secret_beside(database: Path) -> Path:
     """File beside a SQLite file that keeps its secret."""
     return database.with_suffix(".secret")

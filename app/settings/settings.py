@@ -95,8 +95,8 @@ class Settings(BaseSettings):
     secret: SecretStr | None = None
     """Key of all digests (STENO_SECRET or STENO_SECRET_FILE); made beside a SQLite file, required with PostgreSQL.
 
-    At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. With another secret, stored
-    summaries are not found any more and tenants change: back it up with the database.
+    At least 16 bytes, such as from `openssl rand -hex 32`; the same for every replica. Steno refuses a
+    database that was made with [another secret](operations.md#another-secret): back it up with the database.
     """
 
     @model_validator(mode="before")

@@ -14,6 +14,7 @@ from app.store.errors import (
     StoreError,
     StoreUnavailable,
     UnknownCursor,
+    WrongSecret,
 )
 from app.store.facade import Check, Store
 from app.store.learned_windows import LearnedWindow

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.secrets import Scrub
 from app.runtime.caches import Caches
-from app.store import schema
+from app.store import schema, settings_check
 from app.store.database import MIGRATION_SECONDS, Database
-from app.store.errors import Queued, StoreUnavailable
+from app.store.errors import Queued, StoreUnavailable, WrongSecret
 from app.store.files import close_to_others
 from app.store.guard import Guard, Work
 from app.store.readiness import Readiness
@@ -62,11 +62,14 @@ class Calls:
         took: Callable[[float], object],
         caches: Caches | None,
         standby: Database | None = None,
+        secret: bytes | None = None,
     ) -> None:
-        """`timeout` bounds a request's calls, in seconds; `took` is called with those of each."""
+        """`timeout` bounds a request's calls, in seconds; `took` is called with those of each. A database of another
+        `secret` is refused."""
         self.database = database
         self.timeout = timeout
         self._took = took
+        self._secret_digest = None if secret is None else settings_check.digest_of(secret)
         self.guard = Guard(self._ping, opened=database.doubt_idle)
         self.standby = None if standby is None else Standby(standby, self.guard)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
@@ -77,19 +80,44 @@ class Calls:
         self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)
 
     async def migrate(self) -> tuple[str | None, str]:
-        """The revisions before and after; None before: the database was empty.
+        """The revisions before and after; None before: the database was empty, and belongs to the secret from now on.
 
         Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
         """
         if await schema.is_newest(self.database):
             if (path := self.database.address.path) is not None:
                 close_to_others(path)
+            await self._refuse_another_secret()
             return schema.newest(), schema.newest()
-        if await schema.make(self.database):
+        if await schema.make(self.database, self._secret_digest):
             return None, schema.newest()
+        await self._refuse_another_secret()
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
         return await migrations.upgrade(self.database), schema.newest()
+
+    async def bind_secret(self) -> bool:
+        """Let a migrated database belong to the secret; False if it does already. Raises as `migrate` does."""
+        if (digest := self._secret_digest) is None:
+            return False
+        async with schema.alone(self.database) as connection:
+            is_new = await settings_check.keep_digest(connection, digest)
+        await self._refuse_another_secret()
+        return is_new
+
+    async def _refuse_another_secret(self) -> None:
+        """Raise WrongSecret if the database belongs to another secret."""
+        if await self.secret_fits() is False:
+            place = self.database.address.place
+            text = f"The database {place} {settings_check.MADE_WITH_ANOTHER}. {settings_check.WAYS_OUT}"
+            raise WrongSecret(text)
+
+    async def secret_fits(self) -> bool | None:
+        """Whether the database belongs to the secret; None if it belongs to none yet. Raises StoreUnavailable."""
+        if (digest := self._secret_digest) is None:
+            return None
+        found = await self.before_start(settings_check.read_digest)
+        return None if found is None else found == digest
 
     # Each raises StoreUnavailable, and what the query raises.
 

@@ -9,6 +9,7 @@ StoreError
 │   ├── DatabaseURLError
 │   ├── AccessRefused
 │   ├── SchemaTooNew
+│   ├── WrongSecret
 │   └── MigrationFailed
 └── UnknownCursor          `after` names nothing in the list
 """
@@ -83,6 +84,10 @@ class AccessRefused(DatabaseUnusable):
 
 class SchemaTooNew(DatabaseUnusable):
     """A later release of Steno has migrated the database."""
+
+
+class WrongSecret(DatabaseUnusable):
+    """The database was made with another secret."""
 
 
 class MigrationFailed(DatabaseUnusable):

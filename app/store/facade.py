@@ -55,6 +55,8 @@ class Check(Struct, frozen=True):
     """Whether the file is missing and made at the first start."""
     unusable: bool = False
     """Whether Steno cannot start with this database until an operator fixes it."""
+    secret_fits: bool | None = None
+    """Whether it belongs to the secret; None if it belongs to none yet, or was not asked."""
 
 
 class Store(Calls):
@@ -77,20 +79,22 @@ class Store(Calls):
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
         read_url: str | None = None,
+        secret: bytes | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
         seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it,
         `sealing` encrypts texts. `took` is called with the seconds of each request's call; what is remembered is among
         `caches`.
 
-        `statement_cache=False` is for PgBouncer in transaction mode; `read_url` leads to a standby.
+        `statement_cache=False` is for PgBouncer in transaction mode; `read_url` leads to a standby. With `secret` the
+        store does not start on a database of another one.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout, sealing=sealing)
         standby = None if read_url is None else Database(read_url, statement_cache=statement_cache, sealing=sealing)
         if standby is not None and {database.address.kind, standby.address.kind} != {"postgresql"}:
             raise DatabaseURLError("storage.read_url is of a standby: it and storage.url have to be of PostgreSQL.")
-        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby)
+        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby, secret=secret)
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
         self._tasks: list[asyncio.Task[None]] = []
@@ -160,13 +164,14 @@ class Store(Calls):
         try:
             revision = await self.guard.bounded(self.read(schema.current), REST_SECONDS)
             schema.refuse_newer(revision)
+            fits = await self.secret_fits()
         except SchemaTooNew as error:
             return Check(place, True, revision, head, str(error), unusable=True)
         except StoreUnavailable as error:
             cause = error.__cause__
             why = schema.translated(cause) if isinstance(cause, DATABASE_ERRORS) else error
             return Check(place, False, None, head, str(why), unusable=isinstance(why, DatabaseUnusable))
-        return Check(place, True, revision, head, None)
+        return Check(place, True, revision, head, None, unusable=fits is False, secret_fits=fits)
 
     async def heads(self, tenant: str, digests: Sequence[bytes]) -> list[Head]:
         """The digests that some conversation was seen with, each with the newest such conversation."""

@@ -45,6 +45,7 @@ from app.store.errors import (
     is_unreachable,
 )
 from app.store.files import PRIVATE_FILE, close_to_others, make_file, make_folder
+from app.store.settings_check import keep_first_digest
 from app.store.tables import metadata
 
 _TABLE = "alembic_version"
@@ -107,14 +108,14 @@ def _current(connection: Connection) -> str | None:
     return connection.execute(text(f"SELECT version_num FROM {_TABLE}")).scalar()  # noqa: S608 - a constant
 
 
-async def make(database: Database) -> bool:
-    """Make the tables in an empty database; False if there is one of them already.
+async def make(database: Database, secret_digest: bytes | None = None) -> bool:
+    """Make the tables in an empty database, which belongs to this secret then; False if there is one of them already.
 
     Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
     """
     async with alone(database) as connection:
         try:
-            is_made = await connection.run_sync(_make)
+            is_made = await connection.run_sync(_make, secret_digest)
         except DATABASE_ERRORS as error:
             if is_unreachable(error):
                 raise
@@ -124,7 +125,7 @@ async def make(database: Database) -> bool:
     return is_made
 
 
-def _make(connection: Connection) -> bool:
+def _make(connection: Connection, secret_digest: bytes | None) -> bool:
     if {_TABLE, *metadata.tables}.intersection(inspect(connection).get_table_names()):
         return False
     metadata.create_all(connection, checkfirst=False)
@@ -134,6 +135,8 @@ def _make(connection: Connection) -> bool:
     )
     noted.create(connection, checkfirst=False)
     connection.execute(insert(noted).values(version_num=newest()))
+    if secret_digest is not None:
+        keep_first_digest(connection, secret_digest)
     return True
 
 

@@ -438,3 +438,12 @@ usage_days_due = Table(
     PrimaryKeyConstraint("tenant", "day"),
     Index(None, "day"),
 )
+
+# A digest of the server's secret: see `settings_check`.
+settings_check = Table(
+    "settings_check",
+    metadata,
+    _required("name", CleanText),
+    _required("digest", LargeBinary),
+    PrimaryKeyConstraint("name"),
+)

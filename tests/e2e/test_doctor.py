@@ -16,6 +16,7 @@ from app.providers import listings
 from app.runtime.server import RunningServer
 from app.settings import load
 from app.settings.checks import Finding
+from app.settings.secret import server_secret
 from app.store import Store
 from app.store.database import Database
 from app.store.learned_windows import learn_window
@@ -65,9 +66,8 @@ def doctor(
 
     async def examine_with(*, verbose: bool = False, model: str | None = None, **sections: Any) -> Report:
         if "storage" not in sections:
-            store = Store(load().storage.address)
-            await store.migrate()
-            await store.close()
+            settings = load()
+            await bound(settings.storage.address, server_secret(settings))
         sections = {"upstream": {"base_url": f"{provider.url}/v1"}, **sections}
         settings = load(**sections)
         found = await examine(settings, model)
@@ -75,6 +75,14 @@ def doctor(
         return Report(capsys.readouterr().out, is_healthy(found))
 
     return examine_with
+
+
+async def bound(url: str, secret: bytes = SECRET.encode()) -> None:
+    """Make a database, or let a migrated one belong to a secret."""
+    store = Store(url, secret=secret)
+    await store.migrate()
+    await store.bind_secret()
+    await store.close()
 
 
 ALL_8K = [{"match": "*", "context_window": 8_000}]
@@ -336,12 +344,44 @@ async def test_a_file_that_is_made_at_the_first_start_is_well(doctor: Examine, t
     assert is_empty(tmp_path)
 
 
-async def test_a_database_of_an_earlier_release_that_is_not_used_is_a_warning(doctor: Examine, tmp_path: Path) -> None:
-    (tmp_path / "steno.db").touch()
-    report = await doctor()
-    finding = report.finding(f"{tmp_path}/steno.db")
-    assert f"warning database: {tmp_path}/steno.db, from an earlier release, is not in use; {tmp_path}/home" in finding
-    assert f"-> To go on with it, set DATABASE_URL=sqlite:///{tmp_path}/steno.db" in finding
+@pytest.mark.parametrize("name", ["steno.db", ".run/steno.db"])
+async def test_a_database_in_the_working_directory_is_neither_used_nor_mentioned(
+    doctor: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It may be another Steno's, such as that of `make run` in a checkout."""
+    monkeypatch.delenv("STENO_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / ".run").mkdir()
+    (tmp_path / name).touch()
+    report = await doctor(models=ALL_8K)
+    assert report.healthy
+    assert report.finding("database").startswith(f"ok database {tmp_path}/data/steno/steno.db: reachable")
+    assert name not in report.text.replace("data/steno/steno.db", "")
+    assert (tmp_path / name).stat().st_size == 0
+
+
+async def test_a_database_of_another_secret_is_a_problem_with_both_ways_out(doctor: Examine, shared_url: str) -> None:
+    """Also where the secret that was kept beside it is missing."""
+    await bound(shared_url)
+    assert (await doctor(storage={"url": shared_url}, secret=SECRET)).finding("database").startswith("ok database")
+    others = (
+        [{"secret": "another secret, of the same length"}, {}] if "sqlite" in shared_url else [{"secret": "x" * 32}]
+    )
+    for other in others:
+        report = await doctor(storage={"url": shared_url}, **other)
+        assert not report.healthy
+        assert report.text.startswith(f"Steno {__version__} does not start")
+        found = report.finding("made with another secret")
+        assert "-> Give Steno the old secret" in found
+        assert "Or erase what was made with it: stop every Steno that uses the database" in found
+
+
+async def test_a_database_that_knows_no_secret_is_a_warning(doctor: Examine, empty_url: str) -> None:
+    await upgraded(empty_url, "head")
+    report = await doctor(storage={"url": empty_url}, secret=SECRET)
+    assert report.healthy
+    assert "does not know its secret yet" in report.finding("database")
+    assert "-> Run `steno migrate` once" in report.finding("database")
 
 
 async def test_a_database_without_tables_is_a_warning(doctor: Examine, empty_url: str) -> None:

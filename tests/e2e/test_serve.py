@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,8 @@ import pytest
 
 from app.runtime.server import RunningServer
 from app.store import Store
+from app.store.database import Database
+from app.store.migrations import upgrade
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import SECRET, Serving, until
@@ -118,7 +121,7 @@ def test_serve_migrate_and_doctor_agree_on_the_database(serve: Serve, tmp_path: 
 
 def test_a_database_that_is_away_is_no_error_for_a_pod_that_migrates_if_it_can(tmp_path: Path) -> None:
     """Steno starts without it as well."""
-    away = {"DATABASE_URL": "postgresql://steno@127.0.0.1:1/steno"}
+    away = {"DATABASE_URL": "postgresql://steno@127.0.0.1:1/steno", "STENO_SECRET": SECRET}
     assert commands.run(["migrate"], tmp_path, **away).returncode == 1
     ended = commands.run(["migrate", "--if-reachable"], tmp_path, **away)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -255,6 +258,33 @@ def test_a_short_secret_is_refused_with_its_length(tmp_path: Path) -> None:
 
 def test_a_setting_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     assert "server.port" in refused(tmp_path, "--port", "99999")
+
+
+async def test_migrate_binds_a_database_to_its_secret_and_another_one_is_refused(
+    empty_url: str, tmp_path: Path
+) -> None:
+    """One of an earlier release. It says so once."""
+    database = Database(empty_url)
+    await upgrade(database, "0029")
+    await database.close()
+
+    def told(secret: str, command: str) -> subprocess.CompletedProcess[str]:
+        arguments = [command, *(["--port", "0"] if command == "serve" else [])]
+        return commands.run(arguments, tmp_path, DATABASE_URL=empty_url, STENO_SECRET=secret)
+
+    def play() -> None:
+        bound, again = told(SECRET, "migrate"), told(SECRET, "migrate")
+        assert (bound.returncode, again.returncode) == (0, 0)
+        assert "The database belongs to this secret from now on" in bound.stdout
+        assert "from now on" not in again.stdout
+        for command in ("migrate", "serve"):
+            ended = told("another secret, of some length", command)
+            assert ended.returncode == 1
+            [line] = ended.stderr.splitlines()
+            for part in ("was made with another secret", "Give Steno the old secret", "Or erase what was made with it"):
+                assert part in line
+
+    await asyncio.to_thread(play)
 
 
 async def test_a_schema_that_is_newer_than_the_code_is_left_alone(shared_url: str, tmp_path: Path) -> None:
@@ -414,7 +444,9 @@ def test_migrate_says_what_it_did_and_does_it_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_migrate_fails_where_there_is_no_database(tmp_path: Path) -> None:
-    ended = commands.run(["migrate", "--database-url", "postgresql://user@127.0.0.1:1/name"], tmp_path)
+    url = "postgresql://user@127.0.0.1:1/name"
+    assert "STENO_SECRET is not set" in commands.run(["migrate", "--database-url", url], tmp_path).stderr
+    ended = commands.run(["migrate", "--database-url", url], tmp_path, STENO_SECRET=SECRET)
     assert ended.returncode == 1
     assert ended.stderr.startswith("steno: the database cannot be reached")
 

@@ -21,7 +21,7 @@ from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.session_pruning import SessionPruning
 from app.core.tokens.economy import CostGate
-from app.settings import AlternativeSettings, ConfigurationError, Settings, every_setting, load, places
+from app.settings import AlternativeSettings, ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
 from app.settings.old_keys import REMOVED
 from app.settings.policies import Policies, policy_of, shares_of
@@ -293,50 +293,6 @@ def test_the_default_database_may_be_in_any_folder(
 ) -> None:
     monkeypatch.setenv("STENO_HOME", str(tmp_path / folder))
     assert read_url(load().storage.address).path == tmp_path / folder / "steno.db"
-
-
-@pytest.mark.parametrize(
-    ("there", "expected"),
-    [
-        (["steno.db"], "steno.db"),
-        (["steno.db", ".run/steno.db"], ".run/steno.db"),
-        (["steno.db", ".run/steno.db", "home/steno.db"], "home/steno.db"),
-    ],
-)
-def test_a_database_where_an_earlier_release_put_it_stays_in_use_and_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], expected: str
-) -> None:
-    """Until there is one where it belongs now. With a settings file as without."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(places, "home", lambda: tmp_path / "home")
-    for folder in (".run", "home"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "settings.yaml").write_text("log: {level: debug}")
-    for name in there:
-        (tmp_path / name).touch()
-    address = f"sqlite:///{tmp_path}/{expected}"
-    assert load().storage.address == address
-    monkeypatch.setenv("STENO_CONFIG", "settings.yaml")
-    assert load().storage.address == address
-    [named] = [each for each in check_settings(load(), ()) if each.subject == "database"]
-    assert named.state == "warning"
-    assert named.text.startswith(
-        f"{tmp_path / (expected if expected in ('steno.db', '.run/steno.db') else '.run/steno.db')}, from an earlier"
-    )
-    monkeypatch.setenv("DATABASE_URL", "memory")
-    assert load().storage.address == "memory"
-
-
-def test_a_home_that_is_named_is_the_only_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STENO_HOME", str(tmp_path / "own"))
-    (tmp_path / "steno.db").touch()
-    assert load().storage.address == f"sqlite:///{tmp_path}/own/steno.db"
-    [named] = [each for each in check_settings(load(), ()) if each.subject == "database"]
-    assert named.sentence == (
-        f"{tmp_path}/steno.db, from an earlier release, is not in use; {tmp_path}/own/steno.db is."
-        f" To go on with it, set DATABASE_URL=sqlite:///{tmp_path}/steno.db; otherwise delete it."
-    )
 
 
 def test_secret_is_read_from_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
