@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.core.deciding.request import Request
 from app.core.history.recognition import Heads, Recognition
@@ -15,7 +16,7 @@ from app.core.limits.output_cap import output_cap
 from app.core.reasons import Code
 from app.core.recall.asked import AskPolicy, leaves_out, with_line
 from app.core.recall.recall import quotation_for_last
-from app.core.stages.ladder import Decision, capped
+from app.core.stages.ladder import TASK_BUDGET_LOWERED, Decision, capped
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
 from app.core.view.reading import covered_by
@@ -126,8 +127,21 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         before = reported(self.conversation.tokens)
         return before, reported(self.forwarded(decision)) if decision.view else before
 
-    def with_output_cap(self, decision: Decision) -> Decision:
-        """Lower the output cap where the provider adds it to the prompt, and the window does not hold both."""
+    def with_output_limits(self, decision: Decision) -> Decision:
+        """Fit the limits of the answer to what is sent: the output cap where the provider adds it to the prompt and the
+        window does not hold both, and the task budget, of which the provider no longer sees the omitted tokens."""
+        if self._lowered_task_budget(decision) is not None and TASK_BUDGET_LOWERED not in decision.actions:
+            decision = replace(decision, actions=(*decision.actions, TASK_BUDGET_LOWERED))
+        return self._with_output_cap(decision)
+
+    def _lowered_task_budget(self, decision: Decision) -> int | None:
+        """Task budget in place of the client's, less the omitted tokens; None where it stays."""
+        if decision.view is None or (said := self.wire.task_budget) is None:
+            return None
+        before, after = self.tokens(decision)
+        return max(0, said - (before - after)) if after < before else None
+
+    def _with_output_cap(self, decision: Decision) -> Decision:
         asked = self.wire.answer
         if asked.output is None or decision.output_cap is not None or not (self.compaction and self.adds_output):
             return decision
@@ -196,6 +210,8 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         """Bytes for the provider: the client's own if nothing was changed. `asides` go back to their places, `more`
         follows the messages."""
         body = self._body(decision, ask_usage, asides, more)
+        if (task_budget := self._lowered_task_budget(decision)) is not None:
+            body = self.wire.with_task_budget(body, task_budget)
         return body if decision.output_cap is None else self.wire.with_output_cap(body, decision.output_cap)
 
     def _body(self, decision: Decision, ask_usage: bool, asides: Iterable[Aside], more: Iterable[bytes]) -> bytes:

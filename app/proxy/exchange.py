@@ -393,7 +393,7 @@ class Exchange:
         self, request: ChatRequest, decision: Decision, began: float | None, milestones: Milestones
     ) -> Observation:
         """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
-        decision = request.with_output_cap(decision)
+        decision = request.with_output_limits(decision)
         if self.left_out and not decision.why:
             decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None

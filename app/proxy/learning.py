@@ -225,7 +225,7 @@ class Observation:
         untied = await self.services.compactor.decide(request, Untie(before))
         if untied is before:
             return False
-        self.decision = request.with_output_cap(replace(untied, output_cap=None))
+        self.decision = request.with_output_limits(replace(untied, output_cap=None))
         return True
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:

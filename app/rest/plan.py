@@ -105,7 +105,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
         wire, caller, referred = await read_whole(services, caller, body)
         chat = await take_in(services, wire, caller, request_id, referred=referred, remember=False)
     await count(services, tenant, chat.conversation, chat.prompt)
-    decision = chat.with_output_cap(await services.compactor.decide(chat, Imagine(summaries=True)))
+    decision = chat.with_output_limits(await services.compactor.decide(chat, Imagine(summaries=True)))
     budget, asks = chat.budget, chat.may_ask
     return PlanOut(
         format=format_.name,

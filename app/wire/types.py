@@ -222,6 +222,15 @@ class WireRequest(Struct, frozen=True):
         higher = (name for name, value in given.items() if isinstance(value, int) and value > tokens)
         return source.spliced(dict.fromkeys(higher, b"%d" % tokens))
 
+    @property
+    def task_budget(self) -> int | None:
+        """Tokens that the model may still spend on its task, as the client says; None where it does not."""
+        return None
+
+    def with_task_budget(self, body: bytes, tokens: int) -> bytes:  # noqa: ARG002 - most formats have none
+        """A body of this request, with another task budget."""
+        return body
+
     def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
         """The request as if it had asked for that, too."""
         wishes = replace(

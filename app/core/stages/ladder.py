@@ -75,6 +75,10 @@ OUTPUT_CAPPED = "output_capped"
 """Action of a decision that lowers the request's output cap."""
 
 
+TASK_BUDGET_LOWERED = "task_budget_lowered"
+"""Action of a decision with which the client's task budget is lowered by the omitted tokens."""
+
+
 def capped(decision: Decision, tokens: int) -> Decision:
     """The decision with the output cap lowered to so many tokens."""
     others = (action for action in decision.actions if action != OUTPUT_CAPPED)

@@ -84,6 +84,18 @@ class MessagesRequest(WireRequest, frozen=True):
         added = any(is_given(self.source, name) for name in ("mcp_servers", "container"))
         return has_known_tools(self.source, _is_known) and not (schema or clears or added)
 
+    @property
+    def task_budget(self) -> int | None:
+        """Tokens of `output_config.task_budget`: what remains, or all of it."""
+        budget = object_of(object_of(self.source.value("output_config")).get("task_budget"))
+        said = budget.get("total") if budget.get("remaining") is None else budget["remaining"]
+        return said if isinstance(said, int) and not isinstance(said, bool) else None
+
+    def with_task_budget(self, body: bytes, tokens: int) -> bytes:
+        config = object_of(self.source.value("output_config"))
+        lowered = {**config, "task_budget": {**object_of(config.get("task_budget")), "remaining": tokens}}
+        return RawObject(body).spliced({"output_config": msgspec.json.encode(lowered)})
+
     def declarations(self) -> Declarations:
         return read_declarations(self.source)
 
