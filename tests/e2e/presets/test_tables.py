@@ -96,7 +96,6 @@ BEGINS = {
     "C1": Begins("librechat-checkpoint", 18_001, "summarized", [BRIEF, *turns(20)], 1, window=180_000, bare=True),
     "E1": Begins("lightspeed", 89_601, "summarized", turns(20, words=2_000), 0, window=128_000),
     "E1 floor": Begins("lightspeed", 4_097, "summarized", turns(20, words=80), 0, window=5_000),
-    "E1 what does not fit": Begins("lightspeed", 4_001, "summarized", turns(8), 0, members={"max_tokens": 4_000}),
     "F2": Begins(
         *("default", 6_001, "summarized", turns(13), 0), {"trigger": {"tokens": 6_000}, "floor_tokens": 0}, 128_000
     ),
