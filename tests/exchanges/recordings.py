@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -43,6 +44,9 @@ SHORTEST_FILLER = 60
 SHORTEST_TEXT = 40
 """Characters from which a text of the client's is referred to inside another."""
 LONGEST_BODY = 4_000
+SHORTEST_SHARED = 60
+MOST_ALIKE = 3
+"""Lines in a row that quote the client's messages one after the other, from which they are one."""
 USUAL_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "steno-hops", "connection", "date", "server",
                            "x-context-request-id", "x-accel-buffering", "cache-control"})  # fmt: skip
 CHANCE = {
@@ -142,6 +146,8 @@ class Recorder:
 
     def _members(self, given: Json, sent: Json, history: str, texts: Texts, is_summary: bool) -> Json:
         """Members that the client did not send, and the client's that were left out (null)."""
+        if is_summary:
+            given = {name: value for name, value in given.items() if not name.startswith("stream")}
         changed = {name: value for name, value in sent.items() if given.get(name, ...) != value}
         if isinstance(sent.get(history), list):
             changed.pop(history, None)
@@ -177,7 +183,7 @@ class Recorder:
         match value:
             case str():
                 lines = self._text(value, texts).split("\n")
-                return lines[0] if len(lines) == 1 else {"lines": lines}
+                return lines[0] if len(lines) == 1 else {"lines": _without_runs(lines)}
             case dict():
                 return {key: self._value(inner, texts) for key, inner in value.items()}
             case list():
@@ -275,6 +281,35 @@ def _object(body: bytes) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
+def _without_runs(lines: list[str]) -> list[str]:
+    """Lines in which messages of the client that are quoted one after the other, each under a heading, are one."""
+    made: list[str] = []
+    at = 0
+    while at < len(lines):
+        run = _run(lines, at)
+        if run > MOST_ALIKE:
+            first, last = lines[at + 1], lines[at + 2 * run - 1]
+            made += [lines[at], f"{first} .. {last}, each under such a heading"]
+            at += 2 * run
+        else:
+            made.append(lines[at])
+            at += 1
+    return made
+
+
+def _run(lines: list[str], at: int) -> int:
+    """How many pairs of a heading and a whole message of the client, the next one each time, begin here."""
+    number, first, heading = 0, 0, ""
+    while at + 1 < len(lines) and (found := re.fullmatch(r"⟨=(\d+)⟩", lines[at + 1])):
+        shape = re.sub(r"\d+|\b(user|assistant|tool|system|developer)\b", "", lines[at])
+        if number == 0:
+            heading, first = shape, int(found[1])
+        elif shape != heading or int(found[1]) != first + number:
+            break
+        number, at = number + 1, at + 2
+    return number
+
+
 def _client_texts(exchange: Exchange) -> Texts:
     """References and texts of the client's messages, the longest first."""
     found: dict[str, str] = {}
@@ -358,26 +393,45 @@ def difference(recorded: Json | None, played: Json) -> str:
 
 
 def _shared(held: Json) -> Json:
-    """Payloads and answers that are those of another variant of the case, by its name."""
+    """Calls and answers that are those of another variant of the case, by its name."""
     for variants in held.values():
+        whole = {name: json.loads(json.dumps(recording)) for name, recording in variants.items()}
         for name, recording in variants.items():
-            for part in ("payloads", "answers"):
-                for other in variants:
-                    if other == name:
-                        break
-                    if variants[other][part] == recording[part] and recording[part]:
-                        recording[part] = f"as in {other}"
-                        break
+            for part, number, at in _places(recording):
+                own = _at(recording, part, number, at)
+                others = itertools.takewhile(lambda other, name=name: other != name, whole)  # type: ignore[misc]
+                same = (other for other in others if _at(whole[other], part, number, at) == own)
+                if len(json.dumps(own)) > SHORTEST_SHARED and (other := next(same, None)):
+                    _set(recording, part, number, at, f"as in {other}")
     return held
 
 
 def _resolved(held: Json) -> Json:
     for variants in held.values():
         for recording in variants.values():
-            for part in ("payloads", "answers"):
-                if isinstance(recording[part], str):
-                    recording[part] = variants[recording[part].removeprefix("as in ")][part]
+            for part, number, at in _places(recording):
+                own = _at(recording, part, number, at)
+                if isinstance(own, str):
+                    _set(recording, part, number, at, _at(variants[own.removeprefix("as in ")], part, number, at))
     return held
+
+
+def _places(recording: Json) -> list[tuple[str, str, int | None]]:
+    """Part, number of the request, and place of each call and answer of a recording."""
+    calls = [("payloads", number, at) for number, calls in recording["payloads"].items() for at in range(len(calls))]
+    return [*calls, *(("answers", number, None) for number in recording["answers"])]
+
+
+def _at(recording: Json, part: str, number: str, at: int | None) -> Any:
+    found = recording[part].get(number)
+    return found if at is None or found is None or at >= len(found) else found[at]
+
+
+def _set(recording: Json, part: str, number: str, at: int | None, value: Any) -> None:
+    if at is None:
+        recording[part][number] = value
+    else:
+        recording[part][number][at] = value
 
 
 def _written(value: Any) -> str:
