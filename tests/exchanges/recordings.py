@@ -66,6 +66,8 @@ CLOCK = (
     re.compile(r"\b20(2[5-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)"),
 )
 
+SECONDS = re.compile(r"(?<=seconds\":)\d+\.\d+")
+
 
 @dataclass(slots=True)
 class Placeholders:
@@ -83,7 +85,7 @@ class Placeholders:
             text = pattern.sub(lambda found, kind=kind: self._number(kind, found[0]), text)  # type: ignore[misc]
         for pattern in CLOCK:
             text = pattern.sub("<time>", text)
-        return text
+        return SECONDS.sub("<time>", text)
 
     def value(self, value: Any) -> Any:
         return json.loads(_quoted_times(self.replaced(json.dumps(value, ensure_ascii=False, separators=(",", ":")))))
@@ -409,6 +411,8 @@ def _shared(held: Json) -> Json:
 def _resolved(held: Json) -> Json:
     for variants in held.values():
         for recording in variants.values():
+            for part in [part for part, calls in recording.items() if isinstance(calls, str)]:
+                recording[part] = variants[recording[part].removeprefix("as in ")][part]
             for part, number, at in _places(recording):
                 own = _at(recording, part, number, at)
                 if isinstance(own, str):
