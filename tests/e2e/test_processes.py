@@ -210,13 +210,13 @@ def next_release(folder: Path) -> Path:
 
 
 def test_two_releases_share_a_database_while_one_replaces_the_other(
-    serve: Serve, simulator: Simulator, postgres_url: str, tmp_path: Path
+    serve: Serve, simulator: Simulator, empty_postgres_url: str, tmp_path: Path
 ) -> None:
     """The newer one migrates under the older one's feet: both go on, and with the same summaries."""
-    old = serve(DATABASE_URL=postgres_url)
+    old = serve(DATABASE_URL=empty_postgres_url)
     before, between, after = (turns(15, first=first) for first in (1, 101, 201))
     assert stored(ask(old.url, before)) == ("summarized", None)
-    new = serve(checkout=next_release(tmp_path / "next"), DATABASE_URL=postgres_url)
+    new = serve(checkout=next_release(tmp_path / "next"), DATABASE_URL=empty_postgres_url)
     for first, second, talk in ((new, old, before), (old, new, between), (new, old, after)):
         for release in (first, second):
             assert stored(ask(release.url, talk)) == ("summarized", None)
@@ -224,7 +224,7 @@ def test_two_releases_share_a_database_while_one_replaces_the_other(
     assert len({record.body for record in simulator.chats}) == 3
     old.terminate()
     assert old.wait() == 0
-    again = commands.run(["serve", "--port", "0"], old.folder, DATABASE_URL=postgres_url, STENO_SECRET=SECRET)
+    again = commands.run(["serve", "--port", "0"], old.folder, DATABASE_URL=empty_postgres_url, STENO_SECRET=SECRET)
     assert again.returncode == 1
     assert "The database is at revision 9001; this release of Steno knows none after " in again.stderr
     assert stored(ask(new.url, [*after[:-1], {"role": "user", "content": "And now?"}])) == ("summarized", None)
