@@ -233,7 +233,7 @@ def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: 
 def test_what_is_put_off_is_not_made_in_the_background_either(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.compaction.compactor.LIKELY_TOKENS_PER_HOUR", 0)
+    monkeypatch.setattr("app.compaction.request_rates.LIKELY_TOKENS_PER_HOUR", 0)
     proxy = steno(prices=DEAR, summary=QUOTED)
     for number in range(11, FORCED - 1):
         assert context(ask(proxy, number))["status"] == "full"
@@ -244,7 +244,7 @@ def test_what_is_put_off_is_not_made_in_the_background_either(
 def test_what_may_be_needed_soon_is_made_in_the_background_before_a_request_has_to_wait(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.compaction.compactor.LIKELY_TOKENS_PER_HOUR", 0)
+    monkeypatch.setattr("app.compaction.request_rates.LIKELY_TOKENS_PER_HOUR", 0)
     proxy = steno(prices=DEAR, summary=QUOTED)
     talk(proxy, FORCED - 1)
     until(lambda: simulator.summaries)

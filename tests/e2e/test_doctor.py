@@ -355,7 +355,7 @@ async def test_a_database_in_the_working_directory_is_neither_used_nor_mentioned
     (tmp_path / name).touch()
     report = await doctor(models=ALL_8K)
     assert report.healthy
-    assert report.finding("database").startswith(f"ok database {tmp_path}/data/steno/steno.db: reachable")
+    assert report.finding("steno.db: reachable").startswith(f"ok database {tmp_path}/data/steno/steno.db: reachable")
     assert name not in report.text.replace("data/steno/steno.db", "")
     assert (tmp_path / name).stat().st_size == 0
 

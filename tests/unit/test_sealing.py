@@ -30,6 +30,7 @@ PLAIN = {
     "settings": "a digest",
     "prompt_version": "a digest",
     "model": "a model's name",
+    "name": "a word of Steno's",
     "priced_model": "a model's name",
     "formula": "a tokenizer's name",
     "upstream": "from the settings",

@@ -363,7 +363,8 @@ def _paired(messages: list[Message], before: Sequence[Message]) -> list[Message]
     if not any(message.answers for message in messages):
         return messages
     start = len(before)
-    while start and before[start - 1].kind is Kind.ASSISTANT:  # Calls of one batch stay together.
+    # Calls of one batch stay together, also with instructions between them.
+    while start and before[start - 1].kind in (Kind.ASSISTANT, Kind.INSTRUCTIONS):
         start -= 1
     latest = (*before[start:], *messages)
     callers = _callers(latest)

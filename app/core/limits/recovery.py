@@ -27,7 +27,7 @@ PRESSURE = 0.80
 
 
 class Sent(Struct, frozen=True):
-    """What was refused. Estimates are in our tokens."""
+    """A refused request. Estimates are in our tokens."""
 
     tokens: int
     """Estimate of the prompt."""
@@ -41,7 +41,7 @@ class Sent(Struct, frozen=True):
 
 
 class Recovery(Struct, frozen=True):
-    """What to change of a refused request."""
+    """Changes of a refused request."""
 
     budget: Budget | None
     """Limits to make the prompt anew with; None where it stays."""
@@ -50,7 +50,7 @@ class Recovery(Struct, frozen=True):
 
 
 def recover(overflow: Overflow, budget: Budget, sent: Sent) -> Recovery | None:
-    """What to send once more; None where nothing can help. Limits in the result are in our estimate, as everywhere."""
+    """Choose what to change before the request is sent once more; None if no change can help. Limits are in our tokens."""
     expected = budget.line.reported(sent.tokens)
     if overflow.needs_pressure and expected < PRESSURE * budget.window:
         return None
