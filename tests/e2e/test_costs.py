@@ -156,20 +156,6 @@ def test_a_mask_that_would_break_a_warm_prompt_for_too_little_is_put_off_while_t
     assert not simulator.summaries
 
 
-def test_a_summary_that_is_worth_it_is_made_in_the_background_where_a_mask_was_put_off(
-    simulator: Simulator, steno: StartSteno
-) -> None:
-    cheap = {"match": "gpt-4o-mini", "prompt": 0, "completion": 0}
-    compaction = {"tail": {"turns": 1}, "cost_gate": {"requests": 5}, **NOTHING_RECALLED}
-    proxy = steno(prices=[cheap, *DEAR], summary={"model": "gpt-4o-mini"}, compaction=compaction)
-    for number in range(4, 8):
-        answered = post(proxy.url, agent(number), b"x-conversation-id: c-1")
-        assert context(answered)["actions"] == [] or number == 7
-    until(lambda: simulator.summaries)
-    until(lambda: not len(proxy.services.background._room))
-    assert context(post(proxy.url, agent(8), b"x-conversation-id: c-1"))["actions"] == ["summarized"]
-
-
 @pytest.mark.parametrize("cached", [3, 10])
 def test_a_mask_that_saves_what_it_costs_is_made_when_it_is_due(steno: StartSteno, cached: int) -> None:
     told = work(steno(prices=[{**DEAR[0], "cached": cached}], compaction=NOTHING_RECALLED), 7)
@@ -233,9 +219,11 @@ def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: 
 def test_what_is_put_off_is_not_made_in_the_background_either(
     simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """While the history does not grow beyond the limit before a summary could be made."""
     monkeypatch.setattr("app.compaction.request_rates.LIKELY_TOKENS_PER_HOUR", 0)
+    monkeypatch.setattr("app.compaction.request_rates.FIRST_SUMMARY_SECONDS", 0.001)
     proxy = steno(prices=DEAR, summary=QUOTED)
-    for number in range(11, FORCED - 1):
+    for number in range(11, FORCED - 2):
         assert context(ask(proxy, number))["status"] == "full"
         until(lambda: not len(proxy.services.background._room))
     assert not simulator.summaries

@@ -97,7 +97,8 @@ def test_without_news_it_ends(talking: Steno, monkeypatch: pytest.MonkeyPatch) -
 
 def test_nobody_listens_to_anothers_conversation(talking: Steno) -> None:
     with httpx2.Client(base_url=talking.url) as other:
-        other.post("/ui/sign-in", data={"key": "sk-other"})
+        assert post(talking.url, chat(turns(1)), b"authorization: Bearer sk-other").status == 200
+        assert other.post("/ui/sign-in", data={"key": "sk-other"}).status_code == 303
         assert other.get(EVENTS).status_code == 404
     assert post(talking.url, chat(turns(1), conversation_id="two")).status == 200  # With a key of its own.
     assert httpx2.get(talking.url + "/ui/conversations/two/events").status_code == 404

@@ -50,7 +50,7 @@ class Recovery(Struct, frozen=True):
 
 
 def recover(overflow: Overflow, budget: Budget, sent: Sent) -> Recovery | None:
-    """Choose what to change before the request is sent once more; None if no change can help. Limits are in our tokens."""
+    """Choose the change for one more try; None if none can help. Limits in the result are in our tokens."""
     expected = budget.line.reported(sent.tokens)
     if overflow.needs_pressure and expected < PRESSURE * budget.window:
         return None
