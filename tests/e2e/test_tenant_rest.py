@@ -25,7 +25,7 @@ def erase(url: str) -> Answer:
 
 def kinds(url: str, tenant: str) -> set[str]:
     """Tables with rows of the tenant."""
-    return {name for name, rows in stored_rows(url).items() if any(row["tenant"] == tenant for row in rows)}
+    return {name for name, rows in stored_rows(url).items() if any(row.get("tenant") == tenant for row in rows)}
 
 
 def names(answered: Answer) -> list[str]:
