@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from app.compaction.breakers import ModelBreaker
 from app.compaction.remedies import remedy_for
-from app.core.limits.recovery import PRESSURE
+from app.core.limits.overflow import PRESSURE
 from app.core.reasons import Code, Reason, Reasons, because, joined
 from app.core.summary.flow import Failure
 from app.core.summary.gate import SummaryAnswer

@@ -19,6 +19,7 @@ from app.core.limits.overflow import LEAST_LIMIT, Overflow
 from app.core.tokens.rules import LONGEST_MODEL
 from app.edge.upstream import Headers
 from app.providers.known_windows import SAME_CONTEXT
+from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.runtime.owned import OwnedTasks
 from app.runtime.sightings import AnsweredTenants, Sightings
 from app.store import Store, StoreUnavailable
@@ -51,6 +52,8 @@ class LearntLimits:
         """The limit of each model that a refusal named."""
         self._prompts: Sightings[str, int] = Sightings(LEARNT_SECONDS, clock, counts=among, agrees=ge)
         """The largest prompt of each model that was answered."""
+        self._measured: BoundedMap[tuple[str, str], int] = BoundedMap(MOST_REMEMBERED)
+        """Limits that were measured, by tenant and model: they hold though an operator set more than twice as much."""
         self.revision = 0
         """Rises whenever a limit that requests use may have changed, but for one that ran out."""
         self._stored: set[tuple[str, str]] = set()
@@ -69,17 +72,27 @@ class LearntLimits:
         limit = self._limit(tenant, model, base)
         return base if limit is None else lowered(base, limit)
 
-    def learn(self, tenant: str, model: str, base: Window, overflow: Overflow, output: int | None = None) -> None:
+    def learn(
+        self,
+        tenant: str,
+        model: str,
+        base: Window,
+        overflow: Overflow,
+        output: int | None = None,
+        *,
+        is_measured: bool = False,
+    ) -> None:
         """Keeps the limit for a day, or the smaller one that the tenant knows already.
 
-        `base` is the model's window without refusals. `output`: tokens that the refused request asked for. A limit
-        below them is more likely theirs.
+        `base` is the model's window without refusals. `output`: the refused request's output cap. A limit below that is
+        more likely about it. `is_measured`: it is not read in an error but the size of an answered prompt, with its
+        answer.
         """
         limit = overflow.limit
         if not overflow.learn_window or limit is None or len(model) > LONGEST_MODEL:
             return
         answered = self._most_answered(tenant, model)
-        if limit < max(output or 0, answered, least := least_of(base)):
+        if limit < max(output or 0, answered, least := 0 if is_measured else least_of(base)):
             log.info("a limit was not learnt", model=model, limit=limit, output=output, answered=answered, least=least)
             return
         if lowered(base, limit) is base:
@@ -87,6 +100,8 @@ class LearntLimits:
         was, before = self.lower(tenant, model, base), self._limits.own(tenant, model)
         learnt = min(limit, before) if before else limit
         self._limits.saw(tenant, model, learnt)
+        if is_measured:
+            self._measured.keep((tenant, model), learnt)
         self.revision += 1
         self._stored.discard((tenant, model))
         if learnt != before:
@@ -148,8 +163,10 @@ class LearntLimits:
         """The learnt limit that counts for the tenant."""
         own, confirmed = self._limits.own(tenant, model), self._limits.confirmed(model)
         possible = ([] if own is None else [own]) + ([max(confirmed)] if confirmed else [])
-        least = max(self._most_answered(tenant, model), least_of(base)) if possible else 0
-        return min((limit for limit in possible if limit >= least), default=None)
+        answered = self._most_answered(tenant, model) if possible else 0
+        measured = self._measured.get((tenant, model))
+        usable = (limit for limit in possible if limit == measured or limit >= least_of(base))
+        return min((limit for limit in usable if limit >= answered), default=None)
 
     def _most_answered(self, tenant: str, model: str) -> int:
         """The largest prompt that the tenant was answered, or two others were."""

@@ -6,7 +6,7 @@ over registry and guess it simply wins. It is kept for a day, for each provider,
 other replicas. It holds for the tenant that learnt it, until it is answered a larger prompt; for everybody once a
 second tenant has learnt about the same. Only tenants whom the provider answered confirm each other: a made-up key
 confirms nothing. A limit is none that is smaller than a prompt the tenant, or two others, were answered within a day,
-or less than half of what the operator set.
+or, where it was read in an error, less than half of what the operator set.
 """
 
 from __future__ import annotations
@@ -106,9 +106,17 @@ class Windows:
     # Learning from refusals and answers
 
     def learn(
-        self, tenant: str, model: str, overflow: Overflow, output: int | None = None, asked: int | None = None
+        self,
+        tenant: str,
+        model: str,
+        overflow: Overflow,
+        output: int | None = None,
+        asked: int | None = None,
+        *,
+        is_measured: bool = False,
     ) -> None:
-        self.learnt.learn(tenant, _learnt_as(model, asked), self._base(model, asked), overflow, output)
+        learnt_as, base = _learnt_as(model, asked), self._base(model, asked)
+        self.learnt.learn(tenant, learnt_as, base, overflow, output, is_measured=is_measured)
 
     def succeeded(self, tenant: str, model: str, prompt_tokens: int, asked: int | None = None) -> None:
         self.learnt.succeeded(tenant, model if asked is None else _learnt_as(model, asked), prompt_tokens)

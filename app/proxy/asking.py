@@ -16,7 +16,7 @@ from app.errors import CompactionFailed, NothingToCompact, StenoError, StorageUn
 from app.providers.providers import Ability, Provider
 from app.proxy.exchange import Exchange
 from app.proxy.native import Done, ExtendedAnswer, compacted, continuing, ids_of, is_due, taken_in
-from app.proxy.peeking import read_refusal
+from app.proxy.peeking import read_whole
 from app.proxy.report import bypassed, context_headers, editor_of, unless_told
 from app.wire.answers import AnswerEditor
 from app.wire.native import MadeCompaction, NativeCompaction
@@ -74,7 +74,7 @@ class Asking(Exchange):
             if answering.status < 400:
                 provider.showed(Ability.COMPACTION, *whose, knows=True)
             elif provider.settings.native_compaction is None:
-                answering = refused = await read_refusal(answering)
+                answering = refused = await read_whole(answering)
                 if native.refused_in(refused.status, refused.read, self.caller.target.partition(b"?")[0]):
                     provider.showed(Ability.COMPACTION, *whose, knows=False)
                     return False

@@ -436,6 +436,7 @@ class Exchange:
         again = await self._sent_again(observed, recovered, answering, milestones)
         if again is None:
             return observed, answering
+        observed.replaced()
         if recovery.budget is None:
             request.provider.adds_output.saw(request.tenant, (request.format.name, request.model), True)
         return recovered, again

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from time import monotonic, time
 from typing import TypeVar
 
@@ -16,20 +17,26 @@ from app.compaction.request import ChatRequest
 from app.core.stages.ladder import Decision
 from app.edge.connection import Exchange
 from app.edge.relayed import EVENT_STREAM, Headers, forwarded, media_type
-from app.edge.upstream import UpstreamAnswer
+from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer
 from app.errors import UpstreamUnreachable
 from app.providers.providers import Provider
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded
-from app.proxy.learning import REFUSALS, Observation
+from app.proxy.learning import Observation
 from app.proxy.milestones import Milestones
-from app.proxy.peeking import first_error, read_refusal
+from app.proxy.peeking import read_beginning, read_whole
 from app.proxy.record import FIRST_ERROR, RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
+from app.wire.refusals import STATUSES as REFUSALS
+from app.wire.refusals import decoded, is_error
 from app.wire.retries import is_repeatable, named_pause
+from app.wire.streamed import LARGEST_WHOLE
 
 log = structlog.get_logger("steno.chat")
+
+_CUT = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
+"""Words of answers that ended at a bound; without any of these an answer need not be looked into."""
 
 A = TypeVar("A", bound=UpstreamAnswer)
 
@@ -108,29 +115,52 @@ class Forwarding(Struct, frozen=True):
         without a change to the history. A second refusal is final."""
         answering = await self._send_observed(observed, milestones)
         if answering.status in REFUSALS:
-            refused = await read_refusal(answering)
+            is_fault = answering.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+            refused = await read_whole(answering, is_passed_on=is_fault)
             if not milestones.resent and await observed.mended(refused):
                 await refused.close()
                 milestones.resent += 1
                 answering = await self._send_observed(observed, milestones)
                 if answering.status not in REFUSALS:
                     return self._told(answering)
-                refused = await read_refusal(answering)
+                refused = await read_whole(answering)
             self._told(refused)
             await observed.refusal(refused.status, refused.headers, refused.read)
             return refused
         self._told(answering)
         if answering.status in STATUSES:
-            refused = await read_refusal(answering, is_passed_on=True)
+            refused = await read_whole(answering, is_passed_on=True)
             # At another spelling of it, such as with a slash more, a server may miss what it has.
             is_own = self.caller.target.partition(b"?")[0] == observed.request.format.path
             if is_own and says_no_such_path(refused.status, refused.read):
                 observed.request.provider.lacks(observed.request.format.name, observed.request.tenant)
             return refused
-        is_stream = media_type(answering.headers) == EVENT_STREAM
-        if is_stream and observed.could_overflow and (error := await first_error(answering, observed.request.format)):
-            await observed.refusal(answering.status, answering.headers, error, first_frame=True)
+        if answering.status == HTTPStatus.OK and observed.could_overflow:
+            return await self._checked(answering, observed)
         return answering
+
+    async def _checked(self, answering: Exchange, observed: Observation) -> UpstreamAnswer:
+        """Return an answer with status 200, after a look whether it is an overflow in truth: an error, or nothing for
+        want of room."""
+        kind, answers = media_type(answering.headers), observed.request.format.answers
+        if kind == EVENT_STREAM:
+            editor, says_something = await read_beginning(answering, observed.request.format)
+            if editor.refusal:
+                await observed.refusal(answering.status, answering.headers, editor.refusal, first_frame=True)
+            elif editor.complete and not says_something:
+                observed.ended(editor, is_empty=True)
+            return answering
+        if kind != "application/json":
+            return answering
+        peeked = await read_whole(answering, LARGEST_WHOLE, is_passed_on=True)
+        body = peeked.read
+        if len(body) <= LONGEST_REFUSAL and b'"error' in body and is_error(decoded(body)):
+            await observed.refusal(peeked.status, peeked.headers, body, first_frame=True)
+        elif peeked.is_whole and any(word in body for word in _CUT):
+            editor = answers.editor()
+            editor.whole(body)
+            observed.ended(editor, is_empty=not editor.CONTENT.search(body))
+        return peeked
 
     def _told(self, answering: A) -> A:
         """Return the answer, with a line in the log if it is a refusal."""
@@ -146,6 +176,7 @@ class Forwarding(Struct, frozen=True):
             if decision.offered:
                 observed.asides = await self.services.compactor.asides.of(request)
             body = await request.beside(self.services.work.do, observed.payload)
+        observed.size = len(body)
         answering = milestones.own(await self.send_decided(body, request, decision, tells=False))
         observed.answered(answering.status)
         return answering

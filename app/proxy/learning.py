@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import Untie
-from app.core.limits.overflow import LEAST_LIMIT, Overflow
+from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, overflow_of
 from app.core.limits.recovery import Recovery, Sent, least_room, recover
 from app.core.recall.asked import AnsweredAsk
 from app.core.stages.ladder import Decision
@@ -27,6 +27,7 @@ from app.proxy.caller import Caller
 from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
+from app.wire.answers import AnswerEditor
 from app.wire.recall_tools import Aside
 from app.wire.shapes import refused_shape
 from app.wire.usage import Usage
@@ -35,9 +36,6 @@ log = structlog.get_logger("steno.observe")
 
 MISJUDGED = 4
 """Greatest error of an estimate: what a refusal says about a prompt that much smaller is not about it."""
-
-REFUSALS = frozenset({400, 413, 422, 429, 500, 502, 503})
-"""Statuses that can mean the prompt was too large, or a parameter unknown."""
 
 
 @dataclass(slots=True)
@@ -72,6 +70,8 @@ class Observation:
     """Words of the provider about the order of the messages, if we had changed them."""
     asides: Sequence[Aside] = ()
     """Asides of the turn under way."""
+    size: int = 0
+    """Bytes of the body that was sent."""
     _beside: int = 0
     """Estimate of the asides that were sent, in our tokens."""
     _answered: list[AnsweredCall] = field(default_factory=list)
@@ -172,21 +172,46 @@ class Observation:
             provider.showed(Ability.EDITS, *what, knows=knows)
         return request.compaction and provider.has(Ability.EDITS, *what) is False
 
-    def window_full(self, usage: Usage | None, written: int) -> None:
-        """Record that the window cut the answer off, of which so many bytes had come: prompt and answer are all
-        there is room for. An overflow, but there is an answer: it is the next request that is made smaller."""
+    def ended(self, editor: AnswerEditor, *, is_empty: bool) -> None:
+        """Record an answer that may have ended for want of room, before the client has got anything of it."""
+        if not (editor.window_full or editor.at_length):
+            return
+        if self._answered:
+            self._answered[-1].usage = editor.usage
+        self.overflow = self._cut(editor, is_empty=is_empty)
+
+    def cut_off(self, editor: AnswerEditor) -> None:
+        """Record an answer that ended for want of room and is the client's: the next request is made smaller."""
+        if editor.window_full or (editor.at_length and not editor.text_bytes):
+            self._cut(editor, is_empty=not editor.text_bytes)
+
+    def _cut(self, editor: AnswerEditor, *, is_empty: bool) -> Overflow | None:
+        """Return the overflow that the end of an answer tells, and learn from it: there is no more room than prompt
+        and answer took."""
+        request, asked, budget = self.request, self.request.wire.answer, self.request.budget
         try:
-            usage = self._last_round.usage if self._last_round else usage
-            tokens, wire = usage.tokens if usage else Tokens(), self.request.wire
-            prompt = tokens.prompt or self.request.budget.line.reported(self.sent)
-            answer = tokens.completion or by_bytes(written)
-            limit = prompt + answer // max(1, wire.answer.choices)
-            if limit >= LEAST_LIMIT:
-                overflow, asked = Overflow("context_window", limit), self.request.measure.asked
-                windows = self.request.provider.windows
-                windows.learn(self.request.tenant, wire.model, overflow, asked=asked)
+            usage = self._last_round.usage if self._last_round else editor.usage
+            tokens, expected = usage.tokens if usage else Tokens(), budget.line.reported(self.sent)
+            completion = tokens.completion
+            if completion is None and not is_empty:
+                completion = by_bytes(editor.text_bytes)
+            each = None if completion is None else completion // max(1, asked.choices)
+            cut, cap = CutAnswer(editor.window_full, is_empty, tokens.prompt, each), self.decision.output_cap
+            overflow = overflow_of(cut, expected, budget.window, budget.reserve, cap or asked.output)
+            if overflow is not None or (cut.by_window and cut.total(expected) >= LEAST_LIMIT):
+                learnt = Overflow("context_window", cut.total(expected))
+                windows, limits_of = request.provider.windows, request.measure.asked
+                windows.learn(request.tenant, request.wire.model, learnt, asked=limits_of, is_measured=True)
         except Exception:
             log.exception("a full window was not learnt from")
+            return None
+        else:
+            return overflow
+
+    def replaced(self) -> None:
+        """Record that another answer went to the client in place of this one, which was as good as a refusal."""
+        if self._answered:
+            self._answered[-1].status = 400
 
     def settle(self) -> None:
         """Enter answered calls into the ledger. Not before the request is counted."""
@@ -238,8 +263,8 @@ class Observation:
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
             if self.decision.view is not None and self.overflow is None:
                 self.misshapen = refused_shape(status, body, first_frame=first_frame)
-            if first_frame and (self.overflow or self.misshapen) and self._answered:
-                self._answered[-1].status = 400  # In truth it was refused.
+            if first_frame and (self.overflow or self.misshapen):
+                self.replaced()
             if self.overflow is not None and await self._trusts(self.overflow, body):
                 # A number that is no more than the output cap may be about that, where the prompt's is not told.
                 output = self.request.wire.answer.output if self.overflow.prompt is None else None
@@ -266,8 +291,13 @@ class Observation:
         if overflow is None or not request.compaction:
             return None
         conversation, cap = request.conversation, self.decision.output_cap or asked.output
-        media, instructions = conversation.holds_media, conversation.instruction_tokens
-        return recover(overflow, request.budget, Sent(self.sent, instructions, cap, asked.thinking, media))
+        sent = Sent(
+            self.sent, conversation.instruction_tokens, cap, asked.thinking, conversation.holds_media, self.size
+        )
+        if overflow.kind == "payload" and request.policy.mask and request.policy.mask.shapes:
+            media = (media.size for message in conversation.history for media in message.media)
+            sent = replace(sent, media_bytes=sum(media))
+        return recover(overflow, request.budget, sent)
 
     def _record(self, answered: AnsweredCall, *, asked_here: bool, answer: Tokens | None) -> None:
         """Enter a call. `asked_here`: a further round, which the client did not ask for. `answer`: usage of the last

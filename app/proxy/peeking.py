@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from time import monotonic
 
 from app.edge.connection import Exchange
@@ -11,11 +11,11 @@ from app.errors import StenoError
 from app.proxy.decoding import WrappedAnswer
 from app.wire.answers import AnswerEditor
 from app.wire.format import WireFormat
-from app.wire.sse import FrameSplitter, may_tell_error
+from app.wire.sse import FrameSplitter
 
 FIRST_PIECE_SECONDS = 1.0
-"""Seconds to wait for a stream's beginning: an error that other providers send with their status. Where streams are
-opened before the prompt is looked at, the frames that say so may be held back as long, too."""
+"""Seconds for which the beginning of a stream is held back, until the model says something: it may be an error, or end
+without a word because the prompt fills the window."""
 
 
 class PeekedAnswer(WrappedAnswer):
@@ -25,6 +25,8 @@ class PeekedAnswer(WrappedAnswer):
     read: bytes = b""
     broken: StenoError | None = None
     """Reason why it broke off while it was read."""
+    is_whole: bool = False
+    """True if all of it was read."""
 
     async def chunks(self) -> AsyncIterator[bytes]:
         if self.read:
@@ -35,12 +37,13 @@ class PeekedAnswer(WrappedAnswer):
             yield chunk
 
 
-async def read_refusal(answering: UpstreamAnswer, *, is_passed_on: bool = False) -> PeekedAnswer:
-    """Read a refusal's body, up to a size no refusal has. Raises the upstream errors, unless it is passed on: then
-    whoever does that meets them."""
+async def read_whole(
+    answering: UpstreamAnswer, most: int = LONGEST_REFUSAL, *, is_passed_on: bool = False
+) -> PeekedAnswer:
+    """Read a body, up to so many bytes. Raises the upstream errors, unless it is passed on: then they are met there."""
     peeked, body = PeekedAnswer(answering, answering.chunks()), bytearray()
     try:
-        await read_into(body, peeked.rest, LONGEST_REFUSAL)
+        peeked.is_whole = await read_into(body, peeked.rest, most)
     except StenoError as error:
         if not is_passed_on:
             raise
@@ -49,26 +52,19 @@ async def read_refusal(answering: UpstreamAnswer, *, is_passed_on: bool = False)
     return peeked
 
 
-async def first_error(answering: Exchange, format_: WireFormat) -> bytes:
-    """Return what `refusal_in` finds in a stream. Raises the upstream errors."""
+async def read_beginning(answering: Exchange, format_: WireFormat) -> tuple[AnswerEditor, bool]:
+    """Read a stream until the model says something, it ends, or `FIRST_PIECE_SECONDS` have passed. Returns what it
+    says of itself, and whether the model said something. Raises the upstream errors."""
     until = monotonic() + FIRST_PIECE_SECONDS
     editor, splitter, seen = format_.answers.editor(), FrameSplitter(), 0
     beginning = await answering.beginning(FIRST_PIECE_SECONDS)
-    while may_tell_error(beginning) or format_.answers.opens_early:
-        if refusal_in(editor, splitter.feed(beginning[seen:])) or editor.begun or not format_.answers.opens_early:
-            break
+    while len(beginning) > seen:
+        for frame in splitter.feed(beginning[seen:]):
+            editor.edit(frame)
+            if editor.CONTENT.search(frame):
+                return editor, True
         seen, left = len(beginning), until - monotonic()
-        beginning = await answering.beginning(left, seen) if left > 0 else beginning
-        if len(beginning) == seen:
+        if left <= 0 or editor.ended or editor.failed:
             break
-    return editor.refusal
-
-
-def refusal_in(editor: AnswerEditor, frames: Iterable[bytes]) -> bytes:
-    """Return the error that a stream begins with; empty if it begins with anything else. `editor`: a new one, or one
-    that has seen the frames before."""
-    for frame in frames:
-        editor.edit(frame)
-        if editor.refusal or editor.begun:
-            break
-    return editor.refusal
+        beginning = await answering.beginning(left, seen)
+    return editor, False

@@ -137,5 +137,4 @@ def _learn(editor: AnswerEditor, observed: Observation, *, whole: bool, streamed
     observed.usage(editor.usage, whole=whole, streamed=streamed)
     if whole and editor.ended:
         observed.told_of_edits(knows=editor.tells_edits)
-    if editor.window_full:
-        observed.window_full(editor.usage, editor.text_bytes)
+    observed.cut_off(editor)

@@ -34,6 +34,8 @@ class AnswerEditor:
 
     NOTABLE: ClassVar[Pattern[bytes]]
     """A frame without any of these says nothing new of itself."""
+    CONTENT: ClassVar[Pattern[bytes]]
+    """A text that is not empty, or a call, in a frame or in an answer in one piece."""
     TEXT: ClassVar[Pattern[bytes]]
     """Texts of the model in a frame. Possessive, because what it would go back to takes 500 MB for a frame of
     escapes."""
@@ -50,6 +52,8 @@ class AnswerEditor:
     """Service tier, as the answer gives it."""
     window_full: bool = field(default=False, init=False)
     """Whether the answer ended because the model's window was full."""
+    at_length: bool = field(default=False, init=False)
+    """Whether it ended at a bound of its length, which may be the client's, the model's or the window's."""
     text_bytes: int = field(default=0, init=False)
     """Bytes of what the model wrote, about."""
     begun: bool = field(default=False, init=False)
@@ -163,8 +167,6 @@ class Answers:
     """Noun for an answer in one piece, in errors."""
     editing: type[AnswerEditor]
     """The editor of one answer."""
-    opens_early = False
-    """Whether a provider opens its stream before it has looked at the prompt."""
 
     def editor(
         self,

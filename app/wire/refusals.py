@@ -49,16 +49,23 @@ def classify(status: int, body: object, *, first_frame: bool = False) -> Overflo
     said = _said(body)
     if first_frame and said.status is not None:
         status = said.status
-    if status not in _STATUSES or said.status in _OTHER_REASONS:
+    if status not in STATUSES or said.status in _OTHER_REASONS:
         return None
     text = _plain(said.message)
     if (bucket := _bucket(text)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
         return bucket if bucket and _over(bucket) else None
     codes = " ".join(said.codes)
     if _vetoed(text, codes, said.param):
-        return None
+        return _payload(text, codes, said.fields) if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else None
     found = _measured(text, said.fields)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not (_CODE.search(codes) or _is_excess(text, found)):
+        return None
     if not (_speaks_of_overflow(text) or _CODE.search(codes) or _passes_context(text, found)):
+        if (
+            status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            and (payload := _payload(text, codes, said.fields)) is not None
+        ):
+            return payload
         no_reason = status in _REASONLESS_STATUSES and not said.fields and _REASONLESS.fullmatch(text)
         return Overflow("context_window", needs_pressure=True) if no_reason else None
     return None if found.limit is not None and found.limit < LEAST_LIMIT else found
@@ -98,6 +105,14 @@ _AROUND = ("response", "base_resp", "status")
 _CODE_KEYS = ("code", "type", "error_type", "error_code", "status")
 _DEEPEST_BODY = 8
 _LONGEST_CODE = 100
+
+
+def is_error(body: object) -> bool:
+    """Whether a whole answer with status 200 is an error and nothing else."""
+    return isinstance(body, Mapping) and _is_error_frame(body) and not any(map(body.get, _CONTENTS))
+
+
+_CONTENTS = ("choices", "content", "output")
 
 
 def _is_error_frame(body: object) -> bool:
@@ -188,11 +203,17 @@ def _plain(message: str) -> str:
 
 # Vetoes and verdicts
 
-_STATUSES = frozenset({400, 413, 422, 429})
+STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
+"""Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
 """Statuses that a body names where the answer itself has another one."""
 _SERVERS_PREFIX = re.compile(r"\b(?:input validation error: |invalid input argument\b)")
 """Beginning of every complaint of some servers, be it about the input or not."""
+_EXCESS = re.compile(
+    r"too (?:long|large|many|big)|exceed|longer|larger|greater|overflow|surpass|(?:not|n't) fit\b|[0-9] > [0-9]"
+)
+_SERVER_TROUBLE = re.compile(r"timed? ?out|\bmemory\b|connection|\bcapacity\b")
+"""Words of servers that failed for a reason of their own."""
 _REASONLESS_STATUSES = frozenset({400, 413})
 _REASONLESS = re.compile(
     r"(?:error|http|status|code|4[0-9][0-9]|bad request|invalid request|payload too large|request entity too large|"
@@ -221,7 +242,7 @@ _VETOES = re.compile(
     r"\binput should be (?:an?\b|one of|finite|none|'|\"|(?:greater|less) than (?:or equal to )?-?[0-9.]+(?! ?tokens))|"
     r"too many inputs\b|number of (?:inputs|items|texts|documents|prompts|requests|images|tools)\b|inputs per request|"
     r"[0-9] (?:inputs|items|texts|documents|prompts)\b(?! tokens)|"
-    r"truncate_prompt_tokens|"
+    r"truncate_prompt_tokens|context (?:deadline|cancel)|"
     r"does not exist|not found|^(?:invalid (?:value|type|schema|json)\b|unknown |unrecogni[sz]ed |unsupported )"
 )
 _NO_TOKENS = re.compile(
@@ -280,6 +301,34 @@ _CONTEXT_SIZE = re.compile(r"\bcontext (?:window|length|size|limit)\b")
 _SENTENCES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff1b])")
 
 
+_PAYLOAD = re.compile(
+    r"(?:payload|body|entity|content|request)(?: (?:size|length))?(?: is)?[ _](?:too[ _](?:large|big|long)|exceed)|"
+    r"(?:max(?:imum)?|allowed) (?:allowed )?(?:request |payload |body )?(?:size|bytes)\b"
+)
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(bytes?\b|[km]i?b\b)")
+_UNITS = {"b": 1, "k": 1_000, "m": 1_000_000}
+
+
+def _payload(text: str, codes: str, fields: Mapping[str, int]) -> Overflow | None:
+    """A limit of bytes, with the lowest number of them that is named."""
+    if _VETOES.search(text) or _VETOED_CODES.search(codes):
+        return None
+    if not (_PAYLOAD.search(text) or _PAYLOAD.search(codes)):
+        return None
+    sizes = [int(float(number) * _UNITS[unit[0]]) for number, unit in _BYTES.findall(text)]
+    return Overflow("payload", limit_bytes=fields.get("limit") or min(sizes, default=None))
+
+
+def _is_excess(text: str, found: Overflow) -> bool:
+    """Whether a server that failed says that tokens were too many, and no trouble of its own."""
+    says_so = bool(_TOKENS.search(text) and _EXCESS.search(text)) or _is_over(found)
+    return says_so and not _SERVER_TROUBLE.search(text)
+
+
+def _is_over(found: Overflow) -> bool:
+    return found.limit is not None and found.requested is not None and found.requested > found.limit
+
+
 def _vetoed(text: str, codes: str, param: str) -> bool:
     if param and not _ALLOWED_PARAM.search(param.lower()):
         return True
@@ -301,8 +350,7 @@ def _speaks_of_overflow(text: str) -> bool:
 
 def _passes_context(text: str, found: Overflow) -> bool:
     """Whether two sentences together say it: how large a context is, and that more was sent."""
-    over = found.limit is not None and found.requested is not None and found.requested > found.limit
-    return over and bool(_CONTEXT_SIZE.search(text))
+    return _is_over(found) and bool(_CONTEXT_SIZE.search(text))
 
 
 def _names_input(sentence: str) -> bool:

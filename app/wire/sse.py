@@ -94,11 +94,6 @@ def last_end(frames: bytes, start: int = 0, stop: int | None = None) -> int:
     return found.end() if found else start
 
 
-def may_tell_error(frames: bytes) -> bool:
-    """Whether frames may tell an error: not without the word, whatever the format."""
-    return b"error" in frames
-
-
 def event(data: bytes, name: str | None = None) -> bytes:
     """A frame of ours. The default shape has no `event:` line: old SDKs crash on named events."""
     return (b"event: " + name.encode() + b"\n" if name else b"") + b"data: " + data + b"\n\n"

@@ -33,7 +33,6 @@ from app.core.view.view import (
     View,
 )
 from app.errors import UpstreamDisconnected, UpstreamUnreadable
-from app.proxy.peeking import refusal_in
 from app.settings.sections.summary import SAID_BY_STENO
 from app.wire.early import EVENT_SHAPES, EventShape
 from app.wire.format import WireFormat
@@ -398,6 +397,7 @@ def test_a_stream_tells_its_usage_and_its_end(spoken: WireFormat, samples: Sampl
     assert not editor.refusal
     assert not editor.window_full
     assert editor.text_bytes > 0
+    assert editor.CONTENT.search(b"".join(samples.stream))
     assert editor.usage is not None
     assert editor.usage.tokens == samples.stream_usage
     assert editor.usage.prompt == samples.stream_usage.prompt
@@ -576,13 +576,12 @@ def test_a_refusal_for_the_prompts_size_is_recognised(spoken: WireFormat, sample
 def test_a_refusal_in_the_first_frame_is_recognised_and_a_later_one_is_an_error(
     spoken: WireFormat, samples: Samples
 ) -> None:
-    error = refusal_in(spoken.answers.editor(), FrameSplitter().feed(samples.overflow_frame))
-    assert classify(200, decoded(error), first_frame=True) is not None
-    assert refusal_in(spoken.answers.editor(), samples.stream) == b""
+    editor = spoken.answers.editor()
+    frames_of(editor, FrameSplitter().feed(samples.overflow_frame))
+    assert classify(200, decoded(editor.refusal), first_frame=True) is not None
     editor = spoken.answers.editor()
     frames_of(editor, (*samples.stream[: samples.ends_at], samples.overflow_frame))
-    assert editor.failed
-    assert editor.complete
+    assert (editor.failed, editor.complete, editor.refusal) == (True, True, b"")
     assert not editor.refusal
 
 

@@ -78,19 +78,18 @@ def test_where_that_does_not_help_the_provider_has_the_word(
     assert (last["type"], last["error"]["type"], last["error"]["message"]) == ("error", kind, message)
 
 
-@STREAM
-def test_an_answer_that_the_window_cut_is_passed_on_and_the_next_request_is_compacted(
-    simulator: Simulator, steno: StartSteno, stream: bool
+def test_a_stream_that_the_window_cut_is_passed_on_and_the_next_request_is_compacted(
+    simulator: Simulator, steno: StartSteno
 ) -> None:
-    """It is an answer: nobody asks again for it, and its reason to stop is the provider's."""
+    """The client has its beginning, and its reason to stop is the provider's."""
     simulator.window = 10 * WINDOW
     running, history = steno(models=TWICE), turns(21)
     simulator.next_chat(finish_reason="model_context_window_exceeded")
-    cut = told(ask(running, history, stream=stream), stream=stream)
+    cut = told(ask(running, history, stream=True), stream=True)
     assert (cut["stop_reason"], cut["context_status"]) == ("model_context_window_exceeded", "full")
     assert len(simulator.chats) == 1
     goes_on = [*history, {"role": "assistant", "content": cut["content"]}, {"role": "user", "content": "Go on."}]
-    answered = told(ask(running, goes_on, stream=stream), stream=stream)
+    answered = told(ask(running, goes_on, stream=True), stream=True)
     assert (answered["stop_reason"], answered["context_status"]) == ("end_turn", "summarized")
 
 

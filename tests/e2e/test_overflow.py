@@ -258,12 +258,11 @@ def test_a_failed_summary_brings_the_refusal_to_the_client(
     assert (answered.status, answered.body) == (400, ERROR)
 
 
-def test_an_output_that_fills_the_window_alone_is_not_helped(simulator: Simulator, steno: StartSteno) -> None:
+def test_an_output_cap_that_fills_the_window_alone_is_lowered(simulator: Simulator, steno: StartSteno) -> None:
     answered = post(steno(models=TRUSTING).url, chat(TOO_LONG, max_tokens=8_000))
-    assert answered.status == 400
-    assert json.loads(answered.body)["error"]["code"] == "context_length_exceeded"
-    assert len(simulator.chats) == 1
-    assert not simulator.summaries
+    assert actions(answered) == ["summarized", "output_capped", "recovered"]
+    assert [record.status for record in simulator.chats] == [400, 200]
+    assert 2_000 <= simulator.chats[1].payload["max_tokens"] < 8_000
 
 
 @pytest.mark.parametrize(

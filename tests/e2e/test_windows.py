@@ -112,7 +112,7 @@ def test_a_refusal_teaches_nothing_below_the_output_asked_for_or_what_was_answer
     simulator.announce_window = False
     simulator.window = 128_000
     running = steno(**DISCOVERING, compaction={"enabled": False})
-    simulator.next_chat(status=400, error=REFUSAL)
+    simulator.next_chat(status=400, error={**REFUSAL, "message": "prompt is too long, the maximum is 6000 tokens"})
     body = {"model": MODEL, "messages": long_history(), "max_tokens": 6_500}
     assert post(running.url, body).status == 400
     assert window_of(running) == 128_000

@@ -144,6 +144,7 @@ def charged(charge: object) -> dict[str, Any] | None:
 @dataclass(slots=True)
 class TelegramEditor(AnswerEditor):
     NOTABLE = re.compile(rb'"(?:close|error)"')
+    CONTENT = re.compile(rb'"word"\s*+:\s*+"[^"]')
     TEXT = re.compile(rb'"word"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     @property

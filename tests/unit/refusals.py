@@ -19,6 +19,7 @@ class Refused(NamedTuple):
     prompt: int | None = None
     requested: int | None = None
     status: int = 400
+    kind: str = "context_window"
 
 
 class Other(NamedTuple):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from app.core.limits.overflow import Overflow
+from app.core.limits.overflow import CutAnswer, Overflow, overflow_of
 from app.wire.refusals import classify
 from tests.unit.conversations import sure
 from tests.unit.refusals import NEGATIVES, OVERFLOWS, Refused
@@ -41,7 +42,7 @@ def test_every_real_body_of_the_collection_gets_its_verdict() -> None:
 
 
 def verdict(found: Overflow | None) -> dict[str, Any]:
-    if found is None:
+    if found is None or found.kind == "payload":  # The collection calls a limit of bytes no overflow.
         return dict.fromkeys(("kind", "limit_tokens", "requested_tokens", "prompt_tokens")) | {"overflow": False}
     pressure = {"needs_pressure": True} if found.needs_pressure else {}
     return pressure | {
@@ -61,10 +62,14 @@ def test_each_overflow_is_known_in_its_providers_words() -> None:
 
 def is_as_told(refused: Refused, found: Overflow | None) -> bool:
     """Whether this is what is to be read in the body."""
-    if found is None or found.kind != "context_window" or found.needs_pressure:
+    if found is None or found.kind != refused.kind or found.needs_pressure:
         return False
     over = refused.limit is not None and (refused.requested is None or refused.requested > refused.limit)
-    return found.learn_window is over and numbers(found) == (refused.limit, refused.prompt, refused.requested)
+    return found.learn_window is (over and refused.kind == "context_window") and numbers(found) == (
+        refused.limit,
+        refused.prompt,
+        refused.requested,
+    )
 
 
 def test_no_refusal_for_another_reason_is_taken_for_an_overflow() -> None:
@@ -146,14 +151,14 @@ def test_an_error_in_the_first_frame_of_a_stream_counts_and_nothing_else_there_d
     assert classify(200, {"type": "error", "message": message}, first_frame=True) is not None
     assert classify(200, {"choices": [{"delta": {"content": message}}]}, first_frame=True) is None
     assert classify(200, [message], first_frame=True) is None
-    assert classify(200, error(message, code=503), first_frame=True) is None
+    assert classify(200, error(message, code=504), first_frame=True) is None
     assert classify(200, error(message, code="400"), first_frame=True) is not None
 
 
 # What is none
 
 
-@pytest.mark.parametrize("status", [200, 401, 402, 403, 404, 500, 503])
+@pytest.mark.parametrize("status", [200, 401, 402, 403, 404, 501, 504])
 def test_other_statuses_are_never_an_overflow(status: int) -> None:
     assert classify(status, error("prompt is too long", code="context_length_exceeded")) is None
 
@@ -189,6 +194,56 @@ def test_a_busy_bucket_or_another_429_is_no_overflow(message: str) -> None:
     assert classify(429, error(message)) is None
 
 
+# Limits of bytes
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        ({"detail": "Request body too large. Maximum size is 10485760 bytes."}, 10_485_760),
+        ({"error": "Payload too large: 3 MB > 2.5 MB"}, 2_500_000),
+        ({"message": "request entity too large", "expected": 2_000_000, "limit": 102_400}, 102_400),
+        ({"message": "Request exceeds the maximum size"}, None),
+        ("<html><head><title>413 Request Entity Too Large</title></head><body><hr>nginx/1.27.1</body></html>", None),
+    ],
+)
+def test_a_limit_of_bytes_is_one_with_a_413_alone(body: object, limit: int | None) -> None:
+    found = sure(classify(413, body))
+    assert (found.kind, found.limit_bytes, found.learn_window) == ("payload", limit, False)
+    other = classify(400, body)
+    assert other is None or other.needs_pressure
+
+
+# Answers with status 200
+
+EMPTY, FULL = CutAnswer(False, True, 12_000, 0), CutAnswer(True, False, 11_000, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("cut", "cap", "limit"),
+    [
+        (EMPTY, None, 12_000),
+        (EMPTY, 4_000, 12_000),
+        (EMPTY, 16, None),  # A cap so low may have ended it.
+        (replace(EMPTY, completion=500), None, None),  # A cap of the provider's own, all of it thinking.
+        (replace(EMPTY, completion=500), 500, None),
+        (replace(EMPTY, prompt=31_000, completion=500), 4_000, 31_500),
+        (replace(EMPTY, prompt=None, completion=None), None, 12_500),
+        (replace(EMPTY, prompt=None, completion=None), 4_000, None),
+        (replace(EMPTY, is_empty=False), None, None),
+        (replace(EMPTY, prompt=100), None, None),  # Less than any window.
+        (FULL, 4_000, 12_000),
+        (replace(FULL, completion=1_600), 4_000, None),  # It had the room that was kept free.
+        (replace(FULL, is_empty=True, completion=1_600), 4_000, 12_600),
+    ],
+)
+def test_an_answer_that_ended_for_want_of_room_is_an_overflow(
+    cut: CutAnswer, cap: int | None, limit: int | None
+) -> None:
+    found = overflow_of(cut, 12_500, 32_000, 1_600, cap)
+    assert (found.limit if found is not None else None) == limit
+
+
 # Refusals without a reason
 
 
@@ -201,7 +256,6 @@ def test_a_busy_bucket_or_another_429_is_no_overflow(message: str) -> None:
         {},
         [],
         error("Provider returned error"),
-        "<html><head><title>413 Request Entity Too Large</title></head><body><hr>nginx/1.27.1</body></html>",
         {"error": {"message": {"no": "text"}}} | {"n": True},
     ],
 )

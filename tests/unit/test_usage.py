@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.core.tokens.usage import Tokens
-from app.wire.chat_completions.answers import window_was_full
+from app.wire.chat_completions.answers import CompletionEditor
 from app.wire.usage import prompt_tokens, read_usage, says_window_full, usage_of
 
 
@@ -176,9 +176,17 @@ def test_every_other_end_says_nothing_of_the_window(finish: object) -> None:
     )
 
 
-@pytest.mark.parametrize("choices", [None, b"", b"7", b"{}", b"[]", b"[null]", b'["context_length_exceeded"]', b"[{}]"])
-def test_what_are_no_choices_ended_for_no_reason(choices: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "choices", [b"null", b'""', b"7", b"{}", b"[]", b"[null]", b'["context_length_exceeded"]', b"[{}]"]
+)
+def test_what_are_no_choices_ended_for_no_reason(choices: bytes) -> None:
     assert not window_was_full(choices)
+
+
+def window_was_full(choices: bytes) -> bool:
+    editor = CompletionEditor(b"", b"")
+    editor.whole(b'{"choices":%b}' % choices)
+    return editor.window_full
 
 
 def test_a_long_reason_to_finish_is_none() -> None:

@@ -187,7 +187,7 @@ async def test_a_refusal_is_read_and_its_limit_kept(build: Build) -> None:
     [
         (400, [(b"content-encoding", b"gzip")], b"prompt is too long: 40000 tokens > 32768 maximum"),
         (400, [], b"prompt is too long"),
-        (500, [], b"prompt is too long: 40000 tokens > 32768 maximum"),
+        (504, [], b"prompt is too long: 40000 tokens > 32768 maximum"),
         (429, [], b"on tokens per min (TPM): Limit 10000, Requested 12000"),
     ],
 )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import Budget
 from app.core.limits.output_cap import PROMPT_ERROR, least_output
-from app.core.limits.overflow import Overflow
+from app.core.limits.overflow import PRESSURE, Overflow
 from app.core.limits.trigger import over
 
 CEILING_SHARE = 0.95
@@ -23,7 +23,8 @@ LEAST_ROOM = 2_000
 LEAST_SHARE = 0.25
 """Tokens beside the instructions, or this share of the limit in small windows; with less there is no conversation
 left."""
-PRESSURE = 0.80
+PAYLOAD_SHARE = 0.9
+"""Share of a limit of bytes that is used, as tokens and bytes do not shrink alike."""
 
 
 class Sent(Struct, frozen=True):
@@ -38,6 +39,10 @@ class Sent(Struct, frozen=True):
     thinking: int = 0
     """Tokens for thinking, which the output cap has to exceed."""
     holds_media: bool = False
+    size: int = 0
+    """Bytes of the body."""
+    media_bytes: int = 0
+    """Bytes of media that a policy may put into words."""
 
 
 class Recovery(Struct, frozen=True):
@@ -51,6 +56,9 @@ class Recovery(Struct, frozen=True):
 
 def recover(overflow: Overflow, budget: Budget, sent: Sent) -> Recovery | None:
     """Choose the change for one more try; None if none can help. Limits in the result are in our tokens."""
+    if overflow.kind == "payload":
+        lighter = _lighter(overflow, budget, sent)
+        return Recovery(lighter) if lighter is not None else None
     expected = budget.line.reported(sent.tokens)
     if overflow.needs_pressure and expected < PRESSURE * budget.window:
         return None
@@ -126,6 +134,18 @@ def _smaller(overflow: Overflow, budget: Budget, sent: Sent, prompt: int | None,
             aim = budget.line.estimate(max(target / factor - media, LEAST_SHARE * target))
             return _within(budget, limit, aim)
     return None
+
+
+def _lighter(overflow: Overflow, budget: Budget, sent: Sent) -> Budget | None:
+    """Limits for a payload of fewer bytes: with less of its media where that is enough, else smaller as a whole."""
+    share = SENT_SHARE
+    if overflow.limit_bytes is not None and sent.size:
+        share = min(share, PAYLOAD_SHARE * overflow.limit_bytes / sent.size)
+    lighter = replace(budget, body_bytes=int(share * sent.size))
+    if sent.media_bytes >= (1 - share) * sent.size > 0:
+        return lighter
+    limit = int(share * sent.tokens)
+    return _within(lighter, limit, limit) if limit >= sent.instructions + least_room(budget) else None
 
 
 def _within(budget: Budget, limit: int, aim: int) -> Budget:

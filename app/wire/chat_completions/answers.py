@@ -51,6 +51,10 @@ ENDING = 4_096
 class CompletionEditor(AnswerEditor):
     """One answer, streamed or whole. What the provider's chunks had for a head stands in `context.provider`."""
 
+    CONTENT = re.compile(
+        rb'"(?:content|reasoning_content|reasoning|refusal|text|arguments)"\s*+:\s*+(?:"[^"]|[\[{]\s*+[^\]}\s])'
+        rb'|"(?:tool_calls|function_call|audio)"\s*+:\s*+[\[{]\s*+[^\]}\s]'
+    )
     TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|arguments)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     sent: ChunkHead | None = None
@@ -76,7 +80,7 @@ class CompletionEditor(AnswerEditor):
 
     def _read_whole(self, answer: RawObject) -> None:
         self._take_usage(answer)
-        self.window_full = window_was_full(answer.raw("choices"))
+        self._take_reasons(answer.raw("choices"))
 
     def quiet(self, frames: bytes, start: int) -> int:
         if not self.begun or self.sent is not None or self.hides_usage:
@@ -99,7 +103,7 @@ class CompletionEditor(AnswerEditor):
             self._fail(said.text)
             return said.text
         self._take_usage(said)
-        self.window_full = self.window_full or window_was_full(said.raw("choices"))
+        self._take_reasons(said.raw("choices"))
         hides = self.hides_usage and "usage" in said
         if hides and not said.value("choices"):
             return b""
@@ -108,6 +112,13 @@ class CompletionEditor(AnswerEditor):
         if replaced or added or hides:
             said = RawObject(said.spliced(replaced, ("usage",) if hides else (), added))
         return said.with_status(members) if members else said.text
+
+    def _take_reasons(self, choices: bytes | None) -> None:
+        """Take why a completion's choices, or a chunk's, finished. They are not decoded."""
+        reasons = _REASON.findall(choices or b"")
+        self.at_length = self.at_length or b"length" in reasons
+        if not USUAL_REASONS.issuperset(reasons):
+            self.window_full = self.window_full or any(says_window_full(each.decode("latin-1")) for each in reasons)
 
     def _take_usage(self, said: RawObject) -> None:
         if usage := usage_in(said):
@@ -194,14 +205,6 @@ def _may_be_notable(frames: bytes, start: int, stop: int) -> bool:
         if left and left != frames.count(name + b'": null', start, stop):
             return True
     return False
-
-
-def window_was_full(choices: bytes | None) -> bool:
-    """Whether one of a completion's choices, or of a chunk's, finished for that reason. They are not decoded."""
-    reasons = _REASON.findall(choices or b"")
-    if USUAL_REASONS.issuperset(reasons):
-        return False
-    return any(says_window_full(reason.decode("latin-1")) for reason in reasons)
 
 
 def _finished_choices(chunk: RawObject) -> set[int]:

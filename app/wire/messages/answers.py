@@ -39,6 +39,10 @@ class MessageEditor(AnswerEditor):
     """One answer, streamed or whole."""
 
     NOTABLE = re.compile(rb'"(?:message_(?:start|delta|stop)|error)"')
+    CONTENT = re.compile(
+        rb'"(?:text|thinking|partial_json)"\s*+:\s*+"[^"]'
+        rb'|"type"\s*+:\s*+"[a-z_]*(?:tool_use|tool_result|redacted_thinking|fallback|compaction|listing|upload)"'
+    )
     TEXT = re.compile(rb'"(?:text|thinking|partial_json)"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     begins_answer: bool = False
@@ -53,7 +57,7 @@ class MessageEditor(AnswerEditor):
 
     def _read_whole(self, answer: RawObject) -> None:
         self._take_usage(answer)
-        self.window_full = says_window_full(answer.value("stop_reason"))
+        self._take_reason(answer.value("stop_reason"))
 
     def _with_edits(self, answer: RawObject) -> RawObject:
         told = answer.raw(EDITS)
@@ -89,7 +93,8 @@ class MessageEditor(AnswerEditor):
         reason = _object(given.raw("delta")).value("stop_reason")
         if not reason or self.ended:
             return edited
-        self.ended, self.window_full = True, says_window_full(reason)
+        self.ended = True
+        self._take_reason(reason)
         members, ending = self._last_members(), self._with_edits(RawObject(edited))
         return ending.with_status(members) if members else ending.text
 
@@ -102,6 +107,9 @@ class MessageEditor(AnswerEditor):
             return given.text
         added = usage.spliced(add=missing)
         return given.spliced({"usage": added}) if "usage" in given else given.spliced(add=b'"usage":' + added)
+
+    def _take_reason(self, reason: object) -> None:
+        self.window_full, self.at_length = says_window_full(reason), reason == "max_tokens"
 
     def _take_usage(self, given: RawObject) -> None:
         self.model = text_of(given, "model") or self.model

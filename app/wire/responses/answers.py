@@ -124,6 +124,9 @@ class ResponsesEditor(AnswerEditor):
     NOTABLE = re.compile(
         rb'"type"\s*+:\s*+"(?:response\.(?:completed|incomplete|failed|created)|error)"|"error"\s*+:\s*+\{'
     )
+    CONTENT = re.compile(
+        rb'"(?:delta|text|refusal)"\s*+:\s*+"[^"]|"type"\s*+:\s*+"[a-z_]*(?:_call|_approval_request|compaction|program)"'
+    )
     TEXT = re.compile(rb'"delta"\s*+:\s*+"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 
     early: CompactionEvents | None = None
@@ -202,7 +205,8 @@ class ResponsesEditor(AnswerEditor):
         self.model, self.tier = text_of(answer, "model"), text_of(answer, "service_tier")
         self.searches = searches_in(answer.raw("output"))
         details = answer.value("incomplete_details")
-        self.window_full = isinstance(details, dict) and says_window_full(details.get("reason"))
+        reason = details.get("reason") if isinstance(details, dict) else None
+        self.window_full, self.at_length = says_window_full(reason), reason == "max_output_tokens"
 
     def _with_edits(self, answer: RawObject) -> RawObject:
         self.tells_edits = answer.value(EDITS) == "auto"
@@ -322,7 +326,6 @@ class ResponsesAnswers(Answers):
     """The answers of this format."""
 
     noun = "response"
-    opens_early = True
 
     editing = ResponsesEditor
     frames_of = staticmethod(frames_of)
