@@ -46,7 +46,7 @@ class CutAnswer(Struct, frozen=True):
     by_window: bool
     """The window ended it, as its reason says; else any bound of its length did."""
     is_empty: bool
-    """It holds neither text nor calls."""
+    """True if the answer holds neither text nor calls."""
     prompt: int | None
     completion: int | None
 
