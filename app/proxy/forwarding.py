@@ -28,15 +28,12 @@ from app.proxy.peeking import read_beginning, read_whole
 from app.proxy.record import FIRST_ERROR, RequestRecord
 from app.proxy.services import Services
 from app.wire.missing_paths import STATUSES, says_no_such_path
+from app.wire.refusals import CUT_WORDS, decoded, is_error
 from app.wire.refusals import STATUSES as REFUSALS
-from app.wire.refusals import decoded, is_error
 from app.wire.retries import is_repeatable, named_pause
 from app.wire.streamed import LARGEST_WHOLE
 
 log = structlog.get_logger("steno.chat")
-
-_CUT = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
-"""Words of answers that ended at a bound; without any of these an answer need not be looked into."""
 
 A = TypeVar("A", bound=UpstreamAnswer)
 
@@ -156,7 +153,7 @@ class Forwarding(Struct, frozen=True):
         body = peeked.read
         if len(body) <= LONGEST_REFUSAL and b'"error' in body and is_error(decoded(body)):
             await observed.refusal(peeked.status, peeked.headers, body, first_frame=True)
-        elif peeked.is_whole and any(word in body for word in _CUT):
+        elif peeked.is_whole and any(word in body for word in CUT_WORDS):
             editor = answers.editor()
             editor.whole(body)
             observed.ended(editor, is_empty=not editor.CONTENT.search(body))

@@ -205,6 +205,8 @@ def _plain(message: str) -> str:
 
 STATUSES = frozenset({400, 413, 422, 429, 500, 502, 503})
 """Statuses with which a prompt that is too large is refused: some servers fail where they meet it."""
+CUT_WORDS = (b'length"', b'"max_tokens"', b'"incomplete"', b"context")
+"""Words of answers that ended at a bound; without any of these an answer need not be looked into."""
 _OTHER_REASONS = frozenset({401, 402, 403, 404})
 """Statuses that a body names where the answer itself has another one."""
 _SERVERS_PREFIX = re.compile(r"\b(?:input validation error: |invalid input argument\b)")

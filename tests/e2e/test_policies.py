@@ -186,7 +186,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_history_far_too_long_is_summarised_in_parts_side_by_side(simulator: Simulator, steno: StartSteno) -> None:
     """Eight at a time: the ninth call waits for one of the first."""
     simulator.summary_default = type(simulator.summary_default)(delay=0.3)
-    proxy = steno(summary={"max_tokens": 256, "source_tokens": 4_000})
+    proxy = steno(summary={"max_tokens": 256})
     answered = post(proxy.url, chat(turns(90)))
     assert actions(answered)[0] == "summarized"
     began = sorted(record.at for record in simulator.summaries)
@@ -202,7 +202,7 @@ def test_a_long_history_whose_parts_fail_together_pauses_the_summariser_for_nobo
 ) -> None:
     working = simulator.summary_default
     simulator.summary_default = type(working)(status=500)
-    proxy = steno(summary={"max_tokens": 256, "source_tokens": 4_000})
+    proxy = steno(summary={"max_tokens": 256})
     assert "summarized" not in actions(post(proxy.url, chat(turns(90))))
     assert len(simulator.summaries) > 8
     simulator.summary_default = working
