@@ -135,19 +135,24 @@ def test_a_stream_that_has_begun_goes_on(simulator: Simulator, steno: StartSteno
 
 
 @pytest.mark.parametrize(
-    ("target", "body", "words"),
+    ("target", "body", "words", "status"),
     [
-        ("/v1/messages", {"messages": TOO_LONG, "max_tokens": 100}, "roles must alternate between user and assistant"),
-        ("/v1/responses", {"input": TOO_LONG}, "No tool output found for function call call_1."),
+        (
+            "/v1/messages",
+            {"messages": TOO_LONG, "max_tokens": 100},
+            "roles must alternate between user and assistant",
+            "summarized",
+        ),
+        ("/v1/responses", {"input": TOO_LONG}, "No tool output found for function call call_1.", "trimmed"),
     ],
     ids=["messages", "responses"],
 )
 def test_so_it_is_in_every_format(
-    simulator: Simulator, steno: StartSteno, target: str, body: dict[str, Any], words: str
+    simulator: Simulator, steno: StartSteno, target: str, body: dict[str, Any], words: str, status: str
 ) -> None:
     simulator.next_chat(Fault(status=400, error={"type": "invalid_request_error", "message": words}))
     headers = b"content-type: application/json", b"authorization: Bearer sk-test"
     sent = json.dumps({"model": "claude-sonnet-4-6", **body}).encode()
     answered = send(steno(**KNOWN).url, request_bytes(sent, *headers, target=target, usual=False), timeout=30.0)
-    assert (answered.status, answered.header("x-context-status")) == (200, "trimmed")
+    assert (answered.status, answered.header("x-context-status")) == (200, status)
     assert statuses(simulator) == [400, 200]

@@ -28,7 +28,8 @@ ADDING, FILLING = "gpt-4o", "claude-opus-4-6"
 @pytest.fixture
 def simulator() -> Simulator:
     """One model's provider adds the output cap to the prompt, the other's begins an answer in whatever is left."""
-    return Simulator(models=[Model(FILLING, counts_answer=False), Model(ADDING)], window=WINDOW, tables=TABLES)
+    models = [Model(FILLING, counts_answer=False), Model(ADDING, counts_answer=True)]
+    return Simulator(models=models, window=WINDOW, tables=TABLES)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def ask(running: Steno, format_: str, history: list[Any], output: int, model: st
     return send(running.url, request_bytes(raw, *usual, target=path, usual=False), timeout=30.0)
 
 
-@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("format_", ["chat_completions", "messages"])  # OpenAI's Responses never adds it.
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_history_below_the_trigger_stays_whole_and_the_cap_is_lowered_where_the_provider_adds_it(
     simulator: Simulator, running: Steno, format_: str, stream: bool
