@@ -1,8 +1,8 @@
 """Quoting: how the words of a conversation stand in a text of ours, so that nobody takes them for ours.
 
-A heading or a mark of ours is `<`, then a fence: eight hexadecimal digits. Readers of it are language models, which
-also read what only looks like one. So a fence is found in any case, in letters that look the same, and with blanks or
-what cannot be seen between its digits.
+A heading or a mark of ours is `<`, then a fence: eight digits, which were hexadecimal in earlier releases. Readers of
+it are language models, which also read what only looks like one. So a fence is found in any case, in letters that look
+the same, and with blanks or what cannot be seen between its digits.
 """
 
 from __future__ import annotations
@@ -84,8 +84,11 @@ _LINE_END = re.compile(f"\r\n|[{_BREAKS}]")
 
 
 def fence_of(digest: bytes) -> str:
-    """Beginning of a keyed digest, which nobody can guess and which is the same each time."""
-    return digest.hex()[:8]
+    """Eight decimal digits made from a keyed digest, which the author of a text cannot guess.
+
+    Tokenizers take decimal digits by threes, so every fence costs the same number of tokens.
+    """
+    return f"{int.from_bytes(digest[:8]) % 10**8:08}"
 
 
 def word(name: str) -> str:

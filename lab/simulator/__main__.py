@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import logging
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
 from lab.simulator.connection import OpenProtocol
 from lab.simulator.script import Fault
 from lab.simulator.simulator import Simulator
+
+
+class QuietServer(uvicorn.Server):
+    """A server that logs no errors about the answers it cuts when Ctrl-C ends it."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)
 
 
 def main() -> None:
@@ -37,7 +48,7 @@ def main() -> None:
         log_bodies=not options.no_bodies,
     )
     simulator.chat_default = Fault(delay=options.delay, chunk_delay=options.chunk_delay, words=options.words)
-    uvicorn.run(
+    config = uvicorn.Config(
         simulator,
         host=options.host,
         port=options.port,
@@ -48,6 +59,8 @@ def main() -> None:
         access_log=False,
         timeout_graceful_shutdown=0,
     )
+    with suppress(KeyboardInterrupt):  # uvicorn raises it once more when the server has ended
+        QuietServer(config).run()
 
 
 if __name__ == "__main__":

@@ -25,8 +25,17 @@ def identifiers(text: str) -> list[str]:
     return list(dict.fromkeys(token for token in _CANDIDATE.findall(text) if _is_identifier(token)))
 
 
+def quoted_lines(text: str) -> str:
+    """The lines between the first line that is a tag and the last one; the whole text if it has no two of them."""
+    lines = text.splitlines()
+    tags = [index for index, line in enumerate(lines) if _TAG.fullmatch(line.strip())]
+    return "\n".join(lines[tags[0] : tags[-1]]) if len(tags) > 1 else text
+
+
 def summarise(text: str, max_words: int) -> str:
     """Per line its first sentence and its identifiers: at most `max_words` words, and never more than half of the text.
+
+    Lines that are tags say nothing.
 
     If that is too much the sentences shrink, all to one width; where that would leave single words, some sentences go,
     from all over the text; identifiers go only when they alone are too many, and then from all over the text.
@@ -66,19 +75,13 @@ class _Note:
 def _notes(text: str) -> list[_Note]:
     seen: set[str] = set()
     notes = []
-    for line in _quoted(text):
+    for line in map(str.strip, text.splitlines()):
+        if not line or _TAG.fullmatch(line):
+            continue
         new = [identifier for identifier in identifiers(line) if identifier not in seen]
         seen.update(new)
         notes.append(_Note(_SENTENCE_END.split(line, maxsplit=1)[0].split(), new))
     return notes
-
-
-def _quoted(text: str) -> list[str]:
-    """Lines that say something. Lines that are tags quote what stands between them; beside it there are only orders."""
-    lines = [line for line in map(str.strip, text.splitlines()) if line]
-    tags = [index for index, line in enumerate(lines) if _TAG.fullmatch(line)]
-    quoted = lines[tags[0] : tags[-1]] if len(tags) > 1 else lines
-    return [line for line in quoted if not _TAG.fullmatch(line)]
 
 
 def _widest(notes: Sequence[_Note], allowed: int) -> int:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from app.core.summary.prompts import LATER_NOTE
 from app.core.tokens.estimate import Count
-from lab.simulator.extract import summarise
+from lab.simulator.extract import quoted_lines, summarise
 from lab.simulator.script import Fault
 
 EPOCH = 1_767_225_600
 _NUMBERED = re.compile(r"Answer (\d+):")
+_EARLIER_NOTES = re.compile(r"^\[.*\]\n<(\w+ \w+)>\n(?:.*\n)*?</\1>$", re.MULTILINE)
+"""Notes that Steno put into a conversation: a heading, and the text between two tags."""
 _WORD_END = re.compile(r"\s|$")
 
 
@@ -26,13 +29,18 @@ def default_reply(messages: Sequence[Any]) -> str:
 
 
 def summary_of(messages: Sequence[Any], max_words: int, max_tokens: int | None, count: Count) -> str:
-    """Notes, as many as end within the caller's limit: a model stops by itself.
+    """Notes on the transcript in the only message, or on the conversation before it, within the caller's limit.
 
-    On the text of the last user message, or, where that follows a whole conversation, on the conversation.
+    Earlier notes in a conversation are left out if the last message asks for the messages after them.
     """
-    before = messages[:-1] if any(message["role"] == "assistant" for message in messages) else messages
-    read = [message for message in before if before is not messages or message["role"] == "user"]
-    source = "\n".join("\n".join(texts_of(message)) for message in read)
+    texts = ["\n".join(texts_of(message)) for message in messages if message["role"] not in ("system", "developer")]
+    *conversation, order = texts or [""]
+    if not conversation:
+        source = quoted_lines(order)
+    elif LATER_NOTE in order:
+        source = _EARLIER_NOTES.sub("", "\n".join(conversation))
+    else:
+        source = "\n".join(conversation)
     allowed = max_words if max_tokens is None else min(max_words, int(0.5 * max_tokens))
     notes = summarise(source, allowed) if source else ""
     while max_tokens is not None and (tokens := count(notes)) > max_tokens:

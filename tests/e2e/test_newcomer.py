@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -74,8 +75,9 @@ def made(clone: Path, target: str, *options: str, answers: str) -> Iterator[None
         wait_for(answers, process, printed_by(clone, target))
         yield
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGINT)
         process.wait(timeout=START_SECONDS)
+    assert "ERROR" not in printed_by(clone, target).read_text()
 
 
 def printed_by(clone: Path, target: str) -> Path:
@@ -101,11 +103,10 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
     upstream, url = f"http://127.0.0.1:{provider}/v1", f"http://127.0.0.1:{steno}"
     cloned = clone(tmp_path)
     assert "    make simulator\n" in PAGE
-    kept = "STENO_STORAGE__MESSAGES=true"
-    assert f"    make run UPSTREAM=http://127.0.0.1:9000/v1 {kept}\n" in PAGE
+    [settings] = re.findall(r"^    make run UPSTREAM=http://127.0.0.1:9000/v1 (.*)$", PAGE, re.MULTILINE)
     with (
         made(cloned, "simulator", f"PORT={provider}", answers=f"{upstream}/models"),
-        made(cloned, "run", f"PORT={steno}", f"UPSTREAM={upstream}", kept, answers=f"{url}/readyz"),
+        made(cloned, "run", f"PORT={steno}", f"UPSTREAM={upstream}", *settings.split(), answers=f"{url}/readyz"),
     ):
         ran = subprocess.run(  # noqa: S603 - our own page
             [sys.executable, "-c", program.replace("http://127.0.0.1:8080", url)],
@@ -114,7 +115,8 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
             check=False,
         )
         assert ran.returncode == 0, ran.stderr + printed_by(cloned, "run").read_text()
-        assert_as_printed(rows_of(ran.stdout), rows_of(printed))
+        assert len(ran.stdout.splitlines()) == 20
+        assert [line for line in printed.splitlines() if line != "..." and line not in ran.stdout] == []
         conversation = httpx2.get(f"{url}/context/conversations/my-first", timeout=10.0).json()
         assert conversation["context_status"] == "summarized"
         listed = httpx2.get(f"{url}/ui/conversations", timeout=10.0).text
@@ -123,7 +125,10 @@ def test_a_fresh_clone_shows_its_first_compaction(tmp_path: Path) -> None:
         assert "summarized" in listed
         asked = command.replace("http://127.0.0.1:8080", url)
         shown = subprocess.run(["/bin/sh", "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603
-        assert '"text":"Question 1: ' in shown.stdout
+        told = [re.findall(r"Question (\d+):", chunk["text"]) for chunk in json.loads(shown.stdout)["data"]]
+        assert sorted(told, key=len, reverse=True) == [
+            [str(turn) for turn in turns] for turns in (range(1, 8), range(8, 14))
+        ]
         with Anthropic(base_url=url, api_key="sk-ant-test", max_retries=0) as claude:
             assert "summarized" in statuses_of(claude)
 
@@ -138,45 +143,3 @@ def statuses_of(claude: Anthropic) -> list[str]:
         messages.append({"role": "assistant", "content": answer.content})
         statuses.append((answer.model_extra or {})["context_status"])
     return statuses
-
-
-Row = tuple[int, int, str]
-"""What was sent and forwarded, in tokens, and what the answer said of it."""
-
-
-def rows_of(lines: str) -> dict[int, Row]:
-    """By turn."""
-    rows = re.findall(r"^ *(\d+)  sent +(\d+)  forwarded +(\d+)  (\w+)$", lines, re.MULTILINE)
-    return {int(turn): (int(sent), int(forwarded), status) for turn, sent, forwarded, status in rows}
-
-
-def first_summary(rows: dict[int, Row]) -> int | None:
-    return next((turn for turn, row in rows.items() if row[2] == "summarized"), None)
-
-
-def assert_as_printed(ran: dict[int, Row], printed: dict[int, Row]) -> None:
-    """The numbers of the page, but that the summary made ahead may be there a turn or two sooner or later."""
-    assert list(ran) == list(range(1, 21))
-    for turn, (sent, forwarded, status) in printed.items():
-        assert ran[turn][0] == sent, f"turn {turn}"
-        if ran[turn][2] == status and (status == "full" or first_summary(ran) == first_summary(printed)):
-            assert ran[turn][1] == pytest.approx(forwarded, rel=0.01), f"turn {turn}"
-    first = next(turn for turn, row in ran.items() if row[2] != "full")
-    assert abs(first - next(turn for turn, row in printed.items() if row[2] != "full")) <= 2
-    assert {row[2] for row in ran.values()} - {"trimmed"} == {"full", "summarized"}
-    assert [row[2] for row in ran.values()].count("trimmed") <= 2, "a busy machine shortens a turn or two"
-
-
-def test_numbers_that_are_not_the_pages_are_found() -> None:
-    """Counted by bytes, as without token tables, the page's conversation looks larger from its first turn on."""
-    printed = rows_of(re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0])
-    ran = {turn: (530 * turn - 10, 530 * turn - 10, "full") for turn in range(1, 14)}
-    ran |= {turn: (530 * turn - 10, 530 * turn - 1_870, "summarized") for turn in range(14, 21)}
-    assert_as_printed(ran, printed)
-    with pytest.raises(AssertionError, match="turn 1"):
-        assert_as_printed(
-            {turn: (round(sent * 1.2), forwarded, status) for turn, (sent, forwarded, status) in ran.items()}, printed
-        )
-    early = {turn: row if turn < 9 else (row[0], row[1], "summarized") for turn, row in ran.items()}
-    with pytest.raises(AssertionError):
-        assert_as_printed(early, printed)

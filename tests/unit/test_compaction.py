@@ -29,7 +29,7 @@ from app.core.summary.flow import (
 from app.core.summary.gate import Ending, SummaryAnswer
 from app.core.summary.plan import MOST_PARTS, Plan, plan_asked
 from app.core.summary.plan import plan_compaction as plan_whole
-from app.core.summary.prompts import SummaryRequest
+from app.core.summary.prompts import LATER_NOTE, SummaryRequest
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path
@@ -494,6 +494,15 @@ def test_without_the_view_that_was_sent_it_is_quoted_in_one_call_shortened() -> 
     (request,) = requests(effects)
     assert request.shown is None
     assert request.transcript
+
+
+@pytest.mark.parametrize("stored", [(), (chunk(TALK, 0, 6),)])
+def test_earlier_notes_that_are_shown_are_not_to_be_written_again(stored: tuple[SummaryChunk, ...]) -> None:
+    effects, _ = play(flow(TALK, stored, replace(PREFIX, strategy="additive"), trigger=400), notes())
+    (request,) = requests(effects)
+    assert request.shown is not None
+    assert (LATER_NOTE in request.closing) == bool(stored)
+    assert LATER_NOTE not in request.transcript
 
 
 def test_one_call_that_is_shown_masks_folds_as_well() -> None:

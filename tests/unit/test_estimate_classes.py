@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.core.quoting import fence_of, marked
 from app.providers.token_tables import TABLES
 from app.providers.tokenizer import Tokenizer
 from lab.benchmarks.accuracy import steno as estimated
@@ -153,3 +155,8 @@ def test_file() -> None:
         assert estimated(request(said("user", [part]))) == 3 + n("user") + tokens + 3
     part = {"type": "file", "file": {"file_id": "file-1"}}
     assert estimated(request(said("user", [part]))) == 3 + n("user") + 1_000 + 3
+
+
+def test_every_fence_costs_the_same_number_of_tokens() -> None:
+    texts = [marked("notes", "Her cat is Miso.", fence_of(blake2b(bytes([number])).digest())) for number in range(256)]
+    assert [len(set(map(count, texts))) for count in (n, n_old)] == [1, 1]

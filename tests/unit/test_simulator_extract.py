@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.simulator.extract import identifiers, summarise
+from app.core.summary.prompts import LATER_NOTE
+from lab.simulator.extract import identifiers, quoted_lines, summarise
+from lab.simulator.replies import summary_of
 
 TRANSCRIPT = """\
 Summarise this.
@@ -31,7 +33,7 @@ def test_plain_words_and_small_numbers_are_no_identifiers() -> None:
 
 
 def test_first_sentence_of_each_line_and_later_identifiers_are_kept() -> None:
-    summary = summarise(TRANSCRIPT, 400)
+    summary = summarise(quoted_lines(TRANSCRIPT), 400)
     assert "My order INV-2024-0042 never came." in summary
     assert "Lyon" not in summary
     for identifier in ("jo.doe+help@example.co.uk", "2026-03-01", "88213"):
@@ -39,9 +41,33 @@ def test_first_sentence_of_each_line_and_later_identifiers_are_kept() -> None:
 
 
 def test_of_a_quoted_transcript_only_what_is_quoted_is_summarised() -> None:
-    summary = summarise(TRANSCRIPT, 400)
+    summary = summary_of([{"role": "user", "content": TRANSCRIPT}], 400, None, len)
     for order in ("Summarise", "9f3a", "notes", "300"):
         assert order not in summary
+
+
+CONVERSATION = [
+    {"role": "system", "content": "Answer politely."},
+    {
+        "role": "user",
+        "content": "[Notes on messages 1 to 14:]\n<notes ceef80d2>\nHer cat is Miso.\n</notes ceef80d2>\n"
+        "[Exact values from these messages:]\n<values ceef80d2>\norder ORD-0007\n</values ceef80d2>\n",
+    },
+    {"role": "user", "content": "Where is order ORD-0008? I need it before Friday, really."},
+    {"role": "assistant", "content": "It left the depot on Monday. It should arrive tomorrow."},
+]
+
+
+def test_of_a_conversation_with_earlier_notes_the_messages_after_them_are_summarised() -> None:
+    order = {"role": "user", "content": f"Write notes on the conversation above.\n{LATER_NOTE}"}
+    assert summary_of([*CONVERSATION, order], 400, None, len) == (
+        "Where is order ORD-0008?\nIt left the depot on Monday."
+    )
+
+
+def test_a_summary_of_a_whole_conversation_holds_the_earlier_notes() -> None:
+    summary = summary_of([*CONVERSATION, {"role": "user", "content": "Write notes."}], 400, None, len)
+    assert [text in summary for text in ("Miso", "ORD-0007", "ORD-0008", "politely")] == [True] * 3 + [False]
 
 
 def test_sentences_shrink_before_identifiers_go() -> None:

@@ -102,7 +102,8 @@ class ChunkMaker(Struct, frozen=True):
         chunk = replace(self._blank(span.start, span.stop, carried, ()), continued=continued)
         base = self.plan.base
         shown = self._shown(base, span) if span.start == base.covered else None
-        source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown)
+        later = (prompts.LATER_NOTE,) if base.chunks else ()
+        source = _Source(self._quoted(span, carried), replaced_tokens(transcript, span, end), shown, later)
         chunk = self._with_beside(chunk, source.replaces, (), span)
         asked = self._ask(chunk, source, self.settings.prompt, (), refused, once=once)
         return (yield from self.keep((yield from asked)))

@@ -38,6 +38,7 @@ UPDATE_NOTE = (
     "There are notes so far on what came before. Bring them up to date with the messages after them: keep what still"
     " matters, put older items in fewer words, keep the length."
 )
+LATER_NOTE = "The notes in the conversation stay there. Write only about the messages after them."
 RECENT_NOTE = "Messages marked as recent deserve more detail than older ones, which may be put in a few words."
 STRICTER_NOTE = "Your last answer could not be used ({reason}). Write only the notes, in whole sentences."
 
