@@ -303,7 +303,7 @@ def test_after_a_compaction_the_instructions_the_summary_and_the_tail_are_left(
 def test_the_second_compaction_updates_the_first_ones_summary(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno(compaction=SUMMING_UP)
     post(proxy.url, chat(turns(20)))
-    first = simulator.summaries[0].text or ""
+    first = simulator.summaries[-1].text or ""
     assert LIBRECHAT_UPDATE_PROMPT not in prompts(simulator.summaries[0]).replace("\\n", "\n")
     simulator.clear_log()
     post(proxy.url, chat(turns(40)))
