@@ -70,14 +70,32 @@ def _parts(turn: int, words: int = 110) -> list[Json]:
     return [{"role": "user", "name": "ines", "content": parts}, {"role": "assistant", "content": [answer]}]
 
 
-def _tools(turn: int, words: int = 150, calls: int = 2) -> list[Json]:
-    """An agent's turn: calls, one of which fails now and then, their results, and an answer."""
-    ids = [f"call_{turn}_{number}" for number in range(calls)]
+def _tools(
+    turn: int,
+    words: int = 150,
+    calls: int = 2,
+    *,
+    id: str | None = "call_{turn}_{number}",  # noqa: A002 - a case's key
+    result: Mapping[str, Any] | None = None,
+    between: str | None = None,
+    twice: bool = False,
+) -> list[Json]:
+    """An agent's turn: calls, one of which fails now and then, their results, and an answer.
+
+    `id`: id of the calls and results. `result`: other members of the results. `between`: what the user says between
+    calls and results. `twice`: each result comes twice.
+    """
+    ids = [id and id.format(turn=turn, number=number) for number in range(calls)]
     made = [_call(id_, "find_parcel", f'{{"parcel": "PCL-{turn}{at}"}}') for at, id_ in enumerate(ids)]
-    results = [{"role": "tool", "tool_call_id": id_, "content": _found(turn, at, words)} for at, id_ in enumerate(ids)]
+    results = [
+        {"role": "tool", "tool_call_id": id_, "content": _found(turn, at, words), **(result or {})}
+        for at, id_ in enumerate(ids)
+        for _ in range(1 + twice)
+    ]
     return [
         {"role": "user", "content": f"Where are the parcels of order ORD-{turn:04d}?"},
         {"role": "assistant", "content": None, "tool_calls": made},
+        *([{"role": "user", "content": between}] if between else []),
         *results,
         {"role": "assistant", "content": filled(f"They are on their way: ORD-{turn:04d}.", 20)},
     ]
