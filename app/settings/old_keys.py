@@ -16,6 +16,7 @@ REMOVED: Mapping[str, str] = {
     "limits.money_per_day": _GATEWAY,
     "limits.forced_compactions_per_minute": _GATEWAY,
     "limits.summary_tokens_per_hour": _GATEWAY,
+    "storage.read_url": "Every read goes to storage.url: take the key away.",
 }
 """Advice on what to do instead, by key; `*` stands for any name."""
 

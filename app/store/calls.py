@@ -20,7 +20,6 @@ from app.store.files import close_to_others
 from app.store.guard import Guard, Work
 from app.store.readiness import Readiness
 from app.store.slots import Slots
-from app.store.standby import Standby, position_of
 from app.store.write_behind import WriteBehind
 
 P = ParamSpec("P")
@@ -61,7 +60,6 @@ class Calls:
         scrub: Scrub,
         took: Callable[[float], object],
         caches: Caches | None,
-        standby: Database | None = None,
         secret: bytes | None = None,
     ) -> None:
         """`timeout` bounds a request's calls, in seconds; `took` is called with those of each. A database of another
@@ -71,7 +69,6 @@ class Calls:
         self._took = took
         self._secret_digest = None if secret is None else settings_check.digest_of(secret)
         self.guard = Guard(self._ping, opened=database.doubt_idle)
-        self.standby = None if standby is None else Standby(standby, self.guard)
         # Bounded, so that closing the store in the middle abandons the attempt: see `guard`.
         self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
         self.writes = WriteBehind(database, self.guard, scrub, caches)
@@ -140,7 +137,7 @@ class Calls:
 
     async def rest(self, query: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
         """Read a tenant's rows for the REST API: whoever looks after a request sees what the request showed."""
-        return await self._in_turn(tenant, self._read_behind(query, tenant, *arguments, **options))
+        return await self._in_turn(tenant, self.read(query, tenant, *arguments, **options))
 
     async def rest_change(self, change: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
         """Change a tenant's rows for the REST API, in a transaction, as `rest` reads them."""
@@ -148,7 +145,7 @@ class Calls:
 
     async def rest_of_all(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Read rows of all tenants, as `rest` reads those of one."""
-        return await self._in_turn(OF_ALL, self._read_behind(query, *arguments, **options))
+        return await self._in_turn(OF_ALL, self.read(query, *arguments, **options))
 
     async def at_once(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Read for the REST API out of turn; what waits to be stored is not seen yet."""
@@ -172,7 +169,12 @@ class Calls:
 
     def read(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
         """Work that runs a query without a transaction."""
-        return _reading(self.database, query, *arguments, **options)
+
+        async def work() -> T:
+            async with self.database.reading() as connection:
+                return await query(connection, *arguments, **options)
+
+        return work
 
     def change(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
         """Work that runs a change in a transaction, which waits some seconds for locks."""
@@ -180,23 +182,6 @@ class Calls:
         async def work() -> T:
             async with self.database.writing(patient=True) as connection:
                 return await change(connection, *arguments, **options)
-
-        return work
-
-    def _read_behind(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
-        """Work that reads from the standby, if there is one that has all that was stored until now."""
-        read = self.read(query, *arguments, **options)
-        if (standby := self.standby) is None:
-            return read
-
-        async def work() -> T:
-            if await standby.has(await self.read(position_of)()):
-                try:
-                    there = _reading(standby.database, query, *arguments, **options)
-                    return await self.guard.bounded(there, REST_SECONDS / 2)
-                except StoreUnavailable as error:  # A standby also ends what is in the way of its own recovery.
-                    standby.avoid(error.reason)
-            return await read()
 
         return work
 
@@ -262,11 +247,3 @@ class Calls:
     async def _ping(self) -> None:
         async with self.database.reading() as connection:
             await connection.execute(text("SELECT 1"))
-
-
-def _reading(database: Database, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> Work[T]:
-    async def work() -> T:
-        async with database.reading() as connection:
-            return await query(connection, *arguments, **options)
-
-    return work

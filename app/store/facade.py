@@ -17,7 +17,7 @@ from app.runtime.erased import Erased
 from app.store import conversation_rows, schema, tenant_rows
 from app.store.calls import REST_SECONDS, Calls, P, Query
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
-from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, DatabaseURLError, SchemaTooNew, StoreUnavailable
+from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
@@ -78,7 +78,6 @@ class Store(Calls):
         sealing: Sealing | None = None,
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
-        read_url: str | None = None,
         secret: bytes | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
@@ -86,15 +85,12 @@ class Store(Calls):
         `sealing` encrypts texts. `took` is called with the seconds of each request's call; what is remembered is among
         `caches`.
 
-        `statement_cache=False` is for PgBouncer in transaction mode; `read_url` leads to a standby. With `secret` the
-        store does not start on a database of another one.
+        `statement_cache=False` is for PgBouncer in transaction mode. With `secret` the store does not start on a
+        database of another one.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
         database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout, sealing=sealing)
-        standby = None if read_url is None else Database(read_url, statement_cache=statement_cache, sealing=sealing)
-        if standby is not None and {database.address.kind, standby.address.kind} != {"postgresql"}:
-            raise DatabaseURLError("storage.read_url is of a standby: it and storage.url have to be of PostgreSQL.")
-        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, standby=standby, secret=secret)
+        super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, secret=secret)
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
         self._tasks: list[asyncio.Task[None]] = []
@@ -123,8 +119,6 @@ class Store(Calls):
         await self.guard.close()
         await self.guard.abandoned_calls(CLOSE_SECONDS)
         await self.database.close()
-        if self.standby is not None:
-            await self.standby.database.close()
         await self.guard.abandoned_calls(COMMAND_SECONDS)
 
     @property

@@ -124,35 +124,6 @@ def test_nothing_of_what_was_erased_stands_in_any_file_of_postgresql_once_its_re
     assert post(talked.url, chat(turns(1, words=3))).status == 200
 
 
-# Beside other tests on the same server a table may stay as it is: whether it does depends on how busy that is.
-@pytest.mark.release
-@pytest.mark.usefixtures("soon")
-def test_nothing_of_it_stands_in_a_file_of_a_standby_after_its_next_restart_point(
-    steno: StartSteno, postgres_url: str, standby_url: str, standby_server: str, canary: str
-) -> None:
-    """In none of its tables as soon as it has followed."""
-    folder = Path(standby_server, "data")
-    talked = talk(steno, postgres_url, canary)
-    asked(postgres_url, "ANALYZE", "CHECKPOINT")
-
-    def places() -> set[str]:
-        return {name.split("/")[0] for name in files_with(folder, canary)}
-
-    def follow() -> None:
-        place = asked(postgres_url, "SELECT pg_current_wal_flush_lsn()::text")
-        until(lambda: asked(standby_url, f"SELECT pg_last_wal_replay_lsn() >= '{place}'"), seconds=60)
-
-    follow()
-    asked(standby_url, "CHECKPOINT")
-    assert places() == {"base", "pg_wal"}
-    assert get(talked.url, "/context/tenant", method="DELETE").status == 200
-    until(lambda: not files_with(Path(asked(postgres_url, "SHOW data_directory")), canary), seconds=60)
-    follow()
-    until(lambda: "base" not in places(), seconds=30)
-    asked(standby_url, "CHECKPOINT")
-    assert places() == set()
-
-
 @pytest.mark.usefixtures("soon")
 def test_what_cannot_be_cleared_is_said_with_the_reason(
     steno: StartSteno, postgres_url: str, canary: str, capsys: pytest.CaptureFixture[str]

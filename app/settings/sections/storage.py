@@ -28,12 +28,6 @@ class StorageSettings(Section):
     Steno's folder is `$STENO_HOME`, else `$XDG_DATA_HOME/steno`, else `~/.local/share/steno`; `make run` and `make
     doctor` use `.run/` of the checkout. A SQLite file's secret lies beside it as `steno.secret`: back up both.
     """
-    read_url: SecretStr | None = None
-    """PostgreSQL URL of a standby, from which the REST interface and the inspector read; null means `url`.
-
-    Where the standby is away, or does not have within 0.3 s what was stored before, `url` is read, for five seconds
-    without asking again. Requests to a model never read from it.
-    """
     timeout_seconds: Seconds = 0.25
     """Seconds that a request waits for one database call before it goes on without stored summaries.
 
