@@ -9,7 +9,7 @@ from email.utils import formatdate
 from time import time
 from typing import Any, Protocol, cast
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.edge.own_headers import REQUEST_ID
 from app.edge.relayed import FRAMING, Headers, value_of, written
@@ -18,17 +18,8 @@ from app.errors import BodyTooLarge, RequestTimedOut, StenoError
 CONNECTION = "steno.connection"
 """Scope key: the server's side of the request, where the server is ours."""
 
-SAME_HEAD = "steno.same_head"
-"""Scope key: state shared by the requests with the same head over the same connection, where the server is ours."""
-
-
 HANDSHAKE = "steno.handshake"
 """Scope key: true if the request asks for a WebSocket. Our server alone knows: it takes offers out of the headers."""
-
-
-class SameHead:
-    app: ASGIApp | None = None
-    """Application that serves requests with this head, as soon as it is known."""
 
 
 class Leaving(Protocol):

@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.edge.coalescing import CoalescingTransport
 from app.edge.reading import AnswerReading, GarbledAnswer
 from app.edge.writing import WrittenHead, unsendable
 from app.errors import StenoError, UpstreamDisconnected, UpstreamTimedOut
@@ -131,13 +130,12 @@ class Connection(asyncio.BufferedProtocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = CoalescingTransport(transport)
+        self._transport = transport
 
     def get_buffer(self, _: int) -> memoryview:
         return self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._transport.turn.arrivals += 1
         if self.exchange is not None:
             self.exchange.received(self._room[:nbytes])
         else:

@@ -19,8 +19,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from app.edge.admission import HEADER_BYTES
-from app.edge.asgi import CONNECTION, HANDSHAKE, SAME_HEAD, SameHead
-from app.edge.coalescing import CoalescingTransport, Turn
+from app.edge.asgi import CONNECTION, HANDSHAKE
 from app.edge.heads import END_OF_HEAD, KnownHead
 from app.edge.origins import AUTHORITY, authority_of
 from app.edge.relayed import FRAMING, Headers, shown, written
@@ -310,7 +309,6 @@ class StrictProtocol(HttpToolsProtocol):
     _unaccounted = 0
     """Bytes that came since the last event: of headers, trailers, or what may stand beside a chunk."""
     cycle: Cycle
-    _turn: Turn
     _flow: HeldFlow
     _known: KnownHead | None = None
     """Latest head, if it came in one piece."""
@@ -328,7 +326,6 @@ class StrictProtocol(HttpToolsProtocol):
     """True once nothing more is read, and nothing more is said."""
 
     def data_received(self, data: bytes) -> None:
-        self._turn.arrivals += 1
         rests, self._rests = self._rests, False
         # The parser waits for a request, and has seen whatever was received before.
         is_next = (rests or self.cycle is None) and not (
@@ -471,9 +468,7 @@ class StrictProtocol(HttpToolsProtocol):
                 self.cycle.wake()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        coalescing = CoalescingTransport(transport)
-        super().connection_made(cast("asyncio.Transport", coalescing))
-        self._turn = coalescing.turn
+        super().connection_made(transport)
         self.flow = self._flow = HeldFlow(self.transport)
         if len(self.connections) > self.most_connections and self.idle:
             oldest = self.idle.oldest
@@ -516,7 +511,6 @@ class StrictProtocol(HttpToolsProtocol):
             "raw_path": target.path,
             "query_string": target.query or b"",
             AUTHORITY: authority_of(self.url),
-            SAME_HEAD: SameHead(),
             HANDSHAKE: self._shakes_hands,
         }
         self._shakes_hands = False
@@ -560,8 +554,7 @@ class StrictProtocol(HttpToolsProtocol):
     def _start(self, cycle: Cycle) -> None:
         """Start the request's task and keep it, in place of uvicorn's method."""
         self._served = cycle.scope[CONNECTION] = cycle  # type: ignore[literal-required] # ours, beside ASGI's
-        app: Any = cycle.scope[SAME_HEAD].app or self.app  # type: ignore[literal-required]
-        cycle.task = self.loop.create_task(cycle.run_asgi(app))
+        cycle.task = self.loop.create_task(cycle.run_asgi(self.app))
         cycle.task.add_done_callback(self.tasks.discard)
         self.tasks.add(cycle.task)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from math import inf
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ ANNOUNCED_TIMEOUTS = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeo
 
 
 class Caller(Struct, frozen=True, eq=False, dict=True):
-    """Sender of requests, the same for all of a connection that have the same head."""
+    """Sender of a request."""
 
     tenant: str
     headers: Headers
@@ -39,15 +38,6 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     """Conversation whose compaction the history begins with."""
     inherited_rules: tuple[str, ...] = ()
     """Standing rules of the user that this compaction quotes, newest first."""
-
-    @lazy
-    def kept(self) -> dict[Hashable, Any]:
-        """Values that others keep for its next request, each by a key of its own."""
-        return {}
-
-    @lazy
-    def _heads(self) -> dict[Upstream, RequestHead]:
-        return {}
 
     @lazy
     def _first(self) -> Mapping[bytes, bytes]:
@@ -103,10 +93,7 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
 
     def head_at(self, upstream: Upstream) -> RequestHead:
         """Head of a chat request at this upstream. Raises `UpstreamDisconnected`."""
-        if (head := self._heads.get(upstream)) is None:
-            headers = forwarded(self.headers, read_here=True)
-            head = self._heads[upstream] = upstream.head(b"POST", self.target, headers)
-        return head
+        return upstream.head(b"POST", self.target, forwarded(self.headers, read_here=True))
 
     def header(self, name: bytes) -> str | None:
         """First value of a header."""

@@ -25,7 +25,6 @@ from app.core.stages.ladder import UNTOUCHED, Decision, capped
 from app.edge import own_headers
 from app.edge.asgi import (
     CONNECTION,
-    SAME_HEAD,
     SIGNATURE,
     AbortedAnswer,
     ClientAnswer,
@@ -74,25 +73,6 @@ Obtained = tuple[Observation, UpstreamAnswer]
 """Observation of what was sent, and its answer."""
 
 
-@dataclass(slots=True, eq=False)
-class Admission:
-    """Serves the requests with a head as the first one was: without the gate, for the same caller."""
-
-    endpoint: ChatEndpoint
-    caller: Caller
-    first: RequestRecord
-    shared: Headers
-    """Headers that let a page read the answers."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = self.first.again()
-        signature = Signature(record.request_id, self.shared, record.begins)
-        try:
-            await self.endpoint.serve(self.caller, record, signature, scope, receive, send)
-        finally:
-            record.ends()
-
-
 class ChatEndpoint:
     def __init__(self, services: Services, exchange: type[Exchange] | None = None) -> None:
         """Serve with `exchange`, if requests are not simply answered."""
@@ -108,8 +88,6 @@ class ChatEndpoint:
             record.failed(error)
             await ClientAnswer(send, signature).error(error, body=scope[FORMAT].answers.error(error))
             return
-        if (same := scope.get(SAME_HEAD)) is not None:
-            same.app = Admission(self, caller, record, signature.shared)
         await self.serve(caller, record, signature, scope, receive, send)
 
     async def serve(

@@ -1,8 +1,7 @@
 """Intake: a chat request on its way in, from its bytes to the request that is decided upon.
 
-Four steps: `read` splits the body; its terms, which hold for all requests of a caller that say the same beside their
-messages, say where it goes and how large it may be there; `digest` makes a conversation of its messages, and
-`proxy/conversations` finds out which one it is. `take_in` goes through the last three.
+`read` splits the body. `take_in` does the rest: measure it (where it goes, and how large it may be there), digest its
+messages into a conversation, and find out which conversation that is.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import dropwhile
-from time import monotonic
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest, Measure
@@ -26,11 +23,9 @@ from app.core.stages.policy import Strategy
 from app.core.view.view import Conversation
 from app.providers.estimator import Prompt
 from app.proxy.caller import Caller
-from app.proxy.measuring import SECONDS
 from app.proxy.naming import name_of
 from app.proxy.options import event_shape, wait_seconds, wants_compaction
 from app.proxy.services import Services
-from app.wire.early import EventShape
 from app.wire.reader import MessageReader
 from app.wire.requests import check_number
 from app.wire.types import BOUNDS, BodyBounds, WireRequest
@@ -41,55 +36,6 @@ INLINE_BODY = 1 << 20
 """Unread bytes of a body up to which it is read in the event loop: four milliseconds' work."""
 _ALL_MESSAGES = BodyBounds(messages=BOUNDS.values)
 """Bounds of a body before it is known how many of its messages are new."""
-
-
-class Terms(Struct, frozen=True):
-    measure: Measure
-    named: str | None
-    """Name that the client gave the conversation."""
-    series: str
-    """Series of the summaries that it reads: those made alike, with the same focus."""
-    events: EventShape
-    wait_seconds: float
-    """Seconds that a compaction may hold the request."""
-    compaction: bool
-    """True if the caller and the operator allow a compaction."""
-    recalls: bool
-    """True if the caller allows that quotations are added."""
-
-
-_Kept = tuple[object, int, float, Terms]
-"""Members in common, and the end of the terms: the provider's revision, and by the monotonic clock."""
-
-
-def known_terms(wire: WireRequest, caller: Caller) -> Terms | None:
-    """Terms of the caller's latest request, if this one says the same and nothing was learnt since; else None."""
-    kept: _Kept | None = caller.kept.get(Terms)
-    if kept is None:
-        return None
-    alike, revision, until, terms = kept
-    holds = alike is wire.alike and revision == terms.measure.provider.revision and monotonic() < until
-    return terms if holds else None
-
-
-async def terms_of(services: Services, wire: WireRequest, caller: Caller, *, remember: bool) -> Terms:
-    """Work out the terms. Raises `UnknownUpstream`, and `InvalidRequest` for options that cannot be."""
-    measured = await services.measuring.of(wire, caller, remember=remember)
-    rules, options = measured.rules, wire.wishes.options
-    events = event_shape(wire, caller, services.events.stream)
-    terms = Terms(
-        measure=measured,
-        named=name_of(services.naming, services.repeats, wire, caller),
-        series=_series(rules.policy.strategy, wire.wishes.focus),
-        events=events,
-        wait_seconds=wait_seconds(rules, events, caller),
-        compaction=rules.compaction.enabled and wants_compaction(wire, caller),
-        recalls=caller.allows_recall and options.get("recall") is not False,
-    )
-    if wire.alike is not None:
-        kept: _Kept = wire.alike, measured.provider.revision, monotonic() + SECONDS, terms
-        caller.kept[Terms] = kept
-    return terms
 
 
 def _series(strategy: Strategy, focus: str) -> str:
@@ -152,18 +98,17 @@ async def take_in(
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
     if (edits := services.measuring.edits(wire, caller)) is not None and caller.format.edits is not None:
-        wire = replace(caller.format.edits.unasked(wire), edits=edits, alike=None)
-    terms = known_terms(wire, caller) or await terms_of(services, wire, caller, remember=remember)
-    measured = terms.measure
+        wire = replace(caller.format.edits.unasked(wire), edits=edits)
+    measured = await services.measuring.of(wire, caller, remember=remember)
+    rules = measured.rules
+    named = name_of(services.naming, services.repeats, wire, caller)
+    events = event_shape(wire, caller, services.events.stream)
     conversation, prompt = await digest(services, wire, caller, measured)
     if not (is_left_alone := measured.surely_leaves_alone(conversation)):
         await count(services, caller.tenant, conversation, prompt)
         conversation = conversation.with_newest_instructions(measured.budget.limit)
     heads = heads_of(conversation.transcript, conversation.chain)
-    recognised = await services.conversations.identify(
-        caller.tenant, terms.named, conversation, heads if remember else None
-    )
-    rules = measured.rules
+    recognised = await services.conversations.identify(caller.tenant, named, conversation, heads if remember else None)
     policy = rules.policy
     if measured.provider.demands_alternation(caller.format.name, wire.model, caller.tenant):
         policy = replace(policy, alternates=True)
@@ -175,11 +120,11 @@ async def take_in(
         policy=policy,
         budget=measured.budget,
         model=wire.model,
-        series=terms.series,
+        series=_series(policy.strategy, wire.wishes.focus),
         count=prompt.count,
         cost=prompt.cost,
-        compaction=terms.compaction,
-        recalls=terms.recalls,
+        compaction=rules.compaction.enabled and wants_compaction(wire, caller),
+        recalls=caller.allows_recall and wire.wishes.options.get("recall") is not False,
         pins=_pinned(wire, conversation) if wire.wishes.pins else (),
         pinned_text=measured.pinned_text,
         ties=wire.ties,
@@ -195,8 +140,8 @@ async def take_in(
         is_left_alone=is_left_alone,
         recognised=recognised,
         heads=heads,
-        events=terms.events,
-        wait_seconds=terms.wait_seconds,
+        events=events,
+        wait_seconds=wait_seconds(rules, events, caller),
         referred=referred,
     )
 

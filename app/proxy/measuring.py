@@ -1,4 +1,4 @@
-"""Measuring: the provider of a request, and the limits of its prompt there. Remembered, as most requests are alike."""
+"""Measuring: the provider of a request, and the limits of its prompt there."""
 
 from __future__ import annotations
 

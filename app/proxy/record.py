@@ -25,7 +25,6 @@ from app.errors import (
     UpstreamUnreadable,
     WebSocketNotSpoken,
 )
-from app.providers.ledger import new_request_id
 from app.providers.providers import Provider
 from app.runtime.repeats import Repeats
 from app.telemetry.families import WAITS
@@ -77,14 +76,6 @@ class RequestRecord:
         self.verbose = verbose
         self.arrived = monotonic()
         """Time when its head came."""
-
-    def again(self) -> RequestRecord:
-        """Begin the record of another request, which has the same head and comes now."""
-        record = RequestRecord(
-            new_request_id(), self.method, self.path, self.repeats, self.metrics, verbose=self.verbose
-        )
-        record.route = self.route
-        return record
 
     def goes_to(self, provider: Provider, model: str | None = None) -> None:
         """Note that it is about to be sent to a provider."""

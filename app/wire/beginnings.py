@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.runtime.caches import Cache, Caches
-from app.wire.envelopes import SHORT, Envelopes
 from app.wire.members import LengthenedObject, RawObject, count_marks
 
-SHORTEST = SHORT
+SHORTEST = 32_768
 """Bytes of a beginning that is kept: reading a shorter one takes no longer than looking for it."""
 SEPARATORS = (b",", b", ")
 """Separators that programs write between the elements of an array."""
@@ -73,8 +71,6 @@ class Beginnings:
         self._stops: list[int] = []
         """Ascending."""
         self._lock = caches.lock
-        self.envelopes: Envelopes[Any] = Envelopes(caches)
-        """Envelopes of shorter bodies, which are read where the event loop runs."""
 
     def find(self, body: bytes) -> Beginning | None:
         """The longest one that the body goes on from."""

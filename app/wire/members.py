@@ -231,33 +231,6 @@ class LengthenedObject(RawObject):
         return decoded(self.raw(name) or b"", msgspec.json.decode)
 
 
-class ResizedObject(RawObject):
-    """An object that was read before with another array at one of its names."""
-
-    def __init__(self, text: bytes, read: RawObject, name: str, start: int, stop: int) -> None:
-        """`text` is what was `read`, but for its array `name`, which stands there from `start` to `stop`."""
-        self.text = text
-        self._values = read._values  # noqa: SLF001 - of one kind
-        self._read, self._name, self._start, self._stop = read, name, start, stop
-
-    @lazy
-    def members(self) -> dict[str, Member]:
-        longer = len(self.text) - len(self._read.text)
-        return {
-            name: Member(*(place + longer * (place > self._start) for place in member))
-            for name, member in self._read.members.items()
-        }
-
-    def raw(self, name: str) -> bytes | None:
-        return self.text[self._start : self._stop] if name == self._name else super().raw(name)
-
-    def elements(self, name: str) -> Sequence[bytes]:
-        return split_array(self.raw(name) or b"") if name == self._name else super().elements(name)
-
-    def value(self, name: str) -> object:
-        return _decoded(self.raw(name) or b"") if name == self._name else super().value(name)
-
-
 def check_keys(raw: bytes, value: object) -> None:
     """Raises `KeyTooLong` where what was decoded of some JSON has such a key, at any depth: with it everything that is
     done to the whole would be done at once, and everybody waits meanwhile."""

@@ -139,8 +139,6 @@ class WireRequest(Struct, frozen=True):
     """The reference with which its history begins, where that is a compaction of ours."""
     edits: Edits | None = None
     """The edits that Steno makes, as its provider does not know them; what asked for them is gone."""
-    alike: object = None
-    """The same object for requests that say the same beside their messages; None where that is not known."""
 
     @staticmethod
     def names_in(source: RawObject) -> Iterator[Named]:
@@ -238,7 +236,7 @@ class WireRequest(Struct, frozen=True):
             threshold=self.wishes.threshold if threshold is None else threshold,
             focus=self.wishes.focus if focus is None else focus,
         )
-        return replace(self, wishes=wishes, alike=None)
+        return replace(self, wishes=wishes)
 
 
 class Draft(Struct, frozen=True):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from app.runtime.caches import Caches
 from app.wire import beginnings as beginnings_module
-from app.wire import envelopes as envelopes_module
 from app.wire.beginnings import Beginnings
 from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.members import RawObject, TooManyValues, Unreadable
@@ -25,7 +24,6 @@ MEMBERS = st.dictionaries(st.sampled_from(["n", "stream", "user", "metadata", "t
 @pytest.fixture(autouse=True)
 def short_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beginnings_module, "SHORTEST", 1)
-    monkeypatch.setattr(envelopes_module, "SHORT", 1)
 
 
 def written(before: dict[str, Any], messages: list[dict[str, Any]], after: dict[str, Any], spaced: bool) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
-from app.edge.asgi import CONNECTION, SAME_HEAD
+from app.edge.asgi import CONNECTION
 from app.edge.heads import KnownHead
 from app.edge.protocol import protocol_within
 from app.settings import LimitSettings
@@ -98,7 +98,7 @@ class Seeing:
         self.seen: list[object] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        told = {key: value for key, value in scope.items() if key not in (CONNECTION, SAME_HEAD)}
+        told = {key: value for key, value in scope.items() if key != CONNECTION}
         told["headers"] = list(scope["headers"])
         scope["headers"].append((b"mine", b"alone"))
         scope["state"]["mine"] = "alone"

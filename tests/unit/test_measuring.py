@@ -14,7 +14,7 @@ from app.core.limits.overflow import Overflow
 from app.core.tokens.calibration import Sample
 from app.main import create_app
 from app.proxy.caller import Caller
-from app.proxy.intake import terms_of
+from app.proxy.intake import take_in
 from app.proxy.measuring import MOST_GUESSED
 from app.proxy.services import Services
 from app.settings import load
@@ -48,8 +48,8 @@ def test_a_header_switches_compactions_and_quotations(said: str, allowed: bool) 
 
 @pytest.mark.parametrize(("said", "allowed"), [("true", True), ("false", False)])
 async def test_a_body_switches_quotations(services: Services, said: str, allowed: bool) -> None:
-    request = asked("one", more=f',"context":{{"recall":{said}}}')
-    assert (await terms_of(services, *request, remember=False)).recalls is allowed
+    wire, caller = asked("one", more=f',"context":{{"recall":{said}}}')
+    assert (await take_in(services, wire, caller, "req", remember=False)).recalls is allowed
 
 
 async def measured(services: Services, *request: Any) -> Any:

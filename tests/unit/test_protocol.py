@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app.edge.coalescing import Turn
 from app.edge.protocol import TICK_SECONDS, Cycle, Idle, StrictProtocol
 
 
@@ -249,7 +248,7 @@ def test_a_request_that_has_begun_has_the_time_for_its_headers_and_not_what_is_l
     protocol: Any = StrictProtocol.__new__(StrictProtocol)
     protocol.idle, protocol.loop, protocol.transport = idle, loop, Transport()
     protocol.header_seconds, protocol._rests, protocol._flow = 60.0, True, SimpleNamespace(held=True)
-    protocol.cycle, protocol._turn = None, Turn()
+    protocol.cycle = None
     idle.join(protocol, 5.0)
     loop.pass_time(4.0)
     protocol.data_received(b"GET ")

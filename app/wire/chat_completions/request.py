@@ -79,7 +79,6 @@ def chat_request(body: Body) -> ChatRequest:
         },
         threshold=_threshold(source.value("context_management")),
         forbids_tools="none" in (source.value("tool_choice"), source.value("function_call")),
-        alike=object(),
     )
 
 
