@@ -212,8 +212,8 @@ class LoopDetected(StenoError):
 class UpstreamUnreachable(StenoError):
     status, code, repeatable = 502, "upstream_unreachable", True
 
-    def __init__(self, host: str) -> None:
-        self.what = f"No connection to the provider at {host} could be made."
+    def __init__(self, host_and_port: str) -> None:
+        self.what = f"No connection to the provider at {host_and_port} could be made."
         """Description of the failure without a remedy, for places that name the setting."""
         super().__init__(
             f"{self.what} Check that it is running, that its base_url in Steno's settings is right, and that Steno's"

@@ -28,12 +28,22 @@ def trust() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
+def host_and_port(base: httpx.URL) -> str:
+    """`api.example:443`, `[::1]:8080`."""
+    host = f"[{base.host}]" if ":" in base.host else base.host
+    return f"{host}:{port_of(base)}"
+
+
+def port_of(base: httpx.URL) -> int:
+    return base.port or (443 if base.scheme == "https" else 80)
+
+
 class Pool:
     """Connections to the provider at one address, each for one exchange at a time."""
 
     def __init__(self, base: httpx.URL, timeouts: Timeouts) -> None:
-        self._host = base.host
-        self._address = base.raw_host.decode("ascii"), base.port or (443 if base.scheme == "https" else 80)
+        self._address = base.raw_host.decode("ascii"), port_of(base)
+        self._shown_address = host_and_port(base)
         self._is_secure = base.scheme == "https"
         self._timeouts = timeouts
         self._room = memoryview(bytearray(AT_ONCE))
@@ -91,7 +101,7 @@ class Pool:
                 raise ConnectionAbortedError("The pool is closed.")
         except (OSError, UnicodeError) as error:  # Also of TLS and time; a name that is none.
             connection.abort()
-            raise UpstreamUnreachable(self._host) from error
+            raise UpstreamUnreachable(self._shown_address) from error
         except BaseException:
             connection.abort()
             raise

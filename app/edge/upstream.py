@@ -17,7 +17,7 @@ from msgspec import Struct
 from app.edge.connection import Exchange, Timeouts
 from app.edge.credentials import for_anybody, without_keys
 from app.edge.hops import with_hop
-from app.edge.pool import STALE_SECONDS, Pool, trust
+from app.edge.pool import STALE_SECONDS, Pool, host_and_port, trust
 from app.edge.writing import RequestHead
 from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable
 
@@ -239,7 +239,7 @@ class Upstream:
         try:
             return await self._client.send(request, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise UpstreamUnreachable(self._base.host) from error
+            raise UpstreamUnreachable(host_and_port(self._base)) from error
         except httpx.TimeoutException as error:
             raise UpstreamTimedOut("The provider accepted the request and then sent nothing for too long.") from error
         except httpx.TransportError as error:

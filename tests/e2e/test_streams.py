@@ -764,7 +764,7 @@ def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_be
     scripted.then(answer(SUMMARY)).then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
     steno = before_scripted()
     upstream = steno.services.providers.default.upstream
-    relay, failures = upstream.relay, [UpstreamUnreachable("127.0.0.1")]
+    relay, failures = upstream.relay, [UpstreamUnreachable("127.0.0.1:80")]
 
     async def unreachable(head: Any, content: Any) -> Any:
         if b"x-context-call" not in head.before(content).head and failures:

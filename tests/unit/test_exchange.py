@@ -116,7 +116,7 @@ def message(refusal: Given) -> tuple[int, str]:
 
 
 async def test_an_answer_about_a_provider_that_is_away_says_what_was_done_with_the_context() -> None:
-    async with before(UpstreamUnreachable("provider.example")) as steno:
+    async with before(UpstreamUnreachable("provider.example:443")) as steno:
         answered = await steno.post(chat())
         assert (answered.status_code, answered.headers["x-context-status"]) == (502, "full")
 
