@@ -10,13 +10,11 @@ SUBJECTS ?=
 SCENARIOS ?=
 ROUNDS ?=
 CHAIN ?=
-BACKGROUND ?=
 PRESETS ?= default
 WINDOWS ?= 8000
 WINDOW ?= 8000
 RATIOS ?=
 QUESTIONS ?=
-HOURS ?= 1
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
@@ -43,7 +41,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival masks rivals exchanges test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet soak isolation poisoning scale bench accuracy slow transports screenshots costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -89,9 +87,6 @@ survival: dev-env ## which exact values outlive compactions: FILE=conversations.
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(STENO) replay '$(or $(FILE),$(error make survival needs FILE=...))' --survival $(MEASURED) \
 		$(if $(CHAIN),--chain '$(CHAIN)')
-
-masks: dev-env ## how much of what an agent uses again is left of masked results: FILE=chats.jsonl
-	$(VENV)/python -m lab.benchmarks.masks '$(or $(FILE),$(error make masks needs FILE=...))'
 
 exchanges: dev-env ## play the golden exchanges and write the recordings that differ anew; options: ONLY=overflow
 	@$(VENV)/python scripts/fetch_tables.py .tables
@@ -182,10 +177,6 @@ agents: dev-env ## Claude Code and Codex themselves, through five compactions ea
 	@node .clients/agents/node_modules/@anthropic-ai/claude-code/install.cjs
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m tests.clients.agents $(AGENTS)'
 
-soak: dev-env ## mixed load with 1 % faults; fails where memory or descriptors grow; options: HOURS=1
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.soak --hours $(HOURS)
-
 isolation: dev-env ## several tenants with the same names and each other's ids, on both databases; options: OPERATIONS=10000
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	OPERATIONS=$(OPERATIONS) $(VENV)/python -m pytest --all tests/e2e/test_isolation.py -n0 -s
@@ -205,25 +196,16 @@ accuracy: dev-env ## how far estimates are off, by format: ROWS=FOLDER
 	$(foreach format,responses messages,$(VENV)/python -m lab.benchmarks.accuracy $(format) \
 		$(ROWS)/token-groundtruth-$(format).jsonl &&) true
 
-screenshots: dev-env ## write docs/images anew: the inspector's pages, in both themes and on a telephone; needs Chromium
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.screenshots docs/images
-
-costs: dev-env ## an agent with Steno and without it; or, with FILE=agents.jsonl, what their conversations cost: options as of `make rivals`
+costs: dev-env ## the arithmetic of docs/costs.md; or, with FILE=agents.jsonl, what their conversations cost: options as of `make rivals`
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	$(if $(FILE),$(VENV)/python -m lab.benchmarks.rivals '$(FILE)' --arms '$(or $(ARMS),$(STENO_ALONE))' $(TALKS), \
-		$(VENV)/python -m lab.benchmarks.costs && $(VENV)/python -m lab.benchmarks.savings)
+		$(VENV)/python -m lab.benchmarks.costs)
 
 rivals: dev-env ## Steno beside others on the same conversations, without a network; needs ip and unshare: FILE=agents.jsonl; options: ARMS=default,keep-last WINDOWS=32000,64000 CHAIN=25 SAMPLE=6 (0: all)
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m lab.benchmarks.rivals.arms
 	unshare --map-root-user --net sh -c 'ip link set lo up && exec $(VENV)/python -m lab.benchmarks.rivals \
 		"$(or $(FILE),$(error make rivals needs FILE=...))" $(if $(ARMS),--arms $(ARMS)) $(TALKS)'
-
-slow: dev-env ## turns that wait where a summary takes three of them; options: FILE=dialogues.jsonl CHAIN=10 BACKGROUND=off,on
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	$(VENV)/python -m lab.benchmarks.slow $(if $(BACKGROUND),--background '$(BACKGROUND)') $(if $(CHAIN),--chain $(CHAIN)) \
-		$(if $(FILE),'$(FILE)')
 
 lint: dev-env ## format, style, types, architecture, dependencies, spelling, YAML, Dockerfile, Compose, Kubernetes, links of the documentation
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target types checks docs

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lab.benchmarks import talks
 from lab.benchmarks.rivals.__main__ import BASE, play, table
 from lab.replay.recordings import Recording
 
@@ -17,7 +17,19 @@ WINDOW = 4_000
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return talks.agent(2 * WINDOW, lambda text: len(text) // 4)
+    """A coding agent that reads forty files of 200 tokens."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "You are a coding agent. " * 200}]
+    for number in range(40):
+        if number % 10 == 0:
+            messages.append({"role": "user", "content": f"Find out how module_{number} works, and who uses it."})
+        function = {"name": "read_file", "arguments": f'{{"path": "src/module_{number}.py"}}'}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        text = "".join(f"def function_{number}_{line}(value):  # {line * 7919}\n" for line in range(20))
+        messages += (
+            {"role": "assistant", "content": f"I read module_{number}.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{number}", "content": text},
+        )
+    return Recording("agent", tuple(messages))
 
 
 def test_the_rules_are_played_beside_steno(recording: Recording) -> None:
