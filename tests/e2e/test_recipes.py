@@ -69,6 +69,7 @@ def output(page: str) -> str:
 
 def run(command: list[str | Path], folder: Path) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True", **KEYS}
+    environment["PYTHONPATH"] = str(ROOT / "examples")  # context_types.py, which pages say to copy
     ended = subprocess.run(  # noqa: S603 - our own pages
         command, check=False, capture_output=True, text=True, timeout=110, env=environment
     )
