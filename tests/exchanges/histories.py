@@ -205,7 +205,11 @@ def _turns(number: int, of: str = "plain", first: int = 1, **options: Any) -> li
 
 
 def text_of(value: Any) -> Any:
-    """Text of `{text: ..., words: 300}`, a beginning and so many words of filler; anything else is the content."""
+    """Text of `{text: ..., words: 300}`, a beginning and so many words of filler, or of `{text: ..., characters: 300}`,
+    so many characters in all; anything else is the content."""
+    if isinstance(value, Mapping) and "characters" in value:
+        characters = int(value["characters"])
+        return filled(str(value.get("text", "")), characters)[:characters]
     if isinstance(value, Mapping) and "words" in value:
         filler = {"plain": FILLER, "abroad": ABROAD}[value.get("filler", "plain")]
         return filled(str(value.get("text", "")), int(value["words"]), filler)

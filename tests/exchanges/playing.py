@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -336,6 +336,7 @@ def _seen(exchange: Exchange) -> Json:
         "attempts": [call.facts for call in calls],
         "payload": calls[-1].facts if calls else None,
         "summary": summaries[-1].facts if summaries else None,
+        "summary_calls": [call.facts for call in summaries],
     }
     if calls:
         sent = calls[-1].elements
@@ -449,13 +450,16 @@ def context_of(answer: Answer) -> Any:
 
 
 def sections_of(variant: Variant, database: str) -> Spec:
-    """Settings of a variant: the case's, laid over those of the suite."""
-    return cast(
-        "Spec",
-        laid_over(
-            {**SETTINGS, "storage": {**SETTINGS["storage"], "url": database}}, variant.spec.get("settings") or {}
-        ),
-    )
+    """Settings of a variant: the case's, laid over those of the suite. A section without what is null there."""
+    suite = {**SETTINGS, "storage": {**SETTINGS["storage"], "url": database}}
+    sections: Spec = laid_over(suite, variant.spec.get("settings") or {})
+    return {name: _without_nulls(section) for name, section in sections.items()}
+
+
+def _without_nulls(section: Any) -> Any:
+    if isinstance(section, Mapping):
+        return {name: inner for name, inner in section.items() if inner is not None}
+    return section
 
 
 def universal_problems(exchange: Exchange) -> list[str]:

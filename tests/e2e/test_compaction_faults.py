@@ -1,0 +1,183 @@
+"""Compactions while a step of the store fails, and while many requests need the same one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from app.store import StoreUnavailable
+from lab.simulator import Fault, Simulator
+from tests.e2e.histories import chat, said, turns, used
+from tests.e2e.raw import Answer, post
+from tests.e2e.running import NOTHING_RECALLED, StartSteno, Steno
+from tests.e2e.store_calls import Call, intercept
+from tests.e2e.test_masks import TOOL, agent
+
+Messages = list[Any]
+
+LONG = turns(15)
+"""About 6,300 tokens: over the trigger of an 8,000-token window, and within the window."""
+NOTES = re.compile(r"\[Notes on messages (\d+) to (\d+) of this conversation")
+IN_THE_REQUEST: Any = {"compaction": {"background": {"enabled": False}}, "calibration": {"enabled": False}}
+LIGHTSPEED: Any = {**IN_THE_REQUEST, "compaction": {"preset": "lightspeed", "background": {"enabled": False}}}
+
+
+def context(answered: Answer) -> Any:
+    assert answered.status == 200, answered.body
+    return answered.json["context"]
+
+
+def sent(record: Any) -> Messages:
+    messages: Messages = record.payload["messages"]
+    return messages
+
+
+def assert_covered(payload: Messages, history: Messages) -> list[tuple[int, int]]:
+    """Every message of the history is in the payload exactly once, in order: verbatim, or in the range of one summary.
+
+    Returns the ranges, counted from 0, stops exclusive.
+    """
+    position, ranges = 0, []
+    for message in payload:
+        if position < len(history) and message == history[position]:
+            position += 1
+            continue
+        found = NOTES.match(str(message["content"]))
+        assert found, f"no message of the history, and no summary: {str(message)[:200]}"
+        assert int(found[1]) == position + 1
+        ranges.append((position, int(found[2])))
+        position = int(found[2])
+    assert position == len(history)
+    return ranges
+
+
+STORE_STEPS = [
+    *((step, False) for step in ("pins_in", "chunks_in", "masks_in", "recent_first_chunks", "heads")),
+    *((step, after) for step in ("acquire", "commit", "release") for after in (False, True)),
+]
+
+
+class Failing:
+    """A call of a running store that fails once, before or after it has done its work."""
+
+    def __init__(self, after: bool) -> None:
+        self._after, self.failed = after, 0
+
+    async def __call__(self, real: Call, *given: Any, **named: Any) -> Any:
+        if self.failed:
+            return await real(*given, **named)
+        self.failed += 1
+        if self._after:
+            await real(*given, **named)
+        raise StoreUnavailable("the test says so")
+
+
+def seed_fault(monkeypatch: pytest.MonkeyPatch, proxy: Steno, step: str, after: bool) -> Failing:
+    failing = Failing(after)
+    intercept(monkeypatch, proxy.services.store, step, lambda real: partial(failing, real))
+    return failing
+
+
+@pytest.mark.parametrize(("step", "after"), STORE_STEPS)
+def test_whatever_store_step_fails_nothing_is_lost(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
+) -> None:
+    """The next payload covers everything; the compaction is there, paid for once, unless its lease is still held."""
+    nobody_releases = (step, after) == ("acquire", True)
+    waits = {"wait_seconds": 0.3} if nobody_releases else {}
+    proxy = steno(compaction={"background": {"enabled": False}, **waits}, calibration={"enabled": False})
+    failing = seed_fault(monkeypatch, proxy, step, after)
+    reports = []
+    # Masks are looked for only where there are results.
+    opening = [said("user", "And now?"), *used("c0", "report 0:" + " the" * 100)] if step == "masks_in" else []
+    for history in ([*opening, *LONG], [*opening, *LONG], [*opening, *turns(16)]):
+        reports.append(context(post(proxy.url, chat(history))))
+        assert_covered(sent(simulator.chats[-1]), history)
+    assert failing.failed == 1
+    if not nobody_releases:
+        assert reports[-1]["status"] == "summarized"
+        assert len(simulator.summaries) == 1
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_fault_while_a_mask_is_kept_loses_nothing(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    proxy = steno(calibration={"enabled": False}, compaction=NOTHING_RECALLED)
+    failing = seed_fault(monkeypatch, proxy, "keep_mask", after)
+    for actions in ([], ["masked"]):
+        answered = post(proxy.url, chat(agent(7), tools=[TOOL]))
+        assert context(answered)["actions"] == actions
+        payload = sent(simulator.chats[-1])
+        assert [message["role"] for message in payload] == [message["role"] for message in agent(7)]
+    assert failing.failed == 1
+    assert sent(simulator.chats[0]) == agent(7)
+
+
+@pytest.mark.parametrize("step", ["acquire", "commit", "release"])
+def test_a_fault_in_the_second_compaction_hides_no_chunk(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """F2: what chunk 2 covers was gone, because chunk 1 was there."""
+    proxy = steno(**IN_THE_REQUEST)
+    post(proxy.url, chat(turns(15)))
+    assert len(simulator.summaries) == 1
+    failing = seed_fault(monkeypatch, proxy, step, after=False)
+    for number in range(16, 34, 3):
+        post(proxy.url, chat(turns(number)))
+        assert_covered(sent(simulator.chats[-1]), turns(number))
+    assert failing.failed == 1
+    assert len(assert_covered(sent(simulator.chats[-1]), turns(31))) >= 2
+
+
+@pytest.mark.parametrize("database", ["sqlite_url", "postgres_url"])
+def test_fifty_requests_at_two_processes_share_one_summary(
+    simulator: Simulator, steno: StartSteno, database: str, request: pytest.FixtureRequest
+) -> None:
+    storage = {"url": request.getfixturevalue(database), "timeout_seconds": 5.0}
+    replicas = [steno(storage=storage, **LIGHTSPEED) for _ in range(2)]
+    simulator.summary_default = Fault(delay=0.5)
+    bodies = [chat([*LONG[:-1], {"role": "user", "content": f"Question {n}?"}]) for n in range(50)]
+
+    def ask(number: int) -> Any:
+        headers = (b"x-context-conversation-id: shared",)
+        return context(post(replicas[number % 2].url, bodies[number], *headers, timeout=60.0))
+
+    with ThreadPoolExecutor(50) as pool:
+        reports = list(pool.map(ask, range(50)))
+    assert {report["status"] for report in reports} == {"summarized"}
+    assert len({tuple(report["chunks"]) for report in reports}) == 1
+    assert len(simulator.summaries) == 1
+    assert len({json.dumps(sent(record)[:-1]) for record in simulator.chats}) == 1
+    assert {sent(record)[-1]["content"] for record in simulator.chats} == {f"Question {n}?" for n in range(50)}
+
+
+def test_a_summary_that_was_made_between_the_look_and_the_lease_is_not_made_again(
+    simulator: Simulator, steno: StartSteno, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = steno(**LIGHTSPEED)
+    acquire, looked, made = proxy.services.store.leases.acquire, threading.Event(), threading.Event()
+
+    async def late(*given: Any) -> Any:
+        """The first request to come here finds the lease free when the second one is through."""
+        if not looked.is_set():
+            looked.set()
+            await asyncio.to_thread(made.wait, 10.0)
+        return await acquire(*given)
+
+    monkeypatch.setattr(proxy.services.store.leases, "acquire", late)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, proxy.url, chat(LONG))
+        assert looked.wait(10.0)
+        second = post(proxy.url, chat(LONG))
+        made.set()
+        assert context(first.result()) == context(second)
+    assert context(second)["status"] == "summarized"
+    assert len(simulator.summaries) == 1
