@@ -68,7 +68,6 @@ from app.settings.policies import Policies
 from app.settings.presets import PRESETS
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store, StoreUnavailable
-from app.store.sealing import Sealing
 from app.telemetry.exposition import exposed
 from app.telemetry.families import (
     CACHE_BYTES,
@@ -204,7 +203,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         references=References(secret),
         keeps_messages=settings.storage.messages,
         scrub=settings.storage.scrub,
-        words=settings.storage.scrub if settings.storage.messages and not settings.storage.encryption else None,
+        words=settings.storage.scrub if settings.storage.messages else None,
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )
@@ -291,7 +290,6 @@ def open_store(
         statement_cache=storage.statement_cache,
         retention_days=storage.retention_days,
         scrub=storage.scrub,
-        sealing=Sealing(storage.keys, server_secret(settings)) if storage.encryption else None,
         took=took,
         caches=caches,
         secret=secret,

@@ -201,6 +201,10 @@ def migrate(
     if_reachable: Annotated[
         bool, typer.Option("--if-reachable", help="Exit 0 where the database is away: Steno migrates once it is there.")
     ] = False,
+    drop_encrypted: Annotated[
+        bool,
+        typer.Option("--drop-encrypted", help="Delete texts that storage.encryption has no key for."),
+    ] = False,
 ) -> None:
     """Bring the database to the newest schema. Several may run at once: one migrates, the others wait for it."""
     settings = _settings(config, storage={"url": database_url})
@@ -210,15 +214,18 @@ def migrate(
     from app.settings.checks import check_secret
     from app.settings.secret import server_secret
     from app.store import StoreError, StoreUnavailable
+    from app.store.encrypted_texts import Decryption, keys_of
 
     if (found := check_secret(settings)).state == "fatal":
         fail(found.sentence)
+    with failing_on(ValueError):
+        decryption = Decryption(keys_of(settings.storage.encryption), drop=drop_encrypted)
 
     async def run() -> tuple[str | None, str, bool]:
         store = open_store(settings, secret=server_secret(settings))
         typer.echo(f"Database {store.place}")
         try:
-            return *(await store.migrate()), await store.bind_secret()
+            return *(await store.migrate(decryption)), await store.bind_secret()
         finally:
             await store.close()
 
@@ -232,30 +239,12 @@ def migrate(
     except (ConfigurationError, StoreError) as error:
         fail(str(error))
     typer.echo(f"The schema is at {after}." if before == after else f"Migrated from {before or 'nothing'} to {after}.")
+    if decryption.decrypted:
+        typer.echo(f"Decrypted the texts of {decryption.decrypted} rows. Remove storage.encryption from the settings.")
+    if decryption.dropped:
+        typer.echo(f"Deleted {decryption.dropped} rows whose texts could not be decrypted.")
     if is_bound_now:
         typer.echo("The database belongs to this secret from now on: Steno refuses another one.")
-
-
-@cli.command()
-def rekey(config: Config = None, database_url: DatabaseURL = None) -> None:
-    """Encrypt what is stored with the first key of `storage.encryption`. Steno may run meanwhile."""
-    settings = _settings(config, storage={"url": database_url})
-    if not settings.storage.encryption:
-        fail("There is no key to encrypt with: storage.encryption is empty.")
-    _silence_log()
-    from app.commands.conversations import opened
-    from app.store import StoreError
-
-    async def run() -> dict[str, int]:
-        async with opened(settings) as store:
-            return await store.rekey()
-
-    try:
-        changed = asyncio.run(run())
-    except StoreError as error:
-        fail(f"Not everything is encrypted with the first key: {error}. Nothing is lost; run it again.")
-    for table, rows in changed.items():
-        typer.echo(f"{table}: {rows} rows")
 
 
 @cli.command()

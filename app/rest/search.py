@@ -31,8 +31,7 @@ async def search(
     after: After = None,
 ) -> Response:
     """The caller's summaries, or messages, or both, that hold every word of `q`, or one that begins with it; newest
-    first. Messages are found where they are kept: storage.messages. Where texts are encrypted only whole words are
-    found: storage.encryption."""
+    first. Messages are found where they are kept: storage.messages."""
     if among != "summaries":
         refuse_unless_kept(services)
     if len(q) > LONGEST_QUERY:

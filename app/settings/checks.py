@@ -50,7 +50,8 @@ def check_settings(settings: Settings, missing_tables: Sequence[str]) -> list[Fi
     """Findings about the database's place, the secret, the tokenizer tables, circles, and the operator's keys."""
     tables = _check_tables(", ".join(missing_tables), required=settings.tokenizer.directory is not None)
     circular, spent = _check_circular(settings), _check_operators_keys(settings)
-    return [*_check_place(settings), check_secret(settings), tables, *circular, *spent]
+    encryption = _check_encryption(settings)
+    return [*_check_place(settings), *encryption, check_secret(settings), tables, *circular, *spent]
 
 
 def _check_place(settings: Settings) -> Iterator[Finding]:
@@ -68,6 +69,13 @@ def _check_place(settings: Settings) -> Iterator[Finding]:
     if (why := obstacle(address.path)) is not None:
         text = f"The database {address.place} cannot be used: {why}"
         yield Finding("fatal", "database", text, CORRECT_URL)
+
+
+def _check_encryption(settings: Settings) -> Iterator[Finding]:
+    if settings.storage.encryption:
+        text = "storage.encryption is set, but Steno no longer encrypts texts: encrypt the disk or the database"
+        remedy = "Run `steno migrate` once, which decrypts what is stored, then remove the setting."
+        yield Finding("fatal", "database", text, remedy)
 
 
 def check_secret(settings: Settings) -> Finding:

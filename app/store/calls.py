@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from time import monotonic
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +21,9 @@ from app.store.guard import Guard, Work
 from app.store.readiness import Readiness
 from app.store.slots import Slots
 from app.store.write_behind import WriteBehind
+
+if TYPE_CHECKING:
+    from app.store.encrypted_texts import Decryption
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +79,7 @@ class Calls:
         self._request_slots = Slots(REQUEST_SLOTS)
         self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)
 
-    async def migrate(self) -> tuple[str | None, str]:
+    async def migrate(self, decryption: Decryption | None = None) -> tuple[str | None, str]:
         """The revisions before and after; None before: the database was empty, and belongs to the secret from now on.
 
         Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
@@ -91,7 +94,7 @@ class Calls:
         await self._refuse_another_secret()
         from app.store import migrations  # noqa: PLC0415 - alembic is slow to import and needed once
 
-        return await migrations.upgrade(self.database), schema.newest()
+        return await migrations.upgrade(self.database, decryption=decryption), schema.newest()
 
     async def bind_secret(self) -> bool:
         """Let a migrated database belong to the secret; False if it does already. Raises as `migrate` does."""

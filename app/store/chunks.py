@@ -5,7 +5,7 @@ What is not to be used any more is deactivated: the row stays, as a record and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -33,7 +33,6 @@ from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
 from app.store.pages import Page, Paging, read_page
 from app.store.rows import members, owned, rows_of
-from app.store.sealing import sealing_of
 from app.store.summary_index import SUMMARIES, searched
 from app.store.tables import conversations, summary_chunks, summary_words
 from app.store.words import words_in
@@ -86,8 +85,7 @@ async def chunks_in(
     """The chunks of the series that are in use and apply to the chain: both their digests are in it."""
     known = frozenset(chain)
     rows = await _IN_A_CHAIN.find(connection, known, tenant=tenant, series=series)
-    build = _reading(connection)
-    return [build(row) for row in rows if row.from_digest in known]
+    return [_read_chunk(row) for row in rows if row.from_digest in known]
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
@@ -96,8 +94,7 @@ async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[s
     rows = await rows_of(
         connection, sorted(set(ids)), lambda batch: named.where(owned(summary_chunks, tenant, id=batch))
     )
-    build = _reading(connection)
-    found = {row.id: build(row) for row in rows}
+    found = {row.id: _read_chunk(row) for row in rows}
     return [found[id_] for id_ in ids if id_ in found]
 
 
@@ -156,16 +153,14 @@ async def read_summaries(
 ) -> Page[SummaryChunk]:
     """A page of the chunks that the conversation made or last used. Raises UnknownCursor if `after` is none of it."""
     rows = await _summaries_of(connection, tenant, conversation_id)
-    return await read_page(connection, summary_chunks, rows, _reading(connection), paging)
+    return await read_page(connection, summary_chunks, rows, _read_chunk, paging)
 
 
 async def read_active(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> list[SummaryChunk]:
     """The chunks of `read_summaries` that are in use, by version; of more than `most` the latest."""
     rows = (await _summaries_of(connection, tenant, conversation_id)).where(summary_chunks.c.deactivated_at.is_(None))
     latest = rows.order_by(summary_chunks.c.created_at.desc(), summary_chunks.c.id).limit(most)
-    return sorted(
-        map(_reading(connection), await connection.execute(latest)), key=lambda chunk: (chunk.version, chunk.id)
-    )
+    return sorted(map(_read_chunk, await connection.execute(latest)), key=lambda chunk: (chunk.version, chunk.id))
 
 
 async def find_summary(
@@ -174,14 +169,14 @@ async def find_summary(
     """The chunk with that id, if it is among `read_summaries`."""
     rows = await _summaries_of(connection, tenant, conversation_id)
     row = (await connection.execute(rows.where(summary_chunks.c.id == chunk_id))).first()
-    return _reading(connection)(row) if row else None
+    return _read_chunk(row) if row else None
 
 
 async def read_versions(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[SummaryChunk]:
     """Every chunk of its range, level and series, by version: what it replaced, itself, and what replaced it."""
     same = {column.name: value for column, value in zip(_RANGE, _range(chunk), strict=True)}
     versions = select(summary_chunks).where(owned(summary_chunks, tenant, **same)).order_by(summary_chunks.c.version)
-    return list(map(_reading(connection), await connection.execute(versions)))
+    return list(map(_read_chunk, await connection.execute(versions)))
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
@@ -246,7 +241,7 @@ async def _as_stored(
         )
         .order_by(summary_chunks.c.version)
     )
-    stored = {_range(chunk): chunk for chunk in map(_reading(connection), rows)}
+    stored = {_range(chunk): chunk for chunk in map(_read_chunk, rows)}
     return [stored[key] for key in wanted] if stored.keys() >= set(wanted) else None
 
 
@@ -269,8 +264,7 @@ async def _versioned(connection: AsyncConnection, tenant: str, chunk: SummaryChu
 
 async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
     """Store a chunk, with the words that find it."""
-    columns = sealing_of(connection).sealed(summary_chunks, {"tenant": tenant, **_columns(chunk)})
-    timed = columns | {"created_at": now_ms(), "used_at": now_ms()}
+    timed = {"tenant": tenant, **_columns(chunk), "created_at": now_ms(), "used_at": now_ms()}
     await connection.execute(insert_into(connection, summary_chunks).values(**timed).on_conflict_do_nothing())
     words = words_in(searched(chunk.text, chunk.values, chunk.rules))
     await SUMMARIES.add(connection, [(tenant, chunk.id, words)])
@@ -319,13 +313,7 @@ def _columns(chunk: SummaryChunk) -> dict[str, Any]:
     return columns
 
 
-def _reading(connection: AsyncConnection) -> Callable[[Row[Any]], SummaryChunk]:
-    """Function from a row to its chunk."""
-    sealing = sealing_of(connection)
-
-    def build(row: Row[Any]) -> SummaryChunk:
-        columns = members(sealing.opened(summary_chunks, dict(row._mapping)), "tenant", "used_at")  # noqa: SLF001 - public
-        columns["values"] = columns.pop("exact_values")
-        return SummaryChunk(**columns)
-
-    return build
+def _read_chunk(row: Row[Any]) -> SummaryChunk:
+    columns = members(row, "tenant", "used_at")
+    columns["values"] = columns.pop("exact_values")
+    return SummaryChunk(**columns)

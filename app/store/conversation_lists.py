@@ -133,7 +133,7 @@ def _holds(connection: AsyncConnection, tenant: str, text: str) -> ColumnElement
 
 def _told_of(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> Select[Any]:
     """The conversations with a summary that holds every word, or one that begins with it."""
-    wanted = wanted_terms(connection, tenant, words)
+    wanted = wanted_terms(tenant, words)
     latest = SUMMARIES.latest(connection, wanted, MOST_FOUND).subquery()
     chunk = summary_chunks.c
     return (

@@ -153,10 +153,7 @@ class _Session(asyncpg.Connection[asyncpg.Record] if TYPE_CHECKING else asyncpg.
 class Database:
     """The engine and its two kinds of transaction. Nothing connects before the first one."""
 
-    def __init__(
-        self, url: str, *, statement_cache: bool = True, lock_seconds: float = LOCK_SECONDS, sealing: object = None
-    ) -> None:
-        """`sealing`: of texts, for `sealing.sealing_of`."""
+    def __init__(self, url: str, *, statement_cache: bool = True, lock_seconds: float = LOCK_SECONDS) -> None:
         self.address = read_url(url)
         self._statement_cache = statement_cache
         self._is_pooled = bool(self.address.direct) or not statement_cache
@@ -174,7 +171,6 @@ class Database:
         self._beside: set[tuple[int, int] | None] = set()
         """The files that SQLite keeps beside it."""
         self.engine = self._postgresql(COMMAND_SECONDS) if self.address.kind == "postgresql" else self._sqlite()
-        self.engine.dialect.steno_sealing = sealing  # type: ignore[attr-defined]
         # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
         reading = {"isolation_level": "AUTOCOMMIT"} if self.address.kind == "postgresql" else {_READS_ONLY: True}
         self._reader = self.engine.execution_options(**reading)

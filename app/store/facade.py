@@ -21,9 +21,7 @@ from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, St
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases, tell_waiters
 from app.store.lease_calls import LeaseCalls
-from app.store.rekeying import WORDS, hide_some, seal_some
 from app.store.remains import empty_log, merge_indexes
-from app.store.sealing import SEALED, Sealing
 from app.store.tidying import Tidying
 from app.store.wakeups import CHANNEL, Forget
 from app.store.write_behind import REMEDY as UNWRITABLE
@@ -75,21 +73,19 @@ class Store(Calls):
         lease_ttl: float = 15.0,
         retention_days: int | None = None,
         scrub: Scrub = without_secrets,
-        sealing: Sealing | None = None,
         took: Callable[[float], object] = lambda _: None,
         caches: Caches | None = None,
         secret: bytes | None = None,
     ) -> None:
         """Connects to nothing yet; raises DatabaseURLError. `timeout`, of a request's calls, and `lease_ttl` are
-        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it,
-        `sealing` encrypts texts. `took` is called with the seconds of each request's call; what is remembered is among
-        `caches`.
+        seconds; without `retention_days` everything is kept. `scrub` makes of a message what is archived of it. `took`
+        is called with the seconds of each request's call; what is remembered is among `caches`.
 
         `statement_cache=False` is for PgBouncer in transaction mode. With `secret` the store does not start on a
         database of another one.
         """
         # Whoever is in the way, the database is well, and can say so before the request gives up.
-        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout, sealing=sealing)
+        database = Database(url, statement_cache=statement_cache, lock_seconds=0.8 * timeout)
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, secret=secret)
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
@@ -221,21 +217,6 @@ class Store(Calls):
             self.leases.waiters.wakeups.hear_of_erasures(forget)
 
         self._tasks.append(asyncio.ensure_future(begin()))
-
-    async def rekey(self) -> dict[str, int]:
-        """Seal everything with the first key, and clear what it was before from the files; the rows changed of each
-        table. May be begun again where it was broken off. Raises StatementRefused where a key is missing."""
-        changed: dict[str, int] = {}
-        for step, tables in ((seal_some, tuple(SEALED)), (hide_some, WORDS)):
-            for table in tables:
-                last, rows = await self.task_change(step, table, None)
-                while last is not None:
-                    last, more = await self.task_change(step, table, last)
-                    rows += more
-                changed[table.name] = rows
-        self.tidying.clear_soon()
-        await self.tidying.clear_remains()
-        return changed
 
     async def _watch_file(self) -> None:
         while True:

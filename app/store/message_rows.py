@@ -17,7 +17,6 @@ from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
 from app.store.rows import members, owned, rows_of
-from app.store.sealing import sealing_of
 from app.store.tables import conversations, message_words, messages
 from app.store.usage_records import UsageSums, sums_of_requests
 from app.store.word_index import WordIndex
@@ -96,11 +95,11 @@ async def write_messages(connection: AsyncConnection, rows: Sequence[MessageRow]
             left.append(row)
     if written:
         # One time for all, and in order of their keys, so that two replicas cannot deadlock.
-        now, sealing = await connection.scalar(select(now_ms())), sealing_of(connection)
+        now = await connection.scalar(select(now_ms()))
         ordered = [written[key] for key in sorted(written)]
         await connection.execute(
             insert_into(connection, messages).on_conflict_do_nothing(),
-            [{**sealing.sealed(messages, _columns(row)), "created_at": now} for row in ordered],
+            [{**_columns(row), "created_at": now} for row in ordered],
         )
         await MESSAGES.add(connection, [(row.tenant, row.id, row.words) for row in ordered])
     return left
@@ -201,13 +200,13 @@ async def find_questions(
     rows = await connection.execute(
         select(messages).where(messages.c.tenant == tenant, messages.c.id.in_(wanted), _size() <= most_characters)
     )
-    return {row.conversation_id: _stored(connection, row) for row in rows}
+    return {row.conversation_id: _stored(row) for row in rows}
 
 
 async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> dict[str, StoredMessage]:
     """The tenant's messages with these ids, by id; missing ones are left out."""
     rows = await rows_of(connection, ids, lambda batch: select(messages).where(owned(messages, tenant, id=batch)))
-    return {row.id: _stored(connection, row) for row in rows}
+    return {row.id: _stored(row) for row in rows}
 
 
 async def sizes_of(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[tuple[str, int]]:
@@ -320,6 +319,5 @@ def _columns(row: MessageRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _COLUMNS}
 
 
-def _stored(connection: AsyncConnection, row: Row[Any]) -> StoredMessage:
-    opened = sealing_of(connection).opened(messages, dict(row._mapping))  # noqa: SLF001 - SQLAlchemy's public name for it
-    return StoredMessage(**members(opened, "tenant"))
+def _stored(row: Row[Any]) -> StoredMessage:
+    return StoredMessage(**members(row, "tenant"))

@@ -13,13 +13,15 @@ from alembic.util import CommandError
 from sqlalchemy import Connection
 
 from app.store.database import Database
+from app.store.encrypted_texts import LAST_REVISION, Decryption
 from app.store.errors import DATABASE_ERRORS, MigrationFailed, describe_refusal, is_unreachable
 from app.store.files import close_to_others
 from app.store.schema import alone, current, newest, refuse_newer, scripts
 
 
-async def upgrade(database: Database, revision: str = "head") -> str | None:
-    """Migrate, and return the revision before; None for an empty database.
+async def upgrade(database: Database, revision: str = "head", decryption: Decryption | None = None) -> str | None:
+    """Migrate, and return the revision before; None for an empty database. Without `decryption` a database with
+    encrypted texts is refused.
 
     Raises StoreUnavailable if trying again may help, and DatabaseUnusable if not.
     """
@@ -27,6 +29,8 @@ async def upgrade(database: Database, revision: str = "head") -> str | None:
         before = await current(connection)
         refuse_newer(before)
         try:
+            if before is not None and before <= LAST_REVISION:
+                await connection.run_sync((decryption or Decryption()).run)
             await connection.run_sync(_run, revision)
         except (*DATABASE_ERRORS, CommandError) as error:
             if is_unreachable(error):

@@ -16,7 +16,6 @@ from app.store.batches import Lookup
 from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.rows import owned, rows_of
-from app.store.sealing import sealing_of
 from app.store.tables import asides, masks, prints
 
 _IN_A_CHAIN = Lookup(
@@ -77,7 +76,7 @@ async def keep_print(
 async def keep_aside(connection: AsyncConnection, tenant: str, place: bytes, text: str, conversation_id: str) -> None:
     """Keep what belongs to the answer at a place; of several answers there, to the latest. Needs a transaction."""
     row = {"tenant": tenant, "id": place.hex(), "conversation_id": conversation_id, "text": text}
-    added = insert_into(connection, asides).values(**sealing_of(connection).sealed(asides, row), created_at=now_ms())
+    added = insert_into(connection, asides).values(**row, created_at=now_ms())
     changed = {name: added.excluded[name] for name in ("conversation_id", "text", "created_at")}
     await connection.execute(added.on_conflict_do_update(index_elements=list(asides.primary_key), set_=changed))
 
@@ -85,7 +84,6 @@ async def keep_aside(connection: AsyncConnection, tenant: str, place: bytes, tex
 async def asides_at(connection: AsyncConnection, tenant: str, places: Sequence[bytes]) -> dict[bytes, str]:
     """Find what belongs to the answers at these places, by place."""
     ids = [place.hex() for place in places]
-    own = select(asides.c.tenant, asides.c.id, asides.c.text)
+    own = select(asides.c.id, asides.c.text)
     rows = await rows_of(connection, ids, lambda batch: own.where(owned(asides, tenant, id=batch)))
-    opened = sealing_of(connection).opened
-    return {bytes.fromhex(row.id): opened(asides, dict(row._mapping))["text"] for row in rows}  # noqa: SLF001 - public
+    return {bytes.fromhex(row.id): row.text for row in rows}

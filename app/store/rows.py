@@ -31,10 +31,10 @@ async def rows_of(
     return found
 
 
-def members(row: Row[Any] | dict[str, Any], *left_out: str) -> dict[str, Any]:
+def members(row: Row[Any], *left_out: str) -> dict[str, Any]:
     """The values of a row by the names of their columns, but for some; lists as tuples, and times as such."""
-    values = row if isinstance(row, dict) else row._mapping  # noqa: SLF001 - SQLAlchemy's public name for it
-    return {name: _value(name, value) for name, value in values.items() if name not in left_out}
+    values = row._mapping.items()  # noqa: SLF001 - SQLAlchemy's public name for it
+    return {name: _value(name, value) for name, value in values if name not in left_out}
 
 
 def _value(name: str, value: Any) -> Any:

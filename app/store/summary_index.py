@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from sqlalchemy import func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.sealing import sealing_of
 from app.store.tables import summary_chunks, summary_words
 from app.store.word_index import Indexed, WordIndex
 from app.store.words import words_in
@@ -53,9 +52,8 @@ async def index_some(connection: AsyncConnection, after: Key | None, most: int) 
         texts = select(*_KEY, summary_chunks.c.text, summary_chunks.c.exact_values, summary_chunks.c.rules).where(
             tuple_(*_KEY).in_(missing), summary_chunks.c.deactivated_at.is_(None)
         )
-        sealing = sealing_of(connection)
-        rows = [sealing.opened(summary_chunks, dict(row)) for row in (await connection.execute(texts)).mappings()]
-        found = [(row["tenant"], row["id"], searched(row["text"], row["exact_values"], row["rules"])) for row in rows]
+        rows = (await connection.execute(texts)).all()
+        found = [(row.tenant, row.id, searched(row.text, row.exact_values, row.rules)) for row in rows]
         if found:
             await SUMMARIES.add(connection, await asyncio.to_thread(_words_of, found))
         missing = {(tenant, id_) for tenant, id_, _ in found}

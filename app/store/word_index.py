@@ -26,7 +26,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
-from app.store.sealing import sealing_of
 from app.store.words import may_go_on, terms
 
 _ROWID: ColumnElement[int] = literal_column("rowid")
@@ -56,12 +55,11 @@ class WordIndex(Struct, frozen=True):
             of.tenant == bindparam("of_tenant"), of.id == bindparam("of_id")
         )
         statement = insert_into(connection, self.words).from_select(["tenant", "id", "created_at", "words"], rows)
-        hidden = sealing_of(connection).hidden
         await connection.execute(
             statement.on_conflict_do_nothing(),
             [
                 {"of_tenant": tenant, "of_id": id_, "terms": kept if is_postgresql else " ".join(kept)}
-                for tenant, id_, kept in sorted((tenant, id_, hidden(words)) for tenant, id_, words in held)
+                for tenant, id_, kept in sorted(held)
             ],
         )
 
@@ -92,18 +90,16 @@ class WordIndex(Struct, frozen=True):
         return select(_ROWID).select_from(table(self.search)).where(matches)
 
 
-def wanted_terms(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> list[tuple[str, bool]]:
+def wanted_terms(tenant: str, words: Sequence[str]) -> list[tuple[str, bool]]:
     """The terms of words that are looked for, each with whether it may be the beginning of a longer one."""
-    sealing = sealing_of(connection)
-    goes_on = [sealing.first is None and may_go_on(word) for word in words]
-    return list(zip(sealing.hidden(terms(tenant, words)), goes_on, strict=True))
+    return list(zip(terms(tenant, words), map(may_go_on, words), strict=True))
 
 
 async def find_words(
     connection: AsyncConnection, indexes: Sequence[WordIndex], tenant: str, words: Sequence[str], paging: Paging
 ) -> Page[str]:
     """The ids of the tenant's rows that hold every word, or one that begins with it. Of several tables together."""
-    wanted = wanted_terms(connection, tenant, words)
+    wanted = wanted_terms(tenant, words)
     # Not planned together: PostgreSQL would go through all that the tenant has.
     found = [index.holding(connection, wanted) for index in indexes]
     held = (union_all(*found) if len(found) > 1 else found[0]).cte("held")

@@ -64,7 +64,7 @@ async def _chunks_by_position(
         summary_chunks.c.conversation_id == _conversation.get(),
     )
     rows = await connection.execute(select(summary_chunks).where(*own))
-    found = map(chunks._reading(connection), rows)
+    found = map(chunks._read_chunk, rows)
     return [
         replace(chunk, from_digest=chain[chunk.first_index], through_digest=chain[chunk.last_index + 1])
         for chunk in found

@@ -43,8 +43,7 @@ def talk(start: StartSteno, url: str, canary: str, name: str = "talk-{}", **stor
     assert post(started.url, json.dumps(body).encode()).header("x-context-status") == "summarized"
     until(lambda: not started.services.tasks._tasks)
     assert get(started.url, f"/context/search?q={canary}").json["data"]
-    if "encryption" not in storage:
-        assert canary in str(stored_rows(url)["asides"])
+    assert canary in str(stored_rows(url)["asides"])
     return started
 
 
@@ -144,18 +143,3 @@ def test_what_cannot_be_cleared_is_said_with_the_reason(
         serving.stop()
     finally:
         asked(postgres_url, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
-
-
-def test_with_a_key_no_text_is_in_any_file_in_the_clear(
-    steno: StartSteno, shared_url: str, tmp_path: Path, canary: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While Steno runs, and it reads and finds everything."""
-    monkeypatch.setenv("SEALING_KEY", "0123456789abcdef" * 4)
-    talked = talk(steno, shared_url, canary, "named", encryption=["SEALING_KEY"])
-    [summary] = get(talked.url, "/context/conversations/named/summaries").json["data"]
-    assert canary in summary["text"]
-    assert canary in get(talked.url, "/context/conversations/named/messages").body.decode()
-    folder = tmp_path
-    if shared_url.startswith("postgresql"):
-        folder = Path(asked(shared_url, "ANALYZE", "CHECKPOINT", "SHOW data_directory"))
-    assert files_with(folder, canary) == {}

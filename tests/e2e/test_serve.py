@@ -256,6 +256,17 @@ def test_a_short_secret_is_refused_with_its_length(tmp_path: Path) -> None:
     assert "STENO_SECRET has 5 characters; at least 16 are needed" in refused(tmp_path, STENO_SECRET="short")
 
 
+def test_keys_of_encrypted_texts_are_for_migrate_alone(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("ab" * 32)
+    keys = {"STENO_STORAGE__ENCRYPTION": f'["{tmp_path}/key"]'}
+    assert commands.run(["migrate"], tmp_path, **keys).returncode == 0
+    assert "Run `steno migrate` once, which decrypts" in refused(tmp_path, **keys)
+    (tmp_path / "key").write_text("ab")
+    ended = commands.run(["migrate"], tmp_path, **keys)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
+    assert "64 hexadecimal digits" in ended.stderr
+
+
 def test_a_setting_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     assert "server.port" in refused(tmp_path, "--port", "99999")
 

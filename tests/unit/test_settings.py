@@ -825,25 +825,6 @@ def test_zero_is_a_condition_like_any_other(condition: dict[str, int]) -> None:
     assert load(compaction={"trigger": {"any": [condition]}}).compaction.trigger.any[0].conditions == set(condition)
 
 
-@pytest.mark.parametrize("held", ["", "abc", "zz" * 32, "ab" * 31])
-def test_a_key_of_texts_that_is_missing_or_no_key_is_refused_without_a_word_of_it(
-    held: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TEXT_KEY", held)
-    (tmp_path / "key").write_text(held)
-    for place in ("TEXT_KEY", f"{tmp_path}/key", f"{tmp_path}/none"):
-        with pytest.raises(ConfigurationError, match="64 hexadecimal digits") as refused:
-            load(storage={"encryption": [place]})
-        assert not held or held not in str(refused.value)
-
-
-def test_keys_of_texts_are_read_from_variables_and_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TEXT_KEY", "ab" * 32)
-    (tmp_path / "key").write_text("cd" * 32 + "\n")
-    settings = load(storage={"encryption": ["TEXT_KEY", f"{tmp_path}/key"]})
-    assert settings.storage.keys == (b"\xab" * 32, b"\xcd" * 32)
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [

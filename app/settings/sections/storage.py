@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr
 
 from app.core.history.secrets import Scrub, without_secrets
 from app.settings.places import default_database, sqlite_url
 from app.settings.types import Seconds, Section
-
-KEY_BYTES = 32
 
 
 class StorageSettings(Section):
@@ -49,8 +45,8 @@ class StorageSettings(Section):
     messages: bool = False
     """Keep the messages of conversations as they were sent, to be [read and searched](archive.md).
 
-    They are plain text in the database unless `storage.encryption` is set, pictures and files too. What was kept stays
-    when this is switched off again, until it is deleted or too old.
+    They are plain text in the database, pictures and files too. What was kept stays when this is switched off again,
+    until it is deleted or too old.
     """
     secrets: Literal["remove", "keep"] = "remove"
     """Whether keys, tokens, passwords and private keys stay in summaries and archived messages.
@@ -59,25 +55,11 @@ class StorageSettings(Section):
     what a summariser reads as `prefix` (`summary.style`).
     """
     encryption: tuple[str, ...] = Field((), max_length=10)
-    """Keys by which texts are encrypted in the database: the first one encrypts, all of them decrypt.
+    """Read by `steno migrate` alone, and by this release alone: the keys of texts that the previous release encrypted.
 
-    Each is an environment variable in capitals, or a file (with a slash in its path), that holds 64 hexadecimal digits
-    (`openssl rand -hex 32`). `steno rekey` encrypts what is stored already. A [search](operations.md#encryption) finds
-    whole words then. For example:
-
-        - TEXT_KEY_2
-        - /run/secrets/text-key-1
+    Steno does not encrypt texts any more and does not start with this setting: [remove it](operations.md#encryption)
+    once the database is migrated.
     """
-
-    @property
-    def keys(self) -> tuple[bytes, ...]:
-        """The keys of `encryption`. Raises ValueError, without a word of them."""
-        return tuple(map(_key_in, self.encryption))
-
-    @model_validator(mode="after")
-    def _has_its_keys(self) -> Self:
-        _ = self.keys
-        return self
 
     @property
     def scrub(self) -> Scrub:
@@ -88,17 +70,3 @@ class StorageSettings(Section):
     def address(self) -> str:
         """The URL of the database in use; it may hold a password."""
         return self.url.get_secret_value() if self.url else sqlite_url(default_database())
-
-
-def _key_in(place: str) -> bytes:
-    try:
-        told = Path(place).read_text() if "/" in place else os.environ.get(place, "")
-        key = bytes.fromhex(told.strip())
-    except (OSError, ValueError):
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise ValueError(
-            "encryption names environment variables or files (with a slash) of which each holds 64 hexadecimal digits;"
-            " `openssl rand -hex 32` makes them. One of them does not, or cannot be read"
-        )
-    return key

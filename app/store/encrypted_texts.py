@@ -1,0 +1,156 @@
+"""Decryption of the texts that the previous release encrypted (`storage.encryption`).
+
+`steno migrate` decrypts them in the transaction of the migrations and before these, so the tables are those of revision
+0029. One release does this: afterwards this module, what calls it and the setting are deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy import (
+    JSON,
+    Connection,
+    RowMapping,
+    TableClause,
+    Text,
+    column,
+    delete,
+    func,
+    inspect,
+    or_,
+    select,
+    table,
+    tuple_,
+    update,
+)
+
+from app.store.errors import DatabaseUnusable
+
+LAST_REVISION = "0029"
+"""Newest revision in which texts may be encrypted."""
+MARK = "sealed:1:"
+"""Beginning of an encrypted text, before the id of its key."""
+KEY_BYTES = 32
+NONCE_BYTES = 12
+ROWS = 500
+"""Rows that are read and changed at once."""
+_TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",), "asides": ("text",)}
+"""Columns that may be encrypted, by table. All columns of a row are, or none."""
+_LISTS = ("exact_values", "rules")
+_MANY = 3
+"""Number of reasons that an error lists."""
+
+
+class EncryptedTexts(DatabaseUnusable):
+    """The database has encrypted texts, and their key was not given."""
+
+
+class _Undecipherable(Exception):
+    """The reason why a text cannot be decrypted."""
+
+
+def keys_of(places: Iterable[str]) -> tuple[bytes, ...]:
+    """Read the keys in these environment variables and files. Raises `ValueError` without any part of a key."""
+    return tuple(map(_key_in, places))
+
+
+def _key_in(place: str) -> bytes:
+    try:
+        digits = Path(place).read_text() if "/" in place else os.environ.get(place, "")
+        key = bytes.fromhex(digits.strip())
+    except (OSError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise ValueError(
+            "storage.encryption names environment variables or files (with a slash) that hold 64 hexadecimal digits"
+            f" each; {place} does not, or cannot be read."
+        )
+    return key
+
+
+class Decryption:
+    """One decryption of all texts."""
+
+    def __init__(self, keys: Sequence[bytes] = (), *, drop: bool = False) -> None:
+        """`drop`: delete rows whose key is missing, instead of raising `EncryptedTexts`."""
+        self._keys = {blake2b(key, digest_size=4, person=b"steno-key-id").hexdigest(): key for key in keys}
+        self._drop = drop
+        self._reasons: dict[str, None] = {}
+        self.decrypted = 0
+        """Number of rows."""
+        self.dropped = 0
+
+    def run(self, connection: Connection) -> None:
+        """Decrypt every text. Needs a transaction; raises `EncryptedTexts` if that is impossible."""
+        names = set(inspect(connection).get_table_names())
+        for name in _TEXTS.keys() & names:
+            self._decrypt_table(connection, name)
+        if self._reasons and not self._drop:
+            reasons = "; ".join(list(self._reasons)[:_MANY])
+            raise EncryptedTexts(
+                f"Texts in the database are encrypted, and Steno no longer encrypts any: {reasons}. Run `steno migrate`"
+                " once with storage.encryption as it was, which decrypts them. `steno migrate --drop-encrypted` deletes"
+                " the texts whose key is lost."
+            )
+
+    def _decrypt_table(self, connection: Connection, name: str) -> None:
+        texts = _table(name)
+        for row in _rows(connection, texts, _TEXTS[name][0]):
+            own = (texts.c.tenant == row["tenant"], texts.c.id == row["id"])
+            try:
+                plain = {text: self._decrypted(name, text, row) for text in _TEXTS[name]}
+            except _Undecipherable as reason:
+                self._reasons[str(reason)] = None
+                if self._drop:
+                    connection.execute(delete(texts).where(*own))
+                    self.dropped += 1
+            else:
+                connection.execute(update(texts).where(*own).values(plain))
+                self.decrypted += 1
+
+    def _decrypted(self, table_name: str, name: str, row: RowMapping) -> Any:
+        stored = row[name]
+        if not isinstance(stored, str):
+            return stored
+        if stored.startswith(f" {MARK}"):  # A plain text that looked like an encrypted one.
+            return stored[1:]
+        if not stored.startswith(MARK):
+            return stored
+        key, _, encrypted = stored.removeprefix(MARK).partition(":")
+        if key not in self._keys:
+            raise _Undecipherable(f"storage.encryption does not name the key {key!r}")
+        place = "\0".join((table_name, name, row["tenant"], row["id"])).encode()
+        cipher = AESGCM(blake2b(place, digest_size=32, key=self._keys[key], person=b"steno-seal").digest())
+        try:
+            data = b64decode(encrypted, validate=True)
+            text = cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], place).decode()
+        except (ValueError, InvalidTag) as error:
+            raise _Undecipherable("a text was changed after it was encrypted") from error
+        return json.loads(text) if name in _LISTS else text
+
+
+def _table(name: str) -> TableClause:
+    """The columns of a table that decryption needs, as revision 0029 has them."""
+    kinds = {"tenant": Text, "id": Text} | {text: JSON if text in _LISTS else Text for text in _TEXTS[name]}
+    return table(name, *(column(each, kind) for each, kind in kinds.items()))
+
+
+def _rows(connection: Connection, texts: TableClause, marked: str) -> Iterator[RowMapping]:
+    """Rows with the mark, in the order of their keys."""
+    key = (texts.c.tenant, texts.c.id)
+    beginning = func.substr(texts.c[marked], 1, len(MARK) + 1)
+    page = select(texts).where(or_(beginning.startswith(MARK), beginning == f" {MARK}")).order_by(*key).limit(ROWS)
+    rows = connection.execute(page).mappings().all()
+    while rows:
+        yield from rows
+        after = tuple_(*key) > tuple_(rows[-1]["tenant"], rows[-1]["id"])
+        rows = connection.execute(page.where(after)).mappings().all()
