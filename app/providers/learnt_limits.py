@@ -85,8 +85,8 @@ class LearntLimits:
         """Keeps the limit for a day, or the smaller one that the tenant knows already.
 
         `base` is the model's window without refusals. `output`: the refused request's output cap. A limit below that is
-        more likely about it. `is_measured`: it is not read in an error but the size of an answered prompt, with its
-        answer.
+        more likely about it. `is_measured`: it is not read in an error alone, but the size of an answered prompt with
+        its answer, or confirmed by the answer to a smaller prompt.
         """
         limit = overflow.limit
         if not overflow.learn_window or limit is None or len(model) > LONGEST_MODEL:

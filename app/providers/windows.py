@@ -6,7 +6,8 @@ over registry and guess it simply wins. It is kept for a day, for each provider,
 other replicas. It holds for the tenant that learnt it, until it is answered a larger prompt; for everybody once a
 second tenant has learnt about the same. Only tenants whom the provider answered confirm each other: a made-up key
 confirms nothing. A limit is none that is smaller than a prompt the tenant, or two others, were answered within a day,
-or, where it was read in an error, less than half of what the operator set.
+or less than half of what the operator set, unless a smaller prompt was answered after the refusal: then it holds for
+that tenant.
 """
 
 from __future__ import annotations

@@ -411,11 +411,14 @@ class Exchange:
             decision = capped(decision, recovery.output_cap)
         decision = replace(decision, actions=(*decision.actions, "recovered"))
         recovered = self._decided(request, decision, began, milestones)
+        recovered.is_smaller = recovery.budget is not None
         again = await self._sent_again(observed, recovered, answering, milestones)
         if again is None:
             return observed, answering
         observed.replaced()
-        if recovery.budget is None:
+        if recovery.budget is not None:
+            observed.confirmed()
+        else:
             request.provider.adds_output.saw(request.tenant, (request.format.name, request.model), True)
         return recovered, again
 

@@ -68,6 +68,10 @@ class Observation:
     """True if the provider refused edits of the history that it does not know."""
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
+    is_smaller: bool = False
+    """True for a payload made smaller in place of a refused one: an empty answer to it is no matter of the window."""
+    _limit: Overflow | None = None
+    """The refusal, if requests may be measured by its limit."""
     asides: Sequence[Aside] = ()
     """Asides of the turn under way."""
     size: int = 0
@@ -188,7 +192,7 @@ class Observation:
     def _cut(self, editor: AnswerEditor, *, is_empty: bool) -> Overflow | None:
         """Return the overflow that the end of an answer tells, and learn from it: there is no more room than prompt
         and answer took."""
-        request, asked, budget = self.request, self.request.wire.answer, self.request.budget
+        asked, budget = self.request.wire.answer, self.request.budget
         try:
             usage = self._last_round.usage if self._last_round else editor.usage
             tokens, expected = usage.tokens if usage else Tokens(), budget.line.reported(self.sent)
@@ -198,15 +202,25 @@ class Observation:
             each = None if completion is None else completion // max(1, asked.choices)
             cut, cap = CutAnswer(editor.window_full, is_empty, tokens.prompt, each), self.decision.output_cap
             overflow = overflow_of(cut, expected, budget.window, budget.reserve, cap or asked.output)
-            if overflow is not None or (cut.by_window and cut.total(expected) >= LEAST_LIMIT):
-                learnt = Overflow("context_window", cut.total(expected))
-                windows, limits_of = request.provider.windows, request.measure.asked
-                windows.learn(request.tenant, request.wire.model, learnt, asked=limits_of, is_measured=True)
+            is_told = overflow is not None or (cut.by_window and cut.total(expected) >= LEAST_LIMIT)
+            if is_told and not (self.is_smaller and is_empty):
+                self._learn(Overflow("context_window", cut.total(expected)), is_measured=True)
         except Exception:
             log.exception("a full window was not learnt from")
             return None
         else:
             return overflow
+
+    def confirmed(self) -> None:
+        """Record that a smaller prompt was answered than the one refused: the limit in the refusal holds, however much
+        less it is than the configured window."""
+        if self._limit is not None:
+            self._learn(self._limit, is_measured=True)
+
+    def _learn(self, overflow: Overflow, output: int | None = None, *, is_measured: bool = False) -> None:
+        request = self.request
+        windows, model, asked = request.provider.windows, request.wire.model, request.measure.asked
+        windows.learn(request.tenant, model, overflow, output, asked, is_measured=is_measured)
 
     def replaced(self) -> None:
         """Record that another answer went to the client in place of this one, which was as good as a refusal."""
@@ -256,7 +270,6 @@ class Observation:
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
-            windows, model = self.request.provider.windows, self.request.wire.model
             edits = self.request.format.edits
             if edits is not None and not first_frame and edits.refused_in(status, body):
                 self.lacks_edits = self.told_of_edits(knows=False)
@@ -268,7 +281,8 @@ class Observation:
             if self.overflow is not None and await self._trusts(self.overflow, body):
                 # A number that is no more than the output cap may be about that, where the prompt's is not told.
                 output = self.request.wire.answer.output if self.overflow.prompt is None else None
-                windows.learn(self.request.tenant, model, self.overflow, output, self.request.measure.asked)
+                self._limit = self.overflow
+                self._learn(self.overflow, output)
         except Exception:
             log.exception("a refusal was not learnt from")
 

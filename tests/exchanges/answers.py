@@ -306,7 +306,8 @@ def _response(spec: Mapping[str, Any], asked: Json, prompt: int) -> Json:
         made = {"type": "function_call", "id": f"fc_{call['id']}", "status": "completed", "call_id": call["id"]}
         items.append({**made, **call["function"]})
     finish = str(spec.get("finish", "stop"))
-    reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
+    others = ("content_filter", "model_context_window_exceeded")
+    reasons = {"length": "max_output_tokens", **{reason: reason for reason in others}}
     whole: Json = {
         "id": "resp_provider",
         "object": "response",

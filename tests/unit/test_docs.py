@@ -241,14 +241,17 @@ def test_the_changelog_knows_the_version() -> None:
     assert f"## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
 
 
+TESTS = ROOT / "tests"
 _TEST = re.compile(r"`((?:e2e|integration|unit)/\w+\.py)::(\w+)`")
+_EXCHANGES = re.compile(r"`(exchanges/[\w/]+\.yaml)`")
 
 
 def test_tests_that_pages_name_exist() -> None:
     def unknown(page: Path, text: str) -> Iterator[str]:
         named = _TEST.findall(text)
         assert page.name not in {"reliability.md", "security.md"} or named
-        return (f"{file}::{name}" for file, name in named if f"def {name}(" not in (ROOT / "tests" / file).read_text())
+        yield from (f"{file}::{name}" for file, name in named if f"def {name}(" not in (TESTS / file).read_text())
+        yield from (file for file in _EXCHANGES.findall(text) if not (TESTS / file).is_file())
 
     assert offences(unknown) == []
 

@@ -26,7 +26,7 @@ async def test_a_limit_is_learnt_if_it_fits_what_was_sent_and_is_not_the_clients
 ) -> None:
     assert MISJUDGED == 4
     limits: list[int] = []
-    windows = SimpleNamespace(learn=lambda _tenant, _model, overflow, *_: limits.append(overflow.limit))
+    windows = SimpleNamespace(learn=lambda _tenant, _model, overflow, *_, **__: limits.append(overflow.limit))
     request: Any = SimpleNamespace(
         budget=SimpleNamespace(line=Line(0.0, 1.0)),
         forwarded=lambda _: sent,
