@@ -36,6 +36,8 @@ def prepared(number: int) -> str:
 
 def messages_to_send() -> Iterator[str]:
     playing = "--play" in sys.argv or not sys.stdin.isatty()
+    if not playing:
+        print("Press Enter to send the next prepared message, or type your own. Ctrl-D ends.")
     for number in range(1, PREPARED + 1):
         if playing:
             message = prepared(number)
@@ -44,6 +46,7 @@ def messages_to_send() -> Iterator[str]:
             try:
                 message = input("\nyou> ") or prepared(number)
             except EOFError:
+                print()
                 return
         yield message
 
@@ -94,6 +97,8 @@ def main() -> None:
         for message in messages_to_send():
             messages.append({"role": "user", "content": message})
             messages.append({"role": "assistant", "content": say(messages)})
+    except KeyboardInterrupt:
+        print()
     except urllib.error.HTTPError as error:
         raise SystemExit(f"{BASE_URL} answered {error.code}: {error.read().decode(errors='replace')}") from error
     except urllib.error.URLError as error:
