@@ -22,10 +22,8 @@
       SummaryNotActive        409  summary_not_active
       MessagesNotKept         404  messages_not_kept
       InvalidRequest          400  invalid_request
-      InvalidReference        400  invalid_encrypted_content
       NothingToCompact        400  nothing_to_compact
       StorageUnavailable      503  storage_unavailable
-      CompactionFailed        503  compaction_unavailable
       LoopDetected            508  loop_detected
       UpstreamUnreachable     502  upstream_unreachable
       UpstreamTimedOut        504  upstream_timeout
@@ -38,7 +36,7 @@ The provider's own errors never become ours. A failed summary is a value, not an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -128,12 +126,6 @@ class InvalidRequest(_RequestError):
     status, code = 400, "invalid_request"
 
 
-class InvalidReference(_RequestError):
-    """A compaction of ours that the history refers to cannot be read, or is gone."""
-
-    status, code = 400, "invalid_encrypted_content"
-
-
 class NothingToCompact(_RequestError):
     status, code = 400, "nothing_to_compact"
 
@@ -192,17 +184,6 @@ class TooManyConnections(StenoError):
 
 class StorageUnavailable(StenoError):
     status, type, code, repeatable = 503, "server_error", "storage_unavailable", True
-
-
-class CompactionFailed(StenoError):
-    """A compaction that a client asked for failed."""
-
-    status, type, code, repeatable = 503, "server_error", "compaction_unavailable", True
-
-    def __init__(self, message: str, why: tuple[Any, ...]) -> None:
-        super().__init__(message)
-        self.why = why
-        """Reasons, as `core/reasons` has them."""
 
 
 class LoopDetected(StenoError):

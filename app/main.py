@@ -20,7 +20,6 @@ from app.compaction.compactor import Compactor
 from app.compaction.memory import ChunkMemory
 from app.compaction.performer import Performer
 from app.compaction.quotas import BackgroundLimits, BackgroundRoom, Quotas
-from app.compaction.references import References
 from app.compaction.request_rates import RequestRates
 from app.compaction.summariser import Summariser
 from app.compaction.writing import Writing
@@ -42,7 +41,6 @@ from app.providers.providers import Provider, Providers
 from app.providers.registry import tariff as list_tariff
 from app.providers.tokenizer import Tokenizer
 from app.providers.windows import Windows
-from app.proxy.asking import Asking, AskingAtPath
 from app.proxy.caller_identity import Authenticator
 from app.proxy.conversations import Conversations
 from app.proxy.counting import Counting
@@ -131,8 +129,8 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     if settings.inspector.enabled:
         add_inspector(app, settings, services, metrics)
     add_error_handlers(app)
-    asking, counting, at_path = (ChatEndpoint(services, kind) for kind in (Asking, Counting, AskingAtPath))
-    ways = super(Application, app).__call__, asking, counting, at_path, PassthroughEndpoint(services)
+    chat, counting = ChatEndpoint(services), ChatEndpoint(services, Counting)
+    ways = super(Application, app).__call__, chat, counting, PassthroughEndpoint(services)
     server, verbose = settings.server, settings.log.level == "debug"
     door = Door(server.host, server.allowed_hosts, server.allowed_origins)
     through = partial(Gate, *ways, formats=FORMATS, instance=instance, door=door, metrics=metrics, verbose=verbose)
@@ -200,7 +198,6 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         events=settings.events,
         calibration=settings.calibration,
         base_model=settings.base_model,
-        references=References(secret),
         keeps_messages=settings.storage.messages,
         scrub=settings.storage.scrub,
         words=settings.storage.scrub if settings.storage.messages else None,

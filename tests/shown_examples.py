@@ -33,7 +33,6 @@ PROXIED = {
 UNRECORDED = {
     "/v1/messages/count_tokens": ("claude-sonnet-5", "messages"),
     "/v1/responses/input_tokens": ("gpt-4o", "input"),
-    "/v1/responses/compact": ("gpt-4o", "input"),
 }
 """The model and the history's member of an example."""
 MESSAGES: list[Any] = [

@@ -90,8 +90,6 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
     events: EventShape
     wait_seconds: float
     """Seconds that a compaction may hold the request."""
-    referred: tuple[str, ...] = ()
-    """Ids of the summaries that its history begins with, in place of a reference."""
     purpose: Purpose = "summary"
     """Purpose of its summaries."""
 

@@ -72,7 +72,6 @@ class Writing:
             alternates=alternates,
             values_share=summary.values,
             rule_patterns=request.rule_patterns,
-            inherited_rules=request.inherited_rules,
             folds_in=rules.policy.folds_in,
             failed_results=rules.policy.failed_results,
             scrub=self.scrub,

@@ -34,17 +34,6 @@ ALTERNATION_SECONDS = 24 * 3600.0
 UNSPOKEN_SECONDS = 3600.0
 """Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
 
-ABILITY_SECONDS = 24 * 3600.0
-"""Time for which it is remembered what a model behind an upstream does with histories itself."""
-
-
-class Ability(Enum):
-    """Work on a history that some providers do where a client asks for it."""
-
-    COMPACTION = "compaction"
-    EDITS = "edits"
-
-
 LARGEST_BODIES = {"amazonaws.com": 20_000_000, "aiplatform.googleapis.com": 30_000_000}
 """Bytes of a request that hosts of others' models take, by how their names end, where that is less than the vendors
 do."""
@@ -122,11 +111,6 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         """Formats whose path was not there."""
         return Unspoken(self._was_answered)
 
-    @lazy
-    def _abilities(self) -> Sightings[tuple[Ability, str, str], bool]:
-        """Whether the provider knew what it was asked for, by format and model."""
-        return Sightings(ABILITY_SECONDS, counts=self._was_answered)
-
     def _was_answered(self, tenant: str) -> bool:
         return tenant in self.windows.learnt.answered
 
@@ -153,25 +137,6 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         """The path of a format is not there."""
         if self.unspoken.saw(tenant, format_):
             log.warning("upstream does not speak a format", upstream=self.name, format=format_)
-
-    def has(self, ability: Ability, format_: str, model: str, tenant: str) -> bool | None:
-        """Whether it does that itself, as it is set or was learnt; None where that is to be seen."""
-        if self.settings.native_compaction is not None:
-            return self.settings.native_compaction
-        if ability is Ability.EDITS and self.settings.is_vendors:
-            return True
-        return self._abilities.holding(tenant, (ability, format_, model))
-
-    def showed(self, ability: Ability, format_: str, model: str, tenant: str, *, knows: bool) -> None:
-        """Note whether the provider did what it was asked for, or did not know it."""
-        if len(model) > LONGEST_MODEL:
-            return
-        what = ability, format_, model
-        if not knows and self._abilities.own(tenant, what) is not False:
-            log.info(
-                "upstream lacks an ability", upstream=self.name, ability=ability.value, format=format_, model=model
-            )
-        self._abilities.saw(tenant, what, knows)
 
     @property
     def revision(self) -> int:

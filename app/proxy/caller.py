@@ -34,10 +34,6 @@ class Caller(Struct, frozen=True, eq=False, dict=True):
     """Name of the upstream in the base URL: `/u/{name}/v1`."""
     target: bytes = b""
     """Raw path and query for the provider."""
-    continues: str | None = None
-    """Conversation whose compaction the history begins with."""
-    inherited_rules: tuple[str, ...] = ()
-    """Standing rules of the user that this compaction quotes, newest first."""
 
     @lazy
     def _first(self) -> Mapping[bytes, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 
 from app.compaction.request import ChatRequest
@@ -12,8 +11,6 @@ from app.proxy.exchange import Exchange
 from app.proxy.gate import counts_forwarded
 from app.proxy.intake import count
 from app.proxy.report import bypassed, context_headers, passing
-from app.wire.members import Unreadable
-from app.wire.native import MARK
 from app.wire.paths import uncompacted
 
 
@@ -30,9 +27,6 @@ class Counting(Exchange):
         entry = uncompacted("POST", self.caller.target)
         reason = Reason(Code.PATH_NOT_COMPACTED) if entry is None else passing(entry, self.services.formats)
         self._tell_bypass(reason)
-        if MARK.encode() in self.body:  # No provider can read a compaction of ours: its summaries are counted.
-            with suppress(Unreadable):
-                await self._restored(await self._read())
         await self._relay_unread(bypassed(reason), self.body)
 
     async def _serve(self, request: ChatRequest) -> None:

@@ -20,7 +20,7 @@ from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import Answer, MergeRoles, Mode, Recover, StepDown
 from app.core.deciding.decide import untouched
 from app.core.limits.recovery import Recovery
-from app.core.reasons import Code, Reason, Reasons, because
+from app.core.reasons import Code, Reason, because
 from app.core.stages.ladder import UNTOUCHED, Decision, capped
 from app.edge import own_headers
 from app.edge.asgi import (
@@ -43,13 +43,12 @@ from app.providers.providers import Provider
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
-from app.proxy.early import HEADERS, BegunStream, EarlyStream, kept_alive
+from app.proxy.early import BegunStream, EarlyStream
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
 from app.proxy.learning import AnsweredCall, Observation, enter_unread
 from app.proxy.milestones import Milestones
-from app.proxy.native import ExtendedAnswer, restored
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
@@ -154,14 +153,6 @@ class Exchange:
     """The request as it came, if it was decoded."""
     own_headers: Headers = field(default_factory=list)
     """Headers about the context, also for an error of our own."""
-    referred: tuple[str, ...] = ()
-    """Ids of the summaries that its history begins with, in place of a reference."""
-    sent: WireRequest | None = None
-    """The request as it came, with its reference."""
-    left_out: Reasons = ()
-    """Reasons why a compaction was left out that the client asked for beside its answer."""
-    has_begun: bool = False
-    """True once its stream has begun without a word of the provider's."""
 
     async def serve(self) -> None:
         if self.caller.asks_for_summary:
@@ -175,7 +166,7 @@ class Exchange:
             case (_, _, ChatRequest() as request):
                 await self._serve(request)
             case (wire, Reason() as handed_off, None):
-                await self._hand_off(wire, handed_off)
+                await self._bypass(handed_off, wire.untouched)
 
     async def _understood(self, work: Awaitable[T]) -> T | Reason:
         """Return the result of work on the request, or the reason why it cannot be understood."""
@@ -191,14 +182,10 @@ class Exchange:
             return Reason(Code.INTERNAL_ERROR)
 
     async def _read_in(self) -> tuple[WireRequest, Reason | None, ChatRequest | None]:
-        wire = await self._restored(await self._read())
-        handed_off = self._hands_off(wire)
+        wire = await self._read()
+        handed_off = wire.hands_off
         request = await (self._take_in(wire) if handed_off is None else self._if_too_large(wire, handed_off))
         return wire, handed_off, request
-
-    def _hands_off(self, wire: WireRequest) -> Reason | None:
-        """Return the reason why somebody else is to have it as it is."""
-        return wire.hands_off
 
     async def _if_too_large(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
         """Take in a request by which its history is compacted elsewhere; None if it can pass whole.
@@ -217,19 +204,8 @@ class Exchange:
         decision = await self.services.compactor.decide(alone, Answer())
         return None if decision.view is None else alone
 
-    async def _hand_off(self, wire: WireRequest, reason: Reason) -> None:
-        await self._bypass(reason, wire.untouched)
-
-    async def _restored(self, wire: WireRequest) -> WireRequest:
-        """Put the summaries in place of a compaction of ours."""
-        if (found := await restored(self.services, self.caller, wire)) is None:
-            return wire
-        self.caller, self.body, self.sent, self.referred = found.caller, found.body, wire, found.chunks
-        return found.wire
-
     def _take_in(self, wire: WireRequest) -> Coroutine[Any, Any, ChatRequest]:
-        services, caller, request_id = self.services, self.caller, self.record.request_id
-        return take_in(services, wire, caller, request_id, referred=self.referred, remember=self.remembers)
+        return take_in(self.services, wire, self.caller, self.record.request_id, remember=self.remembers)
 
     def _read(self) -> Coroutine[Any, Any, WireRequest]:
         if self.caller.encodes_bodies:
@@ -244,15 +220,14 @@ class Exchange:
         log_bypass(self.services.repeats, path_of(self.caller.target).decode("latin-1"), reason)
 
     async def _serve(self, request: ChatRequest) -> None:
-        milestones = Milestones(reports=request.events != "off", begun=self.has_begun)
+        milestones = Milestones(reports=request.events != "off")
         try:
             decision = self._at_once(request)
             if decision is None:
                 obtaining = self._obtain(request, milestones)
             else:
                 observed = self._decided(request, decision, None, milestones)
-                asking = self._ask(observed, milestones)
-                answering = await (self._kept_alive(request, asking) if self.has_begun else asking)
+                answering = await self._ask(observed, milestones)
                 if (again := self._again(observed, answering, milestones)) is None:
                     await self._answer(observed, answering)
                     return
@@ -280,10 +255,10 @@ class Exchange:
         obtaining, beginning = asyncio.ensure_future(work), asyncio.ensure_future(milestones.started())
         try:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
-            waiting = asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            await (self._kept_alive(request, waiting) if self.has_begun else waiting)
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if milestones.is_early:
-                stream, failed, seconds = self._begun_stream(request), self.record.failed, self._keep_alive_seconds
+                stream = BegunStream(self.answer, request, self._relay.stream, tell_asked, self.services.events.body)
+                failed, seconds = self.record.failed, keep_alive_seconds(self.caller)
                 await EarlyStream(stream, await beginning, milestones.decided, failed, seconds).serve(obtaining)
             else:
                 await self._answer(*await obtaining)
@@ -291,28 +266,6 @@ class Exchange:
             obtaining.cancel()
             beginning.cancel()
             await asyncio.wait({obtaining, beginning})
-
-    def _begun_stream(self, request: ChatRequest) -> BegunStream:
-        return BegunStream(self.answer, request, self._relay.stream, tell_asked, self.services.events.body)
-
-    async def _begin(self, request: ChatRequest, decision: Decision | None = None) -> None:
-        """Begin its stream. From here on whatever goes wrong is told in a frame."""
-        self.has_begun, self.own_headers = True, context_headers(request, decision)
-        await self.answer.start(200, [*HEADERS, *self.own_headers])
-
-    async def _kept_alive(self, request: ChatRequest, work: Awaitable[T]) -> T:
-        """Return the result of the work. Its stream begins when that takes a while."""
-
-        async def say() -> None:
-            if not self.has_begun:
-                await self._begin(request)
-            await self.answer.body(request.format.answers.early(request.wire, request.events, "").keep_alive())
-
-        return await kept_alive(work, self._keep_alive_seconds, say)
-
-    @property
-    def _keep_alive_seconds(self) -> float:
-        return keep_alive_seconds(self.caller)
 
     async def _obtain(self, request: ChatRequest, milestones: Milestones) -> Obtained:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
@@ -330,8 +283,6 @@ class Exchange:
         """Obtain the answer to what is sent in place of what was refused; None if the refusal is the answer."""
         if milestones.resent:
             return None
-        if observed.lacks_edits:
-            return self._edited(observed, answering, milestones)
         if observed.misshapen is not None:
             return self._stepped_down(observed, answering, observed.misshapen, milestones)
         recovery = observed.recovery()
@@ -372,23 +323,10 @@ class Exchange:
     ) -> Observation:
         """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
         decision = request.with_output_limits(decision)
-        if self.left_out and not decision.why:
-            decision = replace(decision, why=self.left_out)
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
         self.record.decided(request, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)
         return milestones.observe(Observation(self.services, request, decision, waited))
-
-    async def _edited(self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones) -> Obtained:
-        """Return the answer to the request with the edits that its provider does not know made here."""
-        milestones.reopen()
-        began, request = monotonic(), await self._take_in(observed.request.wire)
-        decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
-        edited = self._decided(request, decision, began, milestones)
-        again = await self._sent_again(observed, edited, answering, milestones)
-        return (
-            (observed, answering) if again is None else (edited, in_rounds(self._forwarding, milestones, edited, again))
-        )
 
     async def _recovered(
         self, observed: Observation, answering: UpstreamAnswer, recovery: Recovery, milestones: Milestones
@@ -467,16 +405,11 @@ class Exchange:
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """Send the provider's status first, then its bytes."""
         request, decision, own = observed.request, observed.decision, self.own_headers
-        if self.has_begun:
-            await self._begun_stream(request).relay(observed, answering)
-            return
-        extended = isinstance(self.answer, ExtendedAnswer)
-        if decision.view is None and not extended and value_of(answering.headers, own_headers.STATUS):
+        if decision.view is None and value_of(answering.headers, own_headers.STATUS):
             await self._relay.as_sent(answering, [])  # Another Steno, which may have done more.
             return
         reports = self.services.events.body
-        readable = answering.status == 200 and (reports or extended or request.wire.edits is not None)
-        kind = media_type(answering.headers) if readable else ""
+        kind = media_type(answering.headers) if answering.status == 200 and reports else ""
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
             editor = editor_of(request, decision, observed.asks_usage, reports=reports)

@@ -73,19 +73,15 @@ class Forwarding(Struct, frozen=True):
     def obtain(self, observed: Observation, milestones: Milestones) -> Awaitable[UpstreamAnswer]:
         """Return the provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as
         it would. Raises the upstream errors."""
-        return self._ask_again(observed, milestones) if milestones.is_committed else self._ask(observed, milestones)
+        return self._ask_again(observed, milestones) if milestones.is_early else self._ask(observed, milestones)
 
     def send_decided(
         self, body: bytes, request: ChatRequest, decision: Decision, *, tells: bool = True
     ) -> Awaitable[Exchange]:
-        """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it, and not for
-        edits that are made here."""
-        drops, edits = decision.view is not None and decision.view.drops, request.wire.edits and request.format.edits
-        if not drops and not edits:
+        """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it."""
+        if decision.view is None or not decision.view.drops:
             return self.send(body, request.provider, request.model, tells=tells)
-        headers = edits.headers(self.caller.headers) if edits else self.caller.headers
-        if drops:
-            body, headers = request.format.dropping(body, headers)
+        body, headers = request.format.dropping(body, self.caller.headers)
         return self.send(body, request.provider, request.model, list(headers), tells=tells)
 
     async def _ask_again(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:

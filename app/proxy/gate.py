@@ -67,7 +67,6 @@ class Gate:
         app: ASGIApp,
         chat: ASGIApp,
         counting: ASGIApp,
-        compacting: ASGIApp,
         passthrough: ASGIApp,
         formats: Sequence[WireFormat],
         instance: bytes,
@@ -81,18 +80,13 @@ class Gate:
         self._own = _with_head(app)
         self._chat = chat
         self._counting = counting
-        self._compacting = compacting
-        self._routes = {self._own: "own", chat: "chat", compacting: "chat"}
+        self._routes = {self._own: "own", chat: "chat"}
         """Routes as the metrics have them."""
         self._passthrough = passthrough
         self._formats = {format_.path: format_ for format_ in formats}
         by_name = {format_.name: format_ for format_ in formats}
         self._counted = {path: by_name[name] for path, name in COUNTS.items() if name in by_name}
-        self._compacted = {
-            native.path: format_ for format_ in formats if (native := format_.native) is not None and native.path
-        }
-        """Paths where nothing but a compaction is asked for."""
-        self._read = self._formats.keys() | self._counted.keys() | self._compacted.keys()
+        self._read = self._formats.keys() | self._counted.keys()
         self._instance = instance
         self._door = door
         self._metrics = metrics
@@ -156,9 +150,6 @@ class Gate:
         scope[FORMAT] = format_
         if format_ is not None:
             return self._chat
-        if scope["method"] == "POST" and (compacted := self._compacted.get(theirs.rstrip(b"/"))) is not None:
-            scope[FORMAT] = compacted
-            return self._compacting
         if scope["method"] == "POST" and (counted := self._counted.get(theirs.rstrip(b"/"))) is not None:
             scope[FORMAT] = counted
             counts_forwarded(scope["headers"])

@@ -89,16 +89,13 @@ async def take_in(
     caller: Caller,
     request_id: str,
     *,
-    referred: tuple[str, ...] = (),
     remember: bool = True,
 ) -> ChatRequest:
-    """Collect what is known of a request. `request_id`: Steno's own, for log and ledger. `referred`: ids of the
-    summaries that its history begins with. `remember=False` is for a dry run, which leaves no trace.
+    """Collect what is known of a request. `request_id`: Steno's own, for log and ledger. `remember=False` is for a
+    dry run, which leaves no trace.
 
     Raises `Unreadable` where an element of the history is no message, `UnknownUpstream`, and `InvalidRequest`.
     """
-    if (edits := services.measuring.edits(wire, caller)) is not None and caller.format.edits is not None:
-        wire = replace(caller.format.edits.unasked(wire), edits=edits)
     measured = await services.measuring.of(wire, caller, remember=remember)
     rules = measured.rules
     named = name_of(services.naming, services.repeats, wire, caller)
@@ -136,13 +133,11 @@ async def take_in(
         headers=caller.headers,
         query=caller.query,
         rule_patterns=rules.rule_patterns,
-        inherited_rules=caller.inherited_rules,
         is_left_alone=is_left_alone,
         recognised=recognised,
         heads=heads,
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
-        referred=referred,
     )
 
 

@@ -21,7 +21,7 @@ from app.core.tokens.usage import UNBILLED, Tokens
 from app.edge.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
-from app.providers.providers import Ability, Provider, StreamedUsage
+from app.providers.providers import Provider, StreamedUsage
 from app.providers.tokenizer import by_bytes
 from app.proxy.caller import Caller
 from app.proxy.peeking import PeekedAnswer
@@ -64,8 +64,6 @@ class Observation:
     """Reason why the provider refused the request, if that was its size."""
     asked: list[AnsweredAsk] = field(default_factory=list)
     """Calls of our own functions that were answered."""
-    lacks_edits: bool = False
-    """True if the provider refused edits of the history that it does not know."""
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
     is_smaller: bool = False
@@ -165,17 +163,6 @@ class Observation:
         except Exception:
             log.exception("an answer's usage was not learnt from")
 
-    def told_of_edits(self, *, knows: bool) -> bool:
-        """Record whether the provider knew the edits that it was asked for. True if it did not, and they are to be made
-        here."""
-        request, edits = self.request, self.request.format.edits
-        if edits is None or request.wire.edits is not None or not edits.are_asked(request.wire):
-            return False
-        provider, what = request.provider, (request.format.name, request.wire.model, request.tenant)
-        if provider.has(Ability.EDITS, *what) is not knows:
-            provider.showed(Ability.EDITS, *what, knows=knows)
-        return request.compaction and provider.has(Ability.EDITS, *what) is False
-
     def ended(self, editor: AnswerEditor, *, is_empty: bool) -> None:
         """Record an answer that may have ended for want of room, before the client has got anything of it."""
         if not (editor.window_full or editor.at_length):
@@ -270,9 +257,6 @@ class Observation:
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
         """Record a refusal. `first_frame`: the error came as the first frame of a stream that began with status 200."""
         try:
-            edits = self.request.format.edits
-            if edits is not None and not first_frame and edits.refused_in(status, body):
-                self.lacks_edits = self.told_of_edits(knows=False)
             self.overflow = overflow_in(status, headers, body, first_frame=first_frame)
             if self.decision.view is not None and self.overflow is None:
                 self.misshapen = refused_shape(status, body, first_frame=first_frame)

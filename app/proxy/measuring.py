@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 import structlog
-from msgspec.structs import replace
 
 from app.compaction.request import Measure
 from app.core.limits.budget import CAP, HEURISTIC_CAUTION, Budget, Window, budget_for
-from app.core.stages.edits import Edits
 from app.core.tokens.estimate import Count
 from app.core.tokens.rules import LONGEST_MODEL
 from app.edge import own_headers
 from app.providers.estimator import Estimator
-from app.providers.providers import Ability, Provider, Providers
+from app.providers.providers import Provider, Providers
 from app.providers.registry import cap_of
 from app.proxy.caller import Caller
-from app.proxy.options import rules_of, wants_compaction
+from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
 from app.settings.policies import AppliedPolicy, Policies
 from app.wire.format import WireFormat
@@ -45,18 +43,6 @@ class Measuring:
         self._measures: BoundedMap[Hashable, tuple[Measure, int]] = BoundedMap(MOST_REMEMBERED, seconds=SECONDS)
         """Measures, each with the provider's revision."""
         self._guessed: set[tuple[str, str]] = set()
-
-    def edits(self, wire: WireRequest, caller: Caller) -> Edits | None:
-        """Edits that a request asks of a provider that does not know them, so that they are made here. Raises what `of`
-        raises, and `InvalidRequest` for edits that are none."""
-        spoken = caller.format.edits
-        if spoken is None or not spoken.are_asked(wire) or not wants_compaction(wire, caller):
-            return None
-        provider = self._provider(wire, caller)
-        if provider.has(Ability.EDITS, caller.format.name, wire.model, caller.tenant) is not False:
-            return None
-        is_on = rules_of(self._policies, provider.settings, wire, caller).compaction.enabled
-        return spoken.asked(wire) if is_on else None
 
     async def of(self, wire: WireRequest, caller: Caller, *, remember: bool) -> Measure:
         """Measure a request. Waits a moment for the provider's windows if they are still asked for.
@@ -102,8 +88,6 @@ class Measuring:
         line = provider.calibrations.of(tenant, model, formula, tools).line
         caution = HEURISTIC_CAUTION if estimator.heuristic(counted_as, token_rules) else 1.0
         rules = rules_of(self._policies, provider.settings, wire, caller)
-        if wire.edits is not None:
-            rules = replace(rules, policy=rules.policy.edited(wire.edits))
         asked = caller.window_asked
         window = provider.windows.of(model, tenant, rules.guessed_window, asked)
         if window.source == "default":
@@ -151,4 +135,4 @@ def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
     tools = wire.has_tools, wire.forbids_tools
     where = caller.format.name, caller.window_asked, caller.upstream
     sizes = wire.answer.output, wire.wishes.threshold
-    return wire.model, caller.tenant, where, tools, sizes, preset, wire.edits
+    return wire.model, caller.tenant, where, tools, sizes, preset

@@ -16,10 +16,9 @@ A = TypeVar("A", bound=UpstreamAnswer)
 class Milestones:
     """Events of a request: a summary is being made for it, a payload was decided, somebody answers it."""
 
-    def __init__(self, *, reports: bool, begun: bool = False) -> None:
-        """Begin. `reports`: a stream begins with the news of a summary that is being made. `begun`: it has begun."""
+    def __init__(self, *, reports: bool) -> None:
+        """Begin. `reports`: a stream begins with the news of a summary that is being made."""
         self._reports = reports
-        self._stream_begun = begun
         self._answers: list[UpstreamAnswer] = []
         self._begun: CompactionStart | None = None
         self._settled = True
@@ -41,11 +40,6 @@ class Milestones:
     def is_early(self) -> bool:
         """True if the client's stream tells of a summary before the provider's answer."""
         return self._reports and self.has_begun
-
-    @property
-    def is_committed(self) -> bool:
-        """True if the client's stream has begun before the provider's answer."""
-        return self._stream_begun or self.is_early
 
     async def started(self) -> CompactionStart:
         """Wait until a summary is being made."""

@@ -83,8 +83,6 @@ def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[Calla
         yield partial(name_in_json, *named)
     if naming.by_user and (named := wire.end_user) is not None:
         yield partial(name_in_json, *named)
-    if caller.continues is not None:
-        yield lambda: caller.continues
 
 
 def name_in_header(header: str, value: str) -> str | None:

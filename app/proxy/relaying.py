@@ -135,6 +135,4 @@ class Relay(Struct, frozen=True):
 
 def _learn(editor: AnswerEditor, observed: Observation, *, whole: bool, streamed: bool) -> None:
     observed.usage(editor.usage, whole=whole, streamed=streamed)
-    if whole and editor.ended:
-        observed.told_of_edits(knows=editor.tells_edits)
     observed.cut_off(editor)

@@ -12,7 +12,6 @@ from typing import Any, Self
 import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import CompactionStart
@@ -20,7 +19,6 @@ from app.core.history.secrets import Scrub
 from app.core.reasons import Code, Reason
 from app.core.recall.asked import AnsweredAsk
 from app.core.stages.account import account_of
-from app.core.stages.edits import Edits, Made, made_in
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
 from app.core.view.view import Note, Recalled
@@ -176,7 +174,7 @@ def seen(request: ChatRequest, decision: Decision, asked: Sequence[Mapping[str, 
         heads=request.heads,
         coverage=msgspec.json.encode(coverage_of(request.conversation, view, request.budget.line)).decode(),
         plan=None if plan is None else msgspec.json.encode(plan).decode(),
-        summaries=(*request.referred, *[chunk.id for chunk in view.chunks]) if view else request.referred,
+        summaries=tuple(chunk.id for chunk in view.chunks) if view else (),
     )
 
 
@@ -212,17 +210,7 @@ def editor_of(
 ) -> AnswerEditor:
     """Make an editor that adds to an answer what was done. `early`: the frames sent before the provider's."""
     context = context_members(request, decision) if reports else UNTOLD
-    editor = request.format.answers.editor(context, request.wire, early, hides_usage=hides_usage)
-    if request.wire.edits is not None and request.format.edits is not None:
-        editor.edits = request.format.edits.told(request.wire.edits, _made(request, decision, request.wire.edits))
-    return editor
-
-
-def _made(request: ChatRequest, decision: Decision, edits: Edits) -> Made:
-    """Edits that were made, in the provider's tokens."""
-    made, ratio = made_in(request.conversation, decision.view, edits, request.cost), request.budget.line.ratio
-    uses, turns = round(ratio * made.uses_tokens), round(ratio * made.turns_tokens)
-    return replace(made, uses_tokens=uses, turns_tokens=turns)
+    return request.format.answers.editor(context, request.wire, early, hides_usage=hides_usage)
 
 
 def passing(entry: Uncompacted, formats: Iterable[WireFormat]) -> Reason:

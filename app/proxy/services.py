@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from app.compaction.background import Background
 from app.compaction.compactor import Compactor
-from app.compaction.references import References
 from app.core.history.identity import Identity
 from app.core.history.secrets import Scrub
 from app.edge.admission import BytesInFlight
@@ -57,7 +56,6 @@ class Services:
     calibration: CalibrationSettings
     base_model: Callable[[str], str]
     """Function from a model to the one that it is counted and sized as."""
-    references: References
     keeps_messages: bool
     scrub: Scrub
     """Function from a text to what is stored of it."""

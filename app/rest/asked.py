@@ -129,7 +129,7 @@ async def _archived(
     with readable(format_):
         wire = await services.work.do(tenant, read)
     focus = read_focus(members.get("instructions"), "instructions")
-    return format_, wire.asking(focus=focus or wire.wishes.focus), kept.ids[-1]
+    return format_, wire.asking(focus=focus), kept.ids[-1]
 
 
 def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRequest:
@@ -146,7 +146,7 @@ def _read_forced(services: Services, format_: WireFormat, body: bytes) -> WireRe
         raise InvalidRequest(NO_MESSAGES, "messages")
     if not is_first:  # There `instructions` may be a member of its own.
         return asked
-    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions") or asked.wishes.focus)
+    return asked.asking(focus=read_focus(RawObject(body).value("instructions"), "instructions"))
 
 
 def _lacks_messages(body: bytes) -> bool:

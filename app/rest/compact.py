@@ -23,7 +23,7 @@ from app.edge.own_headers import CONVERSATION_ID
 from app.errors import NothingToCompact
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
-from app.proxy.intake import count, take_in
+from app.proxy.intake import count, read, take_in
 from app.proxy.naming import encoded_name
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.report import context_of, seen
@@ -37,10 +37,8 @@ from app.rest.dependencies import (
     TheServices,
     format_of,
     known,
-    read_whole,
     readable,
     request_body,
-    whole,
 )
 from app.rest.summaries import SummaryOut, summary_out
 from app.store.chunks import chunks_in
@@ -82,8 +80,7 @@ async def compact(request: Request, services: TheServices, tenant: Tenant, body:
     format_ = await format_of(services, tenant, body)
     caller = Caller(tenant, request.scope["headers"], format_, target=_target(request, format_))
     with readable(format_):
-        wire, caller, referred = await read_whole(services, caller, body)
-        chat = await take_in(services, wire, caller, record.request_id, referred=referred)
+        chat = await take_in(services, await read(services, caller, body), caller, record.request_id)
     decision = await _prepare(services, chat, record)
     return _answer(await chat.beside(services.work.do, lambda: _compaction(chat, decision)))
 
@@ -109,9 +106,7 @@ async def compact_conversation(
     headers = [(CONVERSATION_ID, encoded_name(conversation_id)), *request.scope["headers"]]
     caller = Caller(tenant, headers, asked.format, target=_target(request, asked.format))
     with readable(asked.format):
-        wire, caller, referred = await whole(services, caller, asked.wire)
-        asked = replace(asked, wire=wire.asking(focus=asked.wire.wishes.focus))
-        chat = await take_in(services, asked.wire, caller, record.request_id, referred=referred)
+        chat = await take_in(services, asked.wire, caller, record.request_id)
     check_archived(asked, chat)
     await count(services, tenant, chat.conversation, chat.prompt)
     held = await _chunks(services, chat)
@@ -139,8 +134,7 @@ async def _due_now(
     """Facts for the request as if a compaction were due for it."""
     threshold = await chat.beside(services.work.do, partial(_threshold, chat, held))
     with readable(asked.format):
-        asking = asked.wire.asking(threshold=threshold)
-        chat = await take_in(services, asking, caller, record.request_id, referred=chat.referred)
+        chat = await take_in(services, asked.wire.asking(threshold=threshold), caller, record.request_id)
     # Masking alone would do for the numbers, but what was asked for is a summary.
     return replace(chat, policy=replace(chat.policy, mask=None))
 

@@ -14,18 +14,14 @@ from app.edge.asgi import peer_of, read_body
 from app.edge.proxies import is_trusted
 from app.edge.relayed import value_of
 from app.errors import ConversationNotFound, InvalidRequest, UnsupportedMediaType
-from app.proxy.caller import Caller
 from app.proxy.decoding import plain_body
-from app.proxy.intake import read
 from app.proxy.naming import name_in_path
-from app.proxy.native import restored
 from app.proxy.services import Services
 from app.store import Page, Paging, StoredConversation
 from app.store.conversation_rows import find_conversation
 from app.wire.format import WireFormat
 from app.wire.members import RawObject, Unreadable
 from app.wire.paths import FORMAT_NAMES
-from app.wire.types import WireRequest
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -159,20 +155,6 @@ def readable(format_: WireFormat) -> Iterator[None]:
         why = str(error).rstrip(".")
         name = format_.name.replace("_", " ")
         raise InvalidRequest(f"The body is no {name} request that Steno can read: {why}.") from error
-
-
-async def read_whole(services: Services, caller: Caller, body: bytes) -> tuple[WireRequest, Caller, tuple[str, ...]]:
-    """`whole` for the request that a body holds. Raises `Unreadable`, too."""
-    return await whole(services, caller, await read(services, caller, body))
-
-
-async def whole(
-    services: Services, caller: Caller, request: WireRequest
-) -> tuple[WireRequest, Caller, tuple[str, ...]]:
-    """Request with summaries in place of a compaction of ours that its history begins with; its caller then; and the
-    ids of the summaries. Raises `InvalidReference` and `StorageUnavailable`."""
-    found = await restored(services, caller, request)
-    return (request, caller, ()) if found is None else (found.wire, found.caller, found.chunks)
 
 
 async def known(services: Services, tenant: str, conversation_id: str) -> StoredConversation:

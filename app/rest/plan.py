@@ -13,7 +13,7 @@ from app.core.reasons import Code
 from app.core.stages.steps import StepName
 from app.core.view.coverage import coverage_of
 from app.proxy.caller import Caller
-from app.proxy.intake import count, take_in
+from app.proxy.intake import count, read, take_in
 from app.proxy.record import REQUEST
 from app.proxy.report import context_of, plan_of
 from app.rest.dependencies import (
@@ -25,7 +25,6 @@ from app.rest.dependencies import (
     TheServices,
     format_of,
     known,
-    read_whole,
     readable,
 )
 from app.rest.plan_words import in_words
@@ -102,8 +101,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
     format_ = await format_of(services, tenant, body)
     caller, request_id = Caller(tenant, request.scope["headers"], format_), request.scope[REQUEST].request_id
     with readable(format_):
-        wire, caller, referred = await read_whole(services, caller, body)
-        chat = await take_in(services, wire, caller, request_id, referred=referred, remember=False)
+        chat = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
     await count(services, tenant, chat.conversation, chat.prompt)
     decision = chat.with_output_limits(await services.compactor.decide(chat, Imagine(summaries=True)))
     budget, asks = chat.budget, chat.may_ask

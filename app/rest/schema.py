@@ -14,13 +14,11 @@ from starlette.types import Scope
 
 from app.errors import (
     BodyTooLarge,
-    CompactionFailed,
     ConversationNotFound,
     FormatNotSpoken,
     HeadersTooLarge,
     HostNotAllowed,
     InvalidCredentials,
-    InvalidReference,
     InvalidRequest,
     LoopDetected,
     MessagesNotKept,
@@ -62,9 +60,7 @@ OF_A_CHAT: Errors = (
     UpstreamDisconnected,
     UpstreamUnreadable,
     FormatNotSpoken,
-    InvalidReference,
     NothingToCompact,
-    CompactionFailed,
 )
 
 _ERROR_CONTENT: Schema = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}

@@ -248,13 +248,6 @@ PROXIED = (
         _body("model input", input=_INPUT),
         _OF_A_COUNT,
     ),
-    Proxied(
-        "/v1/responses/compact",
-        "compact_response",
-        "Compact a history",
-        "OpenAI's. Where the provider has no such route, Steno answers in its place, in the same shape.",
-        _body("model input", input=_INPUT),
-    ),
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _GATEWAY = "Steno no longer counts what a tenant uses: set such a limit at the gateway or at the provider."
+_NATIVE = "Requests that ask their provider to compact pass: Steno no longer answers in its place."
 
 REMOVED: Mapping[str, str] = {
     "clients.keys": "Steno gives out no keys: let a proxy name the caller in clients.header.",
@@ -17,6 +18,8 @@ REMOVED: Mapping[str, str] = {
     "limits.forced_compactions_per_minute": _GATEWAY,
     "limits.summary_tokens_per_hour": _GATEWAY,
     "storage.read_url": "Every read goes to storage.url: take the key away.",
+    "upstream.native_compaction": _NATIVE,
+    "upstreams.*.native_compaction": _NATIVE,
 }
 """Advice on what to do instead, by key; `*` stands for any name."""
 

@@ -64,10 +64,6 @@ class AnswerEditor:
     """Whether the provider ended the stream with an error frame."""
     refusal: bytes = field(default=b"", init=False)
     """The error frame, where nothing else had come: in truth the request was refused."""
-    edits: bytes = field(default=b"", init=False)
-    """Value of the member that tells of edits that were made here; empty for none."""
-    tells_edits: bool = field(default=False, init=False)
-    """Whether the provider says which edits it made."""
     provider: dict[str, bytes] = field(default_factory=dict, init=False)
     """Members of the provider's own frames that were replaced by ours."""
 
@@ -92,7 +88,7 @@ class AnswerEditor:
             return body
         self.ended, self.text_bytes = True, len(body)
         self._read_whole(answer)
-        return self._with_edits(answer).with_status(self.finish_members)
+        return answer.with_status(self.finish_members)
 
     def quiet(self, frames: bytes, start: int) -> int:
         """End of the frames from `start` on that pass as they are: nobody need look into them."""
@@ -131,16 +127,6 @@ class AnswerEditor:
     def _read_whole(self, answer: RawObject) -> None:
         """Take what an answer in one piece says of itself."""
         raise NotImplementedError
-
-    def _with_edits(self, answer: RawObject) -> RawObject:
-        """An answer, or the frame that ends one, that tells of the edits; itself where there were none."""
-        return answer
-
-    def _telling(self, answer: RawObject, member: str) -> RawObject:
-        """The same with this member."""
-        if member in answer:
-            return RawObject(answer.spliced({member: self.edits}))
-        return RawObject(answer.spliced(add=b'"%b":%b' % (member.encode(), self.edits)))
 
     def _edited(self, said: RawObject) -> bytes:
         """A frame's data, as the client gets them; empty for a frame that is left out."""

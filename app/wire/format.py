@@ -24,9 +24,7 @@ from app.core.view.view import Conversation, View
 from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
 from app.wire.breakpoints import Breakpoints
-from app.wire.edits import ServerEdits
 from app.wire.members import RawObject, Unreadable
-from app.wire.native import NativeCompaction
 from app.wire.recall_tools import RecallTools
 from app.wire.requests import Body, check_number, model_of, read_options, request_of, source_of
 from app.wire.summaries import SummaryDialect
@@ -61,10 +59,6 @@ class WireFormat:
     """Answers of the format, their streams and its errors."""
     summaries: SummaryDialect
     """How a summary is asked for in it."""
-    native: NativeCompaction | None = None
-    """The provider's own compaction, where the format has words for it."""
-    edits: ServerEdits | None = None
-    """Edits that the provider makes of the history, where the format has words for them."""
     breakpoints = Breakpoints()
     """How a client says where the provider's cache is to keep a prompt."""
     recall_tools: RecallTools | None = None

@@ -37,6 +37,7 @@ class Uncompacted(NamedTuple):
 UNCOMPACTED = tuple(
     Uncompacted(name, re.compile(pattern + rb"/*"), reason)
     for name, pattern, reason in (
+        ("/v1/responses/compact", rb"/v1/responses/compact", Code.NATIVE_COMPACTION),
         ("/v1/responses/input_tokens", rb"/v1/responses/input_tokens", Code.PATH_NOT_COMPACTED),
         ("/v1/conversations", rb"/v1/conversations(/[^/]+/items)?", Code.SERVER_STATE),
         ("/v1/messages/count_tokens", rb"/v1/messages/count_tokens", Code.PATH_NOT_COMPACTED),

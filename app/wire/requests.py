@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
-
-import msgspec
 
 from app.core.tokens.declarations import ResponseFormat, Tool
 from app.core.tokens.rules import LONGEST_MODEL
 from app.errors import InvalidRequest
 from app.wire.beginnings import Beginning, Beginnings
 from app.wire.members import RawObject, TooManyValues, Unreadable, holds_more_values, split_array
-from app.wire.objects import object_of, spliced, text_at
+from app.wire.objects import object_of, text_at
 from app.wire.types import AnswerAsked, BodyBounds, TooManyMessages, WireRequest, Wishes
 
 R = TypeVar("R", bound=WireRequest)
@@ -169,16 +167,20 @@ def read_pins(pin: object, messages: int) -> tuple[int, ...]:
     return tuple(sorted(set(pin)))
 
 
-def repinned(source: RawObject, before: Sequence[bytes], after: Sequence[bytes]) -> dict[str, bytes]:
-    """`context` as it pins the same messages among others, where it pins any: those that are gone it does not.
+OWN_REFERENCE = "stn1."
+"""Beginning of the references that releases up to 2026-11 gave to clients as compactions."""
 
-    What is in both is the same object in both: two messages may say the same.
-    """
-    if not (pins := read_options(source).get("pin")):
-        return {}
-    places = {id(raw): place for place, raw in enumerate(after)}
-    left = [places[id(before[pin])] for pin in read_pins(pins, len(before)) if id(before[pin]) in places]
-    return {"context": spliced(source.raw("context") or b"{}", {"pin": msgspec.json.encode(left)})}
+
+def check_compaction(item: Mapping[str, Any], history: str) -> None:
+    """Raises `InvalidRequest` for a compaction that holds a reference of Steno's. `history`: the
+    member it stands in."""
+    sealed = (item.get(member) for member in ("encrypted_content", "signature"))
+    if any(isinstance(text, str) and text.startswith(OWN_REFERENCE) for text in sealed):
+        raise InvalidRequest(
+            "The history holds a compaction that an earlier release of Steno made, and this one cannot read. Resend the"
+            " messages that it stands for in its place, or begin a new conversation.",
+            history,
+        )
 
 
 def elements_of(source: RawObject, name: str) -> list[tuple[dict[str, Any], str]]:

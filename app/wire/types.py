@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import Enum, auto
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.reasons import Code, Reason
-from app.core.stages.edits import Edits
 from app.core.tokens.declarations import Declarations
 from app.wire.echoes import echoed_in
 from app.wire.members import RawObject, Unreadable
@@ -36,37 +34,6 @@ class BodyBounds(Struct, frozen=True):
 
 
 BOUNDS = BodyBounds()
-
-
-class Place(Enum):
-    """Place of a compaction in an answer."""
-
-    ALONE = auto()
-    """Instead of the provider's answer."""
-    FIRST = auto()
-    """Before the provider's answer. It stands for all that came; the answer is made of what it says."""
-    LAST = auto()
-    """After the provider's answer; the compaction covers the answer too."""
-
-
-class CompactionAsk(NamedTuple):
-    """A compaction that a request asks of its provider."""
-
-    place: Place
-    threshold: int | None = None
-    """Prompt tokens from which on it is asked for."""
-    always: bool = False
-    """Whether to compact whatever there is."""
-    focus: str = ""
-    """Wishes for the summary."""
-
-
-class Referred(NamedTuple):
-    """A reference of ours in a history, the last thing there that a compaction left."""
-
-    text: str
-    told: str | None = None
-    """The summaries it stands for, where the client sends them, too."""
 
 
 class AnswerAsked(Struct, frozen=True):
@@ -133,12 +100,6 @@ class WireRequest(Struct, frozen=True):
     wishes: Wishes
     hands_off: Reason | None = None
     """Reason to pass it on as it came although it could be read: somebody else keeps its history, or compacts it."""
-    asks: CompactionAsk | None = None
-    """The compaction that it asks of its provider; then it is handed off."""
-    referred: Referred | None = None
-    """The reference with which its history begins, where that is a compaction of ours."""
-    edits: Edits | None = None
-    """The edits that Steno makes, as its provider does not know them; what asked for them is gone."""
 
     @staticmethod
     def names_in(source: RawObject) -> Iterator[Named]:
@@ -229,14 +190,11 @@ class WireRequest(Struct, frozen=True):
         """A body of this request, with another task budget."""
         return body
 
-    def asking(self, *, threshold: int | None = None, focus: str | None = None) -> Self:
+    def asking(self, *, threshold: int | None = None, focus: str = "") -> Self:
         """The request as if it had asked for that, too."""
-        wishes = replace(
-            self.wishes,
-            threshold=self.wishes.threshold if threshold is None else threshold,
-            focus=self.wishes.focus if focus is None else focus,
-        )
-        return replace(self, wishes=wishes)
+        wishes = self.wishes
+        asked = replace(wishes, threshold=threshold or wishes.threshold, focus=focus or wishes.focus)
+        return replace(self, wishes=asked)
 
 
 class Draft(Struct, frozen=True):

@@ -144,13 +144,6 @@ def short(said: str = SAID, **members: Any) -> bytes:
     return json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": said}], **members}).encode()
 
 
-COMPACT = "/u/plain/v1/responses/compact"
-
-
-def items(*given: dict[str, Any]) -> bytes:
-    return json.dumps({"model": "gpt-4o", "input": given}).encode()
-
-
 # Every error of ours, by its code
 
 
@@ -206,12 +199,6 @@ def _faulty(fault: str) -> Callable[[Run, str], None]:
     return ask
 
 
-def _unsummarised(run: Run, what: str) -> None:
-    usual, run.other.default = run.other.default, FAULTS["refuses the request"]
-    run.ask(what, items(*({"role": "user", "content": f"{SAID} {n}"} for n in range(9))), target=COMPACT)
-    run.other.default = usual
-
-
 def _asking(target: str = CHAT, body: bytes | None = None, *headers: bytes) -> Callable[[Run, str], None]:
     method = "GET" if body is None else "POST"
     return lambda run, what: run.ask(what, body, *headers, target=f"{target}?key={IN_QUERY}", method=method)
@@ -233,11 +220,7 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.WebSocketNotSpoken: _asking("/v1/responses", None, b"connection: upgrade", b"upgrade: websocket"),
     errors.UnknownPath: _asking("/context/nothing"),
     errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
-    errors.InvalidReference: _asking(
-        "/u/plain/v1/responses", items({"type": "compaction", "encrypted_content": f"stn1.{SAID}"})
-    ),
-    errors.NothingToCompact: _asking(COMPACT, items({"role": "developer", "content": SAID})),
-    errors.CompactionFailed: _unsummarised,
+    errors.NothingToCompact: _asking("/context/conversations/known/compact", short(through=0)),
     errors.FormatNotSpoken: _asking("/u/gone/v1/messages", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
     errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
@@ -287,7 +270,6 @@ def _started(
         "upstream": {"base_url": f"{default.url}/v1", "discover_windows": False, "first_byte_seconds": 2.0},
         "upstreams": {
             "other": {"base_url": f"{other.url}/v1", "api_key_env": "OTHERS_KEY", "models": ["llama-*"]},
-            "plain": {"base_url": f"{default.url}/v1", "discover_windows": False, "native_compaction": False},
             "gone": {
                 "base_url": f"http://127.0.0.1:{closed_port()}/v1",
                 "discover_windows": False,

@@ -775,7 +775,7 @@ def test_one_compaction_asks_for_so_many_summaries_at_most() -> None:
 
 def test_a_summary_that_was_asked_for_may_be_as_short_or_long_as_little_text_needs() -> None:
     talk = conversation(*turns(2, size=5), QUESTION)
-    plan = plan_asked(talk, Path(), SETTINGS, "additive")
+    plan = plan_asked(talk, Path(), SETTINGS, "additive", 4)
     assert plan is not None
     for length in (1, 40):
         _, compaction = play(compact(talk, "conv", plan, BUDGET, SETTINGS, count), SummaryAnswer(words(length)))

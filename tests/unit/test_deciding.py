@@ -608,7 +608,7 @@ def test_a_look_goes_on_without_the_store_and_a_plan_does_not() -> None:
 
 def test_what_a_client_asks_for_is_made_whatever_it_frees_until_it_is_there() -> None:
     world = World()
-    decision = world.decide(asked(SHORT), Compact())
+    decision = world.decide(asked(SHORT), Compact(4))
     assert world.names == ["Read", "Brief", "LookBack", "Make", "Read"]
     assert (decision.status, len(decision.made)) == ("summarized", 1)
 
@@ -632,14 +632,13 @@ def test_what_is_there_already_is_only_returned() -> None:
     ("replies", "position", "why"),
     [
         ({}, 0, because(Code.NOTHING_TO_SUMMARISE)),
-        ({LookBack: Lately(stopping=True)}, None, because(Code.STOPPING)),
-        ({LookBack: Lately(paused=WHY)}, None, (*WHY, Reason(Code.SUMMARY_FAILED_LATELY))),
-        ({Make: FAILED}, None, WHY),
-        ({Make: Compaction((), Outcome.DELETED)}, None, because(Code.CONVERSATION_DELETED)),
+        ({LookBack: Lately(stopping=True)}, 4, because(Code.STOPPING)),
+        ({Make: FAILED}, 4, WHY),
+        ({Make: Compaction((), Outcome.DELETED)}, 4, because(Code.CONVERSATION_DELETED)),
         ({Make: Compaction((), Outcome.TAKES_TOO_LONG)}, 4, because(Code.SUMMARY_TAKES_TOO_LONG)),
     ],
 )
-def test_what_could_not_be_made_on_demand_is_told(replies: Any, position: int | None, why: Any) -> None:
+def test_what_could_not_be_made_on_demand_is_told(replies: Any, position: int, why: Any) -> None:
     decision = World(replies).decide(asked(SHORT), Compact(position))
     assert (decision.view, decision.why) == (None, why)
 
@@ -652,7 +651,7 @@ def test_what_is_asked_for_cannot_be_had_without_the_store() -> None:
     away: list[Any] = [{Read: AWAY}, {Make: Compaction((), Outcome.STORE_AWAY)}]
     for replies in away:
         with pytest.raises(StoreAway):
-            World(replies).decide(asked(SHORT), Compact())
+            World(replies).decide(asked(SHORT), Compact(4))
 
 
 # Ahead
@@ -741,17 +740,6 @@ def test_thoughts_that_do_not_fit_are_left_out_of_a_history_that_goes_as_it_came
     assert decision.view is not None
     assert decision.view.untied == {1}
     assert World().decide(asked(talk)) is UNTOUCHED
-
-
-def test_thinking_that_the_client_wants_cleared_is_left_out_of_a_history_that_goes_as_it_came() -> None:
-    thoughts = [replace(message("assistant", f"I look {n}."), tied=True, thoughts=("because",)) for n in range(2)]
-    talk = conversation(
-        message("user", "one"), thoughts[0], message("user", "two"), thoughts[1], message("user", "three")
-    )
-    decision = World().decide(asked(talk, policy=Policy(thinking_turns=1)))
-    assert decision.view is not None
-    assert decision.view.untied == {1}
-    assert World().decide(asked(talk, policy=Policy(thinking_turns=2))) is UNTOUCHED
 
 
 def test_thoughts_that_were_refused_are_marked_and_the_provider_asked_to_drop_them() -> None:

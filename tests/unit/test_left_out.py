@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,14 +38,12 @@ def said(*rules: str, number: int = 20, size: int = 50) -> list[Message]:
     return [*set_, *turns(number, size), QUESTION]
 
 
-def given_rules(talk: Conversation, *, room: int = 40, inherited: Sequence[str] = ()) -> RulesLeftOut:
-    return RulesLeftOut(talk, (), inherited, room, count)
+def given_rules(talk: Conversation, *, room: int = 40) -> RulesLeftOut:
+    return RulesLeftOut(talk, (), room, count)
 
 
-def asked(
-    talk: Conversation, *, policy: Policy = NO_SUMMARIES, limit: int = 1_000, room: int = 40, **more: Any
-) -> Case:
-    return replace(case(talk, limits=budget(limit), policy=policy), rules=given_rules(talk, room=room, **more))
+def asked(talk: Conversation, *, policy: Policy = NO_SUMMARIES, limit: int = 1_000, room: int = 40) -> Case:
+    return replace(case(talk, limits=budget(limit), policy=policy), rules=given_rules(talk, room=room))
 
 
 def sent(asked: Case) -> View:
@@ -129,13 +126,6 @@ def test_a_rule_in_a_message_that_stays_is_not_said_again() -> None:
     assert f">\n{TABS}\n</rules" in stub(sent(asked(talk)))
     late = conversation(*said()[:-1], message("user", NEVER))
     assert RULES_HEADING not in stub(sent(asked(late)))
-
-
-def test_what_a_compaction_quotes_that_the_history_begins_with_is_the_oldest() -> None:
-    talk = conversation(*said(NEVER))
-    assert f">\n{NEVER}\n{TABS}\nNever shout.\n</rules" in stub(sent(asked(talk, inherited=(TABS, "Never shout."))))
-    pinned = talk.with_pins(Pins((0,)))
-    assert RULES_HEADING not in stub(sent(asked(pinned, inherited=(TABS,))))
 
 
 def test_a_window_of_turns_leaves_them_in_its_stub() -> None:

@@ -308,14 +308,3 @@ def test_compaction_is_refused_with_its_code(messages: Any, code: str) -> None:
     rejection = refusal_of(request(*messages), [COMPACT])
     assert rejection is not None
     assert rejection.body["error"]["details"] == {"error_code": code}
-
-
-def test_a_provider_without_compaction_knows_nothing_of_it() -> None:
-    model = "claude-nocompact"
-    edits = {"edits": [{"type": "compact_20260112"}]}
-    betas = ("compact-2026-01-12", COMPACT)
-    assert refused(request(context_management=edits), *betas) == ""
-    assert "Input tag 'compact_20260112'" in refused({**request(context_management=edits), "model": model}, *betas)
-    asked = {**request(compaction={"type": "summarize"}), "model": model}
-    assert refused(asked, *betas) == "compaction: Extra inputs are not permitted"
-    assert "Input tag 'compaction'" in refused({**request(assistant(BLOCK), USER), "model": model}, *betas)

@@ -204,11 +204,3 @@ def test_calls_of_every_family_need_their_outputs_and_outputs_their_calls(output
     assert refusal_of(request(called, answer)) is None
     assert refusal(request(called)).message == f"No tool output found for {CALLS[call]} c."
     assert refusal(request(answer)).message == f"No tool call found for {CALLS[call]} output with call_id c."
-
-
-def test_a_provider_without_compaction_knows_nothing_of_it() -> None:
-    entries = [{"type": "compaction", "compact_threshold": 1}]
-    assert refusal_of(request(context_management=entries)) is None
-    assert refusal({**request(context_management=entries), "model": "gpt-nocompact"}).param == "context_management"
-    for item in (TRIGGER, COMPACTION):
-        assert refusal({**request(item), "model": "gpt-nocompact"}).code == "invalid_value"

@@ -327,16 +327,6 @@ def test_without_patterns_none_are_looked_for_and_those_there_are_stay() -> None
     assert after.rules == ("Never push to main.",)
 
 
-def test_rules_of_a_compaction_that_the_history_begins_with_are_the_oldest() -> None:
-    settings = replace(SUMMARISED, inherited_rules=("Always use tabs.", "Never push to main."))
-    messages = [*talk_of("I prefer short answers.", "Always use tabs."), *turns(9, first=500)]
-    assert cycle(messages, [], settings)[0].rules == (
-        "Always use tabs.",
-        "I prefer short answers.",
-        "Never push to main.",
-    )
-
-
 @pytest.mark.parametrize("strategy", ["additive", "rolling", "full", "checkpoint"])
 @given(
     places=st.lists(st.integers(0, 60), max_size=8, unique=True),

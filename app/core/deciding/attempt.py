@@ -66,8 +66,8 @@ class Untie(Struct, frozen=True):
 class Compact(Struct, frozen=True):
     """Summarise because a client asked, whatever that frees."""
 
-    position: int | None = None
-    """Message before which the summaries end; None for the last unit."""
+    position: int
+    """Message before which the summaries end."""
 
 
 class Ahead(Struct, frozen=True):

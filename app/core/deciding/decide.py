@@ -35,7 +35,6 @@ from app.core.limits.background_budget import most_without_summary
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
-from app.core.stages.edits import thinking_before
 from app.core.stages.ladder import UNTOUCHED, Decision, Status, merge_roles, settle, step_down
 from app.core.stages.ladder import untouched as needs_nothing
 from app.core.stages.masking import due_mask, without_summary
@@ -43,12 +42,12 @@ from app.core.summary.brief import SummaryBrief
 from app.core.summary.changing import changes_every_turn, successions
 from app.core.summary.compaction import compact
 from app.core.summary.flow import Compaction, Flow, Outcome
-from app.core.summary.plan import Plan, cut_at, last_cut, plan_asked, plan_compaction
+from app.core.summary.plan import Plan, cut_at, plan_asked, plan_compaction
 from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
 from app.core.tokens.economy import CostGate, is_worth
 from app.core.view.mask import Boundary
 from app.core.view.reading import build_view
-from app.core.view.ties import Tied, tie, tie_refused, tied_places, without_thoughts
+from app.core.view.ties import Tied, tie, tie_refused, tied_places
 
 T = TypeVar("T")
 Deciding: TypeAlias = Generator[Effect, Any, T]
@@ -76,10 +75,7 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
     match mode:
         case Untie(refused):
             offered = _offered(request, refused)
-            cleared = thinking_before(request.conversation, request.policy.thinking_turns)
-            found = tie_refused(
-                request.conversation, refused.view, request.cost, thinks=request.ties, offered=offered, cleared=cleared
-            )
+            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties, offered=offered)
             return (yield from _with_ties(refused, found))
         case StepDown(refused, said):
             return (yield from _stepped_down(attempt, refused, said))
@@ -272,13 +268,13 @@ def _made_without_store(attempt: Attempt) -> Deciding[None]:
     attempt.came_to(Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why)))
 
 
-def _compacted(attempt: Attempt, position: int | None) -> Deciding[Decision]:
+def _compacted(attempt: Attempt, position: int) -> Deciding[Decision]:
     request = attempt.request
     while True:
         yield from _read(attempt)
         brief, case = (yield from _brief(attempt)), attempt.case
         conversation = case.conversation
-        cut = last_cut(conversation) if position is None else cut_at(conversation, case.chunks, position)
+        cut = cut_at(conversation, case.chunks, position)
         path = case.widest_path_to(cut)
         if (plan := plan_asked(conversation, path, brief, request.series, cut, case.chunks)) is None:
             if not path.chunks:
@@ -291,8 +287,6 @@ def _compacted(attempt: Attempt, position: int | None) -> Deciding[Decision]:
         lately: Lately = yield effects.LookBack(plan)
         if lately.stopping:
             return Decision(None, why=because(Code.STOPPING))
-        if position is None and lately.paused is not None:  # A client repeats what failed by itself.
-            return Decision(None, why=(*lately.paused, Reason(Code.SUMMARY_FAILED_LATELY)))
         attempt.latest = yield from _made(attempt, plan)
         if not _goes_on(attempt.latest):
             if attempt.without_store:
@@ -434,7 +428,7 @@ def _puts_off(attempt: Attempt, plan: Plan) -> Deciding[bool]:
 
 def _puts_off_mask(case: Case, boundary: Boundary) -> Deciding[bool]:
     gate, masking = _cost_gate(case), case.masking
-    if gate is None or masking is None or case.policy.clearing is not None:  # The client wants it.
+    if gate is None or masking is None:
         return False
     prices: Prices = yield effects.AskPrices()
     return prices.rates is not None and not is_worth(change_of_mask(case, masking, boundary), prices.rates, gate)
@@ -506,16 +500,12 @@ def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     """Fit thoughts to the provider. The print of what is sent is kept before: another process may have the next
     request."""
     conversation = request.conversation
-    cleared = thinking_before(conversation, request.policy.thinking_turns)
-    left = without_thoughts(conversation, decision.view, cleared, request.cost)
-    if left is not None and left is not decision.view:
-        decision = replace(decision, view=left, actions=left.actions)
     view = decision.view
     if not conversation.history.holds_ties and (view is None or not request.ties):
         return decision
     prints = yield effects.ReadPrints(tied_places(conversation))
     offered = _offered(request, decision)
-    found = tie(conversation, view, prints, request.cost, thinks=request.ties, offered=offered, cleared=cleared)
+    found = tie(conversation, view, prints, request.cost, thinks=request.ties, offered=offered)
     return (yield from _with_ties(decision, found))
 
 

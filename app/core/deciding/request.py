@@ -53,8 +53,6 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     """Text that the operator puts after pinned messages; empty for nothing."""
     rule_patterns: Patterns | None = ()
     """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are kept."""
-    inherited_rules: tuple[str, ...] = ()
-    """Rules of the user, from a compaction that the history begins with, newest first."""
     ties: bool = False
     """True if its answer may hold thoughts that are tied to what is sent."""
 
@@ -95,7 +93,7 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
         if self.rule_patterns is None:
             return None
         room = steady_estimate(WINDOW_SHARE * self.budget.window, self.budget)
-        return RulesLeftOut(self.conversation, self.rule_patterns, self.inherited_rules, room, self.count)
+        return RulesLeftOut(self.conversation, self.rule_patterns, room, self.count)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
         """Work something out about the request: by `thread`, for its tenant, if its history is long."""

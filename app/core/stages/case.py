@@ -88,12 +88,9 @@ class Case(Struct, frozen=True, eq=False, dict=True):
     @lazy
     def least_view(self) -> View | None:
         """The view that does not fire the trigger and changes least, or None if a compaction is due."""
-        mask, limit = self.policy.mask, self.budget.limit
-        at_most = None
-        if self.policy.clearing is not None:
-            at_most = 0  # What was cleared stays so.
-        elif mask is not None and mask.pressure is not None:
-            at_most = self.conversation.instruction_tokens + int(mask.pressure * limit) - 1
+        mask, at_most = self.policy.mask, None
+        if mask is not None and mask.pressure is not None:
+            at_most = self.conversation.instruction_tokens + int(mask.pressure * self.budget.limit) - 1
         view = least_view(self.conversation, self.paths, self.budget.trigger, self.masking, at_most)
         return view and self._lightened(view)
 

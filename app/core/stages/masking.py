@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from app.core.limits.budget import Budget
 from app.core.stages.case import Case
-from app.core.view.mask import Boundary, Clearing, Masking, MaskPolicy, uses_of
-from app.core.view.reading import Path, covered_by, unmasked_tokens
+from app.core.view.mask import Boundary, Masking, MaskPolicy
+from app.core.view.reading import Path, unmasked_tokens
 from app.core.view.view import Conversation
 
 FLAT = MaskPolicy()
@@ -21,8 +21,6 @@ def due_mask(case: Case) -> Boundary | None:
     settings = case.policy.mask
     if case.masking is None or settings is None:
         return None
-    if settings.clearing is not None:
-        return plan_clearing(case, case.masking, settings.clearing)
     if settings.pressure is None and (not case.policy.summarises or case.least_view is not None):
         return None
     return plan_mask(case.conversation, case.widest_path, case.budget, case.masking, settings)
@@ -92,29 +90,10 @@ def plan_mask(
     return Boundary(position, base.covered)
 
 
-def plan_clearing(case: Case, masking: Masking, clearing: Clearing) -> Boundary | None:
-    """The boundary before which results are cleared as the client wants it: where there is more in the prompt than it
-    says, or a summary would be due, as far as it allows; None where that frees too little."""
-    conversation, line = case.conversation, case.budget.line
-    covered = covered_by(conversation, case.least_view or case.widest_view)
-    base = case.widest_path_to(covered)
-    ahead, masked = _moves(conversation, base, masking)
-    if not ahead:
-        return None
-    held = max(masking.usable(covered), default=covered)
-    before, uses = masked(held), sum(map(uses_of, conversation.transcript.messages[held:]))
-    is_over = clearing.uses is not None and uses > clearing.uses
-    is_over = is_over or (clearing.tokens is not None and line.reported(before) > clearing.tokens)
-    frees = before - masked(ahead[-1])
-    if frees <= 0 or line.ratio * frees < clearing.at_least or (case.least_view is not None and not is_over):
-        return None
-    return Boundary(ahead[-1], covered)
-
-
 def _moves(conversation: Conversation, base: Path, masking: Masking) -> tuple[Sequence[int], Callable[[int], int]]:
     """Positions that the boundary may move to, and how many tokens the view has with a boundary."""
     cuts, masks = conversation.transcript.cuts, masking.masks
     held = max(masking.usable(base.covered), default=base.covered)
     view = unmasked_tokens(conversation, base)
-    ahead = cuts[bisect_right(cuts, held) : bisect_right(cuts, masks.furthest)]
+    ahead = cuts[bisect_right(cuts, held) :]
     return ahead, lambda position: view - masks.saved(base.covered, position)

@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Literal
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from app.core.history.blocks import Mark
 from app.core.limits.budget import Budget
 from app.core.recall.asked import AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
-from app.core.stages.edits import Edits
 from app.core.stages.fade import FADE_AT
 from app.core.stages.lighten import exceeds
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning, is_quiet
 from app.core.tokens.economy import CostGate
-from app.core.view.mask import Clearing, MaskPolicy, uses_of
+from app.core.view.mask import MaskPolicy
 from app.core.view.view import Conversation
 
 Strategy = Literal["additive", "full", "checkpoint", "rolling", "window", "none"]
@@ -51,31 +49,12 @@ class Policy(Struct, frozen=True):
     """Whether a fold is part of the summary that makes it due, not a call of its own."""
     failed_results: int = 0
     """Latest failed tool calls that are appended to a summary as they are."""
-    thinking_turns: int | None = None
-    """Number of the latest turns with thinking that keep it, by the client's own wish; None for all."""
     alternates: bool = False
     """Whether the provider refuses two messages of the user, or of the assistant, in a row."""
 
     @property
     def summarises(self) -> bool:
         return self.strategy in SUMMARISING
-
-    @property
-    def clearing(self) -> Clearing | None:
-        """Client's own wish to have results cleared."""
-        return self.mask.clearing if self.mask else None
-
-    def edited(self, edits: Edits) -> Policy:
-        """A copy that makes these edits, too."""
-        fits = edits.fits
-        return replace(
-            self,
-            mask=replace(self.mask or MaskPolicy(), clearing=edits.clearing) if edits.clearing else self.mask,
-            thinking_turns=edits.thinking_turns,
-            fit=self.fit or fits,
-            prune=self.prune or fits,
-            emergency=self.emergency or fits,
-        )
 
     def leaves_alone(self, conversation: Conversation, budget: Budget) -> bool:
         """Whether no stage has anything to do, decided without counting where that is possible."""
@@ -93,11 +72,6 @@ class Policy(Struct, frozen=True):
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
             return False
-        clearing = self.clearing
-        if clearing and clearing.uses is not None:
-            uses = sum(map(uses_of, conversation.transcript.messages))
-            if uses > clearing.uses:
-                return False
         most = self.window.turns
         return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
@@ -107,6 +81,6 @@ class Policy(Struct, frozen=True):
         if self.mask and self.mask.pressure is not None:
             pressures.append(self.mask.pressure)
         thresholds = [budget.trigger.tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
-        cleared_at = self.clearing.tokens if self.clearing else None
-        thresholds += [budget.line.estimate(at) for at in (self.window.tokens, cleared_at) if at is not None]
+        if self.window.tokens is not None:
+            thresholds.append(budget.line.estimate(self.window.tokens))
         return min(budget.limit, *thresholds)

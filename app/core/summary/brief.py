@@ -44,7 +44,6 @@ class SummaryBrief(Struct, frozen=True):
     """Standing rules take at most this share of the window."""
     rule_patterns: Patterns | None = ()
     """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are looked for."""
-    inherited_rules: tuple[str, ...] = ()
     """Newest first, what a compaction quotes that the history begins with: its messages are gone."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""

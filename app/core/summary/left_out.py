@@ -18,13 +18,10 @@ from app.core.view.view import Conversation
 class RulesLeftOut:
     """Rules of one conversation, as `prune` asks for them. Messages are read once, and as far as they are asked for."""
 
-    def __init__(
-        self, conversation: Conversation, patterns: Patterns, inherited: Sequence[str], room: int, count: Count
-    ) -> None:
-        """`inherited`: newest first, what a compaction quotes that the history begins with. `room`: most tokens."""
+    def __init__(self, conversation: Conversation, patterns: Patterns, room: int, count: Count) -> None:
+        """`room`: most tokens."""
         self._conversation = conversation
         self._patterns = patterns
-        self._inherited = inherited
         self._room = room
         self._count = count
         self._words: Iterator[tuple[int, list[str]]] = iter(())
@@ -60,7 +57,7 @@ class RulesLeftOut:
         if index < self._first:
             self._first = self._stop = index
             self._words = own_words(self._conversation.transcript.messages, index)
-            self._found = {0: [*reversed(self._inherited)]}
+            self._found = {}
         while self._stop <= index:
             place, pieces = next(self._words, (len(self._conversation.transcript), list[str]()))
             self._found.setdefault(place, []).extend(rules_of(pieces, self._patterns))

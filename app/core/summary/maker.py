@@ -23,7 +23,7 @@ from app.core.summary.cut import AIMED_SHARE
 from app.core.summary.flow import Effect, Failure, Outcome, Reply, StoreChunk, Summarise
 from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, objection, visible_text
 from app.core.summary.plan import Plan, is_shown, may_continue, shown_size
-from app.core.summary.rules import NewRules, Rule, new_rules, rules_in
+from app.core.summary.rules import NewRules, new_rules, rules_in
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
 from app.core.summary.versions import addressed
 from app.core.tokens.estimate import Count, note_tokens
@@ -342,10 +342,8 @@ def rules_of_plan(
         return NewRules()
     start, stop = plan.spans[0].start, plan.spans[-1].stop
     found = rules_in(conversation.transcript.messages, settings.rule_patterns, start, stop)
-    known = {rule.text for rule in found}
-    inherited = [Rule(text, start) for text in settings.inherited_rules if text not in known] if start == 0 else []
     held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]
-    return new_rules([*found, *inherited], held, rules_room(plan, start, stop - 1, budget, settings, count), count)
+    return new_rules(found, held, rules_room(plan, start, stop - 1, budget, settings, count), count)
 
 
 def rules_room(plan: Plan, first: int, last: int, budget: Budget, settings: SummaryBrief, count: Count) -> int:

@@ -111,11 +111,6 @@ def folds_in(conversation: Conversation, plan: Plan, budget: Budget, summary: Su
     return fits and will_fold(conversation, plan.base, span.stop, 1, budget)
 
 
-def last_cut(conversation: Conversation) -> int:
-    """Start of the last unit, which no summary stands for."""
-    return conversation.transcript.cuts[-1] if conversation.transcript.cuts else 0
-
-
 def cut_at(conversation: Conversation, chunks: Iterable[SummaryChunk], position: int) -> int:
     """Position at which a compaction can end that was asked for up to a position: there, or at the nearest cut before
     it; 0 for nowhere. Not between summaries that are used together."""
@@ -129,12 +124,11 @@ def plan_asked(
     base: Path,
     summary: SummaryBrief,
     series: str,
-    cut: int | None = None,
+    cut: int,
     known: Iterable[SummaryChunk] = (),
 ) -> Plan | None:
-    """The compaction of everything before a cut, by default the last one, or as much of it as one makes; None where
+    """The compaction of everything before a cut, or as much of it as one makes; None where
     nothing is left."""
-    cut = last_cut(conversation) if cut is None else cut
     if cut <= base.covered:
         return None
     start = 0 if summary.strategy == "full" else base.covered

@@ -23,7 +23,7 @@ from itertools import accumulate
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Media, Message, Transcript, calls_of
+from app.core.history.messages import Kind, Media, Message, Transcript
 from app.core.history.work import Newer, newer_in
 from app.core.lazy import lazy
 from app.core.quoting import word
@@ -40,28 +40,6 @@ CUT_ARGUMENTS = "_shortened"
 
 SHAPES_VERSION = 3
 """Version of what a shape leaves: with another one, boundaries that were stored are not used."""
-
-
-class Clearing(Struct, frozen=True):
-    """Wish of a client to have old tool results cleared, as it asks its provider for it. Tokens are the provider's."""
-
-    tokens: int | None = 100_000
-    """Tokens of the prompt above which they are cleared; None where uses of tools count."""
-    uses: int | None = None
-    """Number of uses in the prompt above which they are."""
-    keep: int = 3
-    """Number of the latest uses that stay."""
-    at_least: int = 0
-    """Tokens that have to be freed: with fewer nothing is cleared."""
-    exclude: tuple[str, ...] = ()
-    """Names of tools whose uses stay."""
-    inputs: bool | tuple[str, ...] = False
-    """Whether the calls' arguments are cut too; or the names of the tools whose are."""
-
-    def clears_input_of(self, tool: str) -> bool:
-        if tool in self.exclude:
-            return False
-        return self.inputs if isinstance(self.inputs, bool) else tool in self.inputs
 
 
 class MaskPolicy(Struct, frozen=True):
@@ -82,8 +60,6 @@ class MaskPolicy(Struct, frozen=True):
     old."""
     minimum_gain: float = 0.10
     """A boundary moves only where that frees this share of the view: each move breaks the provider's prompt cache."""
-    clearing: Clearing | None = None
-    """Client's own wish, by which the boundary moves instead. All results before it are masked then."""
 
     @property
     def key(self) -> str:
@@ -91,7 +67,6 @@ class MaskPolicy(Struct, frozen=True):
         how: tuple[object, ...] = (self.characters, self.allow, self.deny)
         how += () if self.later is None else (self.later,)
         how += (SHAPES_VERSION, "shapes") if self.shapes else ()
-        how += () if self.clearing is None else (self.clearing,)
         written = repr(how).encode("utf-8", "surrogatepass")
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
 
@@ -119,8 +94,6 @@ class Mask(Struct, frozen=True):
     tokens: int
     media: tuple[str, ...] = ()
     """Words in place of its media; empty where they stay as they are."""
-    calls: tuple[tuple[int, str], ...] | None = None
-    """Arguments of its calls, by position; None where they stay as they are."""
 
 
 class _Used(Struct, frozen=True):
@@ -149,17 +122,6 @@ class Masks:
         self._settings = settings
         self._cost = cost
         self._saved: dict[int, tuple[int, ...]] = {}
-
-    @lazy
-    def furthest(self) -> int:
-        """Furthest place for a boundary: behind it are the uses that stay. The latest always does, as the model may be
-        about to see it."""
-        messages, clearing = self._transcript.messages, self._settings.clearing
-        behind, position = 0, len(messages)
-        while clearing is not None and position and behind < max(1, clearing.keep):
-            position -= 1
-            behind += uses_of(messages[position])
-        return position
 
     def between(self, start: int, boundary: int) -> Iterator[tuple[int, Mask]]:
         """The masked messages from `start` on with this boundary, in order."""
@@ -199,8 +161,6 @@ class Masks:
         """When each message that may be masked is used up."""
         messages, later, found = self._transcript.messages, self._settings.later, dict[int, _Used]()
         never = len(messages) + 1
-        if self._settings.clearing is not None:
-            return {index: _Used(index + 1, mask, never, mask) for index, mask in self._masks.items()}
         newer = {} if later is None else newer_in(messages)
         said = never
         results: list[int] = []  # Positions of the results behind a message, from the last one on.
@@ -230,10 +190,6 @@ class Masks:
         for index, message in enumerate(self._transcript.messages):
             if index in self._untouchable:
                 continue
-            if self._settings.clearing is not None and not self._clears(index):
-                if (cut := self._without_inputs(message, self._settings.clearing)) is not None:
-                    found[index] = cut
-                continue
             if not _may_be_masked(message):
                 continue
             if not is_allowed(self._transcript.tool_name(index), self._settings.allow, self._settings.deny):
@@ -242,30 +198,6 @@ class Masks:
             if (mask.texts != message.texts or mask.media) and mask.tokens < self._transcript.tokens_of(index):
                 found[index] = mask
         return found
-
-    def _clears(self, index: int) -> bool:
-        """Whether a message holds results, and none that the client wants to stay."""
-        clearing, messages = self._settings.clearing, self._transcript.messages
-        message = messages[index]
-        tools = [message.name, *(call.name for call in calls_of(messages, index) if call)]
-        return bool(uses_of(message)) and clearing is not None and set(clearing.exclude).isdisjoint(tools)
-
-    def _without_inputs(self, message: Message, clearing: Clearing) -> Mask | None:
-        """Remainder of a message whose calls' arguments are cut; None where none are."""
-        if message.sealed:
-            return None
-        longest = self._settings.characters
-        calls = tuple(
-            replace(call, arguments=cut_arguments(call.arguments, longest))
-            if clearing.clears_input_of(call.name) and len(call.arguments) > longest
-            else call
-            for call in message.calls
-        )
-        if calls == message.calls:
-            return None
-        left = tuple((place, call.arguments) for place, call in enumerate(calls))
-        tokens = self._cost(replace(message, calls=calls))
-        return Mask(message.texts, tokens, calls=left) if tokens < self._cost(message) else None
 
     def _next_turn(self, index: int) -> int:
         """Length of the history once the turn after that of a message has begun; more than any without one."""

@@ -60,7 +60,7 @@ def build_view(conversation: Conversation, path: Path, masks: Masks | None = Non
         for index, mask in masks.between(path.covered, boundary):
             if position < index:
                 parts.append(Verbatim(position, index))
-            parts.append(Altered(index, mask.texts, mask.tokens, "masked", mask.calls, mask.media))
+            parts.append(Altered(index, mask.texts, mask.tokens, "masked", media=mask.media))
             position = index + 1
     if position < len(transcript):
         parts.append(Verbatim(position, len(transcript)))

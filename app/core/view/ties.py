@@ -61,12 +61,9 @@ def tie(
     *,
     thinks: bool = True,
     offered: str = "",
-    cleared: frozenset[int] = frozenset(),
 ) -> Tied:
     """The view with the thoughts that fit. `thinks`: the model is to, and only then its thoughts of the turn under way
-    are demanded, and its answer is tied. `offered`: the tools that are added to the client's, as a text. `cleared`:
-    messages whose thoughts the view leaves out by the client's wish, which count as if they were sent: later ones stay,
-    where their provider takes them."""
+    are demanded, and its answer is tied. `offered`: the tools that are added to the client's, as a text."""
     chain, messages = conversation.chain, conversation.transcript.messages
     plain = _plain_prints(messages)
     users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_told)
@@ -89,9 +86,9 @@ def tie(
             elif not drops and (marked or not holds):
                 goes = False
                 untied.add(index)
-        stood = _next(stood, said, goes or index in cleared)
+        stood = _next(stood, said, goes)
     if marked and not thinks:  # None is demanded, and what stands before the mark may not fit, either.
-        return tie_refused(conversation, view, cost, thinks=False, offered=offered, cleared=cleared)
+        return tie_refused(conversation, view, cost, thinks=False, offered=offered)
     end = chain[len(messages)]
     if thinks and (stood != plain[-1] or _prints_in(prints.get(end, frozenset()))):
         kept.append((end, stood))
@@ -108,10 +105,9 @@ def tie_refused(
     *,
     thinks: bool = True,
     offered: str = "",
-    cleared: frozenset[int] = frozenset(),
 ) -> Tied:
     """View that is sent after a provider refused thoughts in this: it is to drop them, from here on; and where the
-    model is not to think, none are sent. `offered` and `cleared` as for `tie`."""
+    model is not to think, none are sent. `offered` as for `tie`."""
     messages, stood = conversation.transcript.messages, _start(offered)
     sent: set[int] = set()
     mark = None
@@ -120,19 +116,12 @@ def tie_refused(
         if index is not None and goes:
             sent.add(index)
             mark = conversation.chain[index], _mark(stood)
-        stood = _next(stood, said, goes or index in cleared)
+        stood = _next(stood, said, goes)
     if mark is None:
         return Tied(view)
     if not thinks:
         return Tied(_with(conversation, view, sent, cost, drops=False))
     return Tied(replace(view or whole(conversation), drops=True), (mark,))
-
-
-def without_thoughts(conversation: Conversation, view: View | None, gone: frozenset[int], cost: Cost) -> View | None:
-    """The view without the thoughts of these messages; itself where it sends none of them."""
-    messages = conversation.transcript.messages
-    sent = {i for i, _ in _sent(conversation, view or whole(conversation)) if i in gone and messages[i].tied}
-    return _with(conversation, view, sent, cost, drops=False) if sent else view
 
 
 def _with(conversation: Conversation, view: View | None, untied: set[int], cost: Cost, *, drops: bool) -> View:

@@ -60,12 +60,6 @@ class UpstreamSettings(Section):
     api.openai.com speaks Chat Completions and Responses, api.anthropic.com Messages. If `upstream` is api.openai.com
     and no upstream is set that speaks Messages, Steno adds one called `anthropic`.
     """
-    native_compaction: bool | None = None
-    """Leave compactions and edits that clients ask for to the provider, not to Steno; null means until it does not know
-    them.
-
-    Set `false` for a server that accepts [a compaction](native-compaction.md) in `context_management` and ignores it.
-    """
     api_key_env: str | None = None
     """Environment variable with the provider's key, which is sent in place of the client's own.
 

@@ -29,8 +29,6 @@ from app.wire.types import Headers, WireRequest
 from app.wire.usage import Usage, says_window_full, text_of, usage_of
 
 _BEGINNINGS = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta")
-EDITS = "context_management"
-"""Member by which an answer tells of edits of the history."""
 PROMPT_PARTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -58,11 +56,6 @@ class MessageEditor(AnswerEditor):
     def _read_whole(self, answer: RawObject) -> None:
         self._take_usage(answer)
         self._take_reason(answer.value("stop_reason"))
-
-    def _with_edits(self, answer: RawObject) -> RawObject:
-        told = answer.raw(EDITS)
-        self.tells_edits = told is not None and told != b"null"
-        return self._telling(answer, EDITS) if self.edits else answer
 
     def _edited(self, said: RawObject) -> bytes:
         kind = said.value("type")
@@ -95,8 +88,8 @@ class MessageEditor(AnswerEditor):
             return edited
         self.ended = True
         self._take_reason(reason)
-        members, ending = self._last_members(), self._with_edits(RawObject(edited))
-        return ending.with_status(members) if members else ending.text
+        members = self._last_members()
+        return RawObject(edited).with_status(members) if members else edited
 
     def _with_prompt(self, given: RawObject) -> bytes:
         """The frame with what the provider's beginning said of the prompt, where it does not say so itself."""
@@ -241,13 +234,6 @@ TYPES = {
 }
 """Types by status; below 500 the others are faults of the request, and from there on of the server."""
 
-DETAILS = {
-    "invalid_encrypted_content": "compaction_signature_invalid",
-    "nothing_to_compact": "compaction_nothing_to_summarize",
-    "compaction_unavailable": "compaction_unavailable",
-}
-"""The provider's own codes for these, by which clients tell them."""
-
 
 def type_of(status: int) -> str:
     return TYPES.get(status) or ("invalid_request_error" if 400 <= status < 500 else "api_error")
@@ -256,8 +242,6 @@ def type_of(status: int) -> str:
 def own_error(error: StenoError) -> bytes:
     """Body of a refusal of our own, with our code: the types are fewer."""
     members: dict[str, Any] = {"type": type_of(error.status), "message": error.message, "code": error.code}
-    if error.code in DETAILS:
-        members["details"] = {"error_code": DETAILS[error.code]}
     return _envelope(members if error.param is None else {**members, "param": error.param})
 
 

@@ -13,7 +13,6 @@ from app.wire.breakpoints import CACHE_CONTROL, Breakpoints
 from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.members import RawObject, Unreadable, check_keys, split_array
-from app.wire.native import MARK as REFERENCE
 from app.wire.objects import objects_in, text_at
 from app.wire.surrogates import decoded
 
@@ -83,17 +82,6 @@ def is_server_result(block: Json) -> bool:
 def is_compaction(block: Json) -> bool:
     """Whether it is the provider's own summary of what stands before it; one that failed is empty."""
     return block.get("type") == "compaction" and bool(block.get("content") or block.get("encrypted_content"))
-
-
-def is_reference(block: Json) -> bool:
-    """Whether it is a compaction of ours."""
-    return block.get("type") == "compaction" and bool(reference_in(block))
-
-
-def reference_in(block: Json) -> str:
-    """Signed, or in the place of what only its provider reads; empty where it is another's."""
-    held = (block.get(member) for member in ("signature", "encrypted_content"))
-    return next((text for text in held if isinstance(text, str) and text.startswith(REFERENCE)), "")
 
 
 def texts_in(message: dict[str, Any]) -> Iterator[Place]:

@@ -9,9 +9,7 @@ import msgspec
 from app.wire.format import WireFormat
 from app.wire.messages.answers import MessagesAnswers
 from app.wire.messages.content import BREAKPOINTS
-from app.wire.messages.edits import MessagesEdits
 from app.wire.messages.messages import is_beside, read_message
-from app.wire.messages.native import MessagesCompaction
 from app.wire.messages.payload import render
 from app.wire.messages.recall_tools import MessagesRecallTools
 from app.wire.messages.request import (
@@ -39,8 +37,6 @@ class Messages(WireFormat):
     breakpoints = BREAKPOINTS
     recall_tools = MessagesRecallTools()
     summaries = MessagesSummaries()
-    native = MessagesCompaction()
-    edits = MessagesEdits()
     request = MessagesRequest
     beside = staticmethod(system_of)
     requested = staticmethod(messages_request)

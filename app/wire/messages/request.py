@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,14 +16,22 @@ from app.wire.messages.content import (
     decoded_message,
     is_compaction,
     is_result,
-    reference_in,
     texts_in,
 )
 from app.wire.messages.messages import SYSTEM, holds_compaction, is_beside
 from app.wire.objects import object_of, objects_in, text_at
-from app.wire.requests import LONGEST_FOCUS, Body, elements_of, has_known_tools, is_given, request_of, tool_of, unread
+from app.wire.requests import (
+    Body,
+    check_compaction,
+    elements_of,
+    has_known_tools,
+    is_given,
+    request_of,
+    tool_of,
+    unread,
+)
 from app.wire.surrogates import decoded
-from app.wire.types import CompactionAsk, Headers, Named, Place, Referred, WireRequest
+from app.wire.types import Headers, Named, WireRequest
 
 Json = Mapping[str, Any]
 
@@ -42,8 +50,6 @@ BINDING_MEMBER = b"block_binding"
 """Member of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
 BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
-USUAL_THRESHOLD = 150_000
-"""Prompt tokens from which on an edit compacts that names no others."""
 LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
 
@@ -120,8 +126,6 @@ def messages_request(body: Body) -> MessagesRequest:
         lambda place: max(len(beside), place + moved),
         answer={"thinking": _thinking_tokens(source)},
         hands_off=hands_off,
-        asks=_ask(source) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
-        referred=_referred(elements),
         forbids_tools=isinstance(choice, dict) and choice.get("type") == "none",
     )
 
@@ -156,6 +160,8 @@ def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence
     last = next((i for i in marked if holds_compaction(decoded_message(elements[i]))), None)
     if last is None:
         return elements
+    for block in filter(is_compaction, blocks_of(decoded_message(elements[last]).get("content"))):
+        check_compaction(block, "messages")
     following = elements[last + 1 : last + 2]
     if any(is_result(block) for raw in following for block in blocks_of(decoded_message(raw).get("content"))):
         last += 1
@@ -169,7 +175,7 @@ def _behind_compaction(source: RawObject, elements: Sequence[bytes]) -> Sequence
 def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     if source.raw("thread") not in (None, b"null"):
         return Reason(Code.SERVER_STATE)
-    if _ask(source) is not None:
+    if _asks_for_compaction(source):
         return Reason(Code.NATIVE_COMPACTION)
     if elements and any(prompt.encode() in elements[-1] for prompt in COMPACTION_PROMPTS):
         texts = [holder[key] for holder, key in texts_in(decoded_message(elements[-1]))]
@@ -178,65 +184,13 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
     return None
 
 
-def _ask(source: RawObject) -> CompactionAsk | None:
-    """The compaction that is asked of the provider: now, or from a threshold on."""
+def _asks_for_compaction(source: RawObject) -> bool:
+    """Whether the provider is asked to compact: now, or from a threshold on. To clear results or thinking is not
+    that."""
     summarises = source.value("compaction") if "compaction" in source else None
-    if isinstance(summarises, dict) and summarises.get("type") == "summarize":
-        return CompactionAsk(Place.ALONE, always=True, focus=_focus_in(summarises))
-    edit = next(filter(is_compaction_edit, edits_in(source)), None)
-    if edit is None:
-        return None
-    trigger = edit.get("trigger")
-    value = trigger.get("value") if isinstance(trigger, dict) else None
-    place = Place.ALONE if edit.get("pause_after_compaction") is True else Place.FIRST
-    return CompactionAsk(place, value if isinstance(value, int) else USUAL_THRESHOLD, focus=_focus_in(edit))
-
-
-def _focus_in(asked: Json) -> str:
-    given = asked.get("instructions")
-    return given.strip()[:LONGEST_FOCUS] if isinstance(given, str) else ""
-
-
-def is_compaction_edit(edit: object) -> bool:
-    """Whether an edit is a compaction."""
-    return isinstance(edit, dict) and str(edit.get("type")).startswith("compact_")
-
-
-def without_edits(source: RawObject, is_one: Callable[[object], bool]) -> tuple[dict[str, bytes], list[str]]:
-    """Members of a body to replace, and those to remove, so that it asks for no such edit."""
-    managed = source.value("context_management") if "context_management" in source else None
-    if not isinstance(managed, dict) or not isinstance(edits := managed.get("edits"), list):
-        return {}, []
-    left = [edit for edit in edits if not is_one(edit)]
-    if left or len(managed) > 1:
-        return {"context_management": msgspec.json.encode({**managed, "edits": left})}, []
-    return {}, ["context_management"]
-
-
-def without_betas(headers: Headers, begins: bytes) -> Headers:
-    """The headers without the betas that begin so."""
-    kept: list[tuple[bytes, bytes]] = []
-    for name, value in headers:
-        if name != BETAS or begins not in value:
-            kept.append((name, value))
-            continue
-        betas = [beta.strip() for beta in value.split(b",")]
-        if left := b",".join(beta for beta in betas if not beta.startswith(begins)):
-            kept.append((name, left))
-    return kept
-
-
-def _referred(elements: Sequence[bytes]) -> Referred | None:
-    """The last compaction among them, where that is ours."""
-    for raw in reversed(elements):
-        if b'"compaction"' not in raw:
-            continue
-        blocks = [block for block in blocks_of(decoded_message(raw).get("content")) if is_compaction(block)]
-        if blocks:
-            given = blocks[-1].get("content")
-            reference = reference_in(blocks[-1])
-            return Referred(reference, given if isinstance(given, str) else None) if reference else None
-    return None
+    return (isinstance(summarises, dict) and summarises.get("type") == "summarize") or any(
+        str(edit.get("type")).startswith("compact_") for edit in edits_in(source)
+    )
 
 
 def _thinking(source: RawObject) -> Json:
@@ -260,7 +214,7 @@ def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
 
 
 def edits_in(source: RawObject) -> Sequence[Json]:
-    """Edits of the history that are asked of the provider. To clear thinking or results is not to compact it."""
+    """Edits of the history that are asked of the provider."""
     management = source.value("context_management") if "context_management" in source else None
     edits = management.get("edits") if isinstance(management, dict) else None
     return objects_in(edits)

@@ -30,8 +30,6 @@ from app.wire.streamed import read_whole, taken_apart, written
 from app.wire.types import Headers, WireRequest
 from app.wire.usage import LONGEST_USAGE, Usage, says_window_full, text_of, usage_of
 
-EDITS = "truncation"
-"""Member by which a response repeats whether what is too long may be left out."""
 UNSAID: dict[str, Any] = {
     **dict.fromkeys(
         ("error", "incomplete_details", "instructions", "max_output_tokens", "temperature", "top_p", "usage")
@@ -208,10 +206,6 @@ class ResponsesEditor(AnswerEditor):
         reason = details.get("reason") if isinstance(details, dict) else None
         self.window_full, self.at_length = says_window_full(reason), reason == "max_output_tokens"
 
-    def _with_edits(self, answer: RawObject) -> RawObject:
-        self.tells_edits = answer.value(EDITS) == "auto"
-        return self._telling(answer, EDITS) if self.edits else answer
-
     def _in_place(self, said: RawObject) -> dict[str, bytes]:
         """The members to replace, so that the frame goes on from what the client has got."""
         replaced: dict[str, bytes] = {}
@@ -223,9 +217,7 @@ class ResponsesEditor(AnswerEditor):
                 replaced["sequence_number"] = b"%d" % sent
         response = said.raw("response")
         if response is not None and response.startswith(b"{"):
-            known = self._with_edits(given := RawObject(response))
-            if known is not given:
-                replaced["response"] = known.text
+            known = RawObject(response)
             id_ = known.value("id")
             if isinstance(id_, str) and len(id_) <= LONGEST_ID:
                 self._id = self._id or id_

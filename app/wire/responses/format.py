@@ -9,7 +9,6 @@ import msgspec
 from app.wire.format import WireFormat
 from app.wire.responses.answers import ResponsesAnswers
 from app.wire.responses.items import BREAKPOINTS, INSTRUCTIONS, read_item, stands_beside
-from app.wire.responses.native import ResponsesCompaction, ResponsesEdits
 from app.wire.responses.payload import render
 from app.wire.responses.recall_tools import ResponsesRecallTools
 from app.wire.responses.request import NAME, PATH, ResponsesRequest, as_item, read_request
@@ -26,8 +25,6 @@ class Responses(WireFormat):
     answers = ResponsesAnswers()
     breakpoints = BREAKPOINTS
     recall_tools = ResponsesRecallTools()
-    native = ResponsesCompaction()
-    edits = ResponsesEdits()
     request = ResponsesRequest
     read = staticmethod(read_request)
     token_rules = staticmethod(token_rules)

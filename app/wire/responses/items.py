@@ -25,7 +25,6 @@ from app.wire.documents import file_of
 from app.wire.media import pixels
 from app.wire.media import seconds as seconds_of
 from app.wire.members import Unreadable, split_array
-from app.wire.native import MARK
 from app.wire.objects import (
     as_text,
     decoded_object,
@@ -325,14 +324,6 @@ def compacted_upto(elements: Sequence[bytes]) -> int:
         if b'"compaction"' in raw and type_of(decoded_object(raw, "An item")) == COMPACTION:
             return place
     return 0
-
-
-def is_reference(raw: bytes) -> bool:
-    """Whether an item is a compaction of ours."""
-    if b'"compaction"' not in raw or MARK.encode() not in raw:
-        return False
-    item = decoded_object(raw, "An item")
-    return type_of(item) == COMPACTION and as_text(item.get("encrypted_content")).startswith(MARK)
 
 
 def _compacted(raw: bytes) -> list[dict[str, Any]]:

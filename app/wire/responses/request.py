@@ -14,9 +14,10 @@ from app.core.reasons import Code, Reason
 from app.core.tokens.declarations import Declarations
 from app.wire.beginnings import Beginnings
 from app.wire.members import RawObject, Unreadable
-from app.wire.objects import decoded_object, object_of, text_at
+from app.wire.objects import decoded_object, object_of, objects_in, text_at
 from app.wire.requests import (
     Body,
+    check_compaction,
     check_number,
     elements_of,
     has_known_tools,
@@ -29,8 +30,8 @@ from app.wire.requests import (
     tool_of,
     unread,
 )
-from app.wire.responses.items import INSTRUCTIONS, compacted_upto, is_reference, slots, type_of
-from app.wire.types import BOUNDS, BodyBounds, CompactionAsk, Named, Place, Referred, WireRequest
+from app.wire.responses.items import INSTRUCTIONS, compacted_upto, slots, type_of
+from app.wire.types import BOUNDS, BodyBounds, Named, WireRequest
 
 NAME = "responses"
 PATH = b"/v1/responses"
@@ -93,6 +94,8 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
     source, known = source_of(body, bounds, beginnings)
     elements = elements_in(source)
     compacted = compacted_upto(elements)
+    if compacted:
+        check_compaction(decoded_object(elements[compacted - 1], "An item"), "input")
     raw_messages, places = _raw_messages(source, elements, compacted)
     check_number(len(raw_messages), bounds, "items")
     hands_off = _hands_off(source, elements)
@@ -108,8 +111,6 @@ def read_request(body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginning
         raw_messages,
         places.__getitem__,
         hands_off=hands_off,
-        asks=_ask(source, elements) if hands_off == Reason(Code.NATIVE_COMPACTION) else None,
-        referred=_referred(elements, compacted),
         stores=source.value("store") is not False,
     )
 
@@ -144,7 +145,7 @@ def _hands_off(source: RawObject, elements: Sequence[bytes]) -> Reason | None:
         return Reason(Code.PROMPT_TEMPLATE)
     if source.value("background") is True:
         return Reason(Code.BACKGROUND)
-    if _ask(source, elements) is not None:
+    if _asks_for_compaction(source, elements):
         return Reason(Code.NATIVE_COMPACTION)
     return Reason(Code.CLIENT_COMPACTION) if _compacts_itself(source, elements) else None
 
@@ -156,34 +157,17 @@ def _is_reference(raw: bytes) -> bool:
     return raw.startswith(b"{") and type_of(decoded_object(raw, "An item")) == "item_reference"
 
 
-def _ask(source: RawObject, elements: Sequence[bytes]) -> CompactionAsk | None:
-    """The compaction that is asked of the provider: now, or from a threshold on."""
-    if elements and is_trigger(elements[-1]):
-        return CompactionAsk(Place.ALONE, always=True)
+def _asks_for_compaction(source: RawObject, elements: Sequence[bytes]) -> bool:
+    """Whether the provider is asked to compact: now, or from a threshold on."""
+    if elements and _is_trigger(elements[-1]):
+        return True
     managed = source.value("context_management") if "context_management" in source else None
-    entries = managed if isinstance(managed, list) else []
-    entry = next(filter(is_compaction_entry, entries), None)
-    if entry is None:
-        return None
-    threshold = entry.get("compact_threshold")
-    return CompactionAsk(Place.LAST, threshold if isinstance(threshold, int) and threshold > 0 else None)
+    return any(entry.get("type") == "compaction" for entry in objects_in(managed))
 
 
-def is_compaction_entry(entry: object) -> bool:
-    """Whether a member of `context_management` asks for a compaction."""
-    return isinstance(entry, dict) and entry.get("type") == "compaction"
-
-
-def is_trigger(raw: bytes) -> bool:
+def _is_trigger(raw: bytes) -> bool:
     """Whether an item asks for a compaction in place of an answer."""
     return b'"compaction_trigger"' in raw and type_of(decoded_object(raw, "An item")) == "compaction_trigger"
-
-
-def _referred(elements: Sequence[bytes], last: int) -> Referred | None:
-    """The last compaction among them, which ends their first so many, where that is ours."""
-    if not last or not is_reference(elements[last - 1]):
-        return None
-    return Referred(decoded_object(elements[last - 1], "An item")["encrypted_content"])
 
 
 def _compacts_itself(source: RawObject, elements: Sequence[bytes]) -> bool:

@@ -229,7 +229,7 @@ def _deltas(block: Json, size: int) -> Iterator[Json]:
 
 
 def _managed(request: AcceptedRequest) -> Json:
-    if request.request.get("context_management") is None or "-deaf" in request.request["model"]:
+    if request.request.get("context_management") is None:
         return {}
     return {"context_management": {"applied_edits": []}}
 

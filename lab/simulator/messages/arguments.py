@@ -34,7 +34,7 @@ def check_arguments(request: Any, betas: Collection[str], required: Collection[s
     model = request["model"]
     _require("model", model, "string")
     for name in request:
-        if name not in ARGUMENTS or not _is_known(name, str(model), betas):
+        if name not in ARGUMENTS or not _is_known(name, betas):
             raise Refused(unknown(name))
     _check_numbers(request)
     for name in _FLAGS:
@@ -47,7 +47,7 @@ def check_arguments(request: Any, betas: Collection[str], required: Collection[s
             _require(name, request[name], "valid dictionary")
     _check_thinking(request)
     _check_edits(request, betas)
-    _check_messages(request["messages"], str(model), betas)
+    _check_messages(request["messages"], betas)
     return request
 
 
@@ -55,21 +55,7 @@ def has_beta(betas: Collection[str], starts: Iterable[str]) -> bool:
     return any(beta.startswith(tuple(starts)) for beta in betas)
 
 
-def compacts(model: str) -> bool:
-    """Whether the provider knows its own compaction."""
-    return "-nocompact" not in model
-
-
-def edits(model: str) -> bool:
-    """Whether the provider knows edits of the history."""
-    return "-noedits" not in model
-
-
-def _is_known(name: str, model: str, betas: Collection[str]) -> bool:
-    if name == "context_management" and not edits(model):
-        return False
-    if name == "compaction" and not compacts(model):
-        return False
+def _is_known(name: str, betas: Collection[str]) -> bool:
     return name not in BETAS or has_beta(betas, BETAS[name])
 
 
@@ -152,11 +138,7 @@ def _check_edits(request: Mapping[str, Any], betas: Collection[str]) -> None:
     if managed is None:
         return
     _require("context_management", managed, "valid dictionary")
-    known = sorted(
-        kind
-        for kind, starts in _EDITS.items()
-        if has_beta(betas, starts) and (kind != "compact_20260112" or compacts(request["model"]))
-    )
+    known = sorted(kind for kind, starts in _EDITS.items() if has_beta(betas, starts))
     _require("context_management.edits", managed.get("edits", []), "valid list")
     for index, edit in enumerate(managed.get("edits", [])):
         path = f"context_management.edits.{index}"
@@ -168,11 +150,11 @@ def _check_edits(request: Mapping[str, Any], betas: Collection[str]) -> None:
             _require(f"{path}.trigger.value", trigger.get("value"), "valid integer")
 
 
-def _check_messages(messages: Any, model: str, betas: Collection[str]) -> None:
+def _check_messages(messages: Any, betas: Collection[str]) -> None:
     _require("messages", messages, "valid list")
     if not messages:
         raise Refused(Refusal("messages: at least one message is required"))
-    compaction = compacts(model) and has_beta(betas, ("compact-",))
+    compaction = has_beta(betas, ("compact-",))
     for index, message in enumerate(messages):
         path = f"messages.{index}"
         _require(path, message, "valid dictionary")

@@ -109,7 +109,6 @@ class Answer:
             "output": list(output),
             "service_tier": "default",
             **{name: usual if given.get(name) is None else given[name] for name, usual in _ECHOED.items()},
-            **({"truncation": "disabled"} if "-deaf" in str(given["model"]) else {}),
             **({"conversation": {"id": conversation}} if conversation is not None else {}),
             "usage": None,
         }

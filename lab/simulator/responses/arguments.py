@@ -43,24 +43,12 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 }
 
 
-def compacts(model: str) -> bool:
-    """Whether the provider knows its own compaction."""
-    return "-nocompact" not in model
-
-
-def cuts(model: str) -> bool:
-    """Whether the provider leaves out what is too long."""
-    return "-noedits" not in model
-
-
 def check_arguments(request: Any) -> Mapping[str, Any]:
     """The request, whose members have the right types. Null counts as left out."""
     if not isinstance(request, dict):
         raise Refused(unreadable())
     for name in request:
-        model = str(request.get("model"))
-        lacking = (name == "context_management" and not compacts(model)) or (name == "truncation" and not cuts(model))
-        if name not in ACCEPTED or lacking:
+        if name not in ACCEPTED:
             raise Refused(unknown(name))
     given = {name: value for name, value in request.items() if value is not None}
     if "model" not in given:

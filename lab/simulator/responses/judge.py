@@ -34,7 +34,7 @@ def check(request: Any, stored: Mapping[str, Json], earlier: Sequence[Json], alt
     """The items that the model reads, from the first that the provider keeps; or raise what it would say."""
     given = check_arguments(request)
     items = items_of(given.get("input"))
-    check_items(items, stored, str(given["model"]))
+    check_items(items, stored)
     whole = [*earlier, *(expanded(item, stored) for item in items)]
     check_pairs(whole)
     check_bonds(whole)

@@ -14,8 +14,7 @@ from lab.formats.responses import kind_of
 from lab.simulator.counting import OF_A_PROMPT, Counting
 from lab.simulator.log import Record
 from lab.simulator.prompt_cache import BreakpointCache, PromptCache, blocks_at_breakpoints, has_breakpoints
-from lab.simulator.refusals import Refused, no_such_method, no_such_path, unreadable
-from lab.simulator.responses.arguments import compacts
+from lab.simulator.refusals import Refused, no_such_method, unreadable
 from lab.simulator.responses.judge import check
 from lab.simulator.responses.refusals import OVERFLOW, no_such_conversation, no_such_response
 from lab.simulator.responses.sealing import opened
@@ -94,7 +93,7 @@ class Reader:
         model = model_of(request, rules)
         window = rules.window_of(model)
         parts, tokens = self._parts(request, items, rules)
-        if request.get("truncation") == "auto" and "-deaf" not in str(request["model"]):
+        if request.get("truncation") == "auto":
             while sum(tokens) > window and len(tokens) > 2:
                 del parts[1], tokens[1]
         total = sum(tokens)
@@ -128,8 +127,6 @@ class Reader:
     def compact(self, record: Record, rules: RequestRules) -> AcceptedRequest:
         """A request to `/responses/compact`."""
         request = _object(record)
-        if not compacts(str(request.get("model"))):
-            raise Refused(no_such_path(record.method, record.path))
         items, _ = self._items({name: value for name, value in request.items() if name in _FOR_COMPACTING})
         window = rules.window_of(model_of(request, rules))
         _, tokens = self._parts(request, items, rules)

@@ -7,7 +7,6 @@ from typing import Any
 
 from lab.formats.responses import kind_of
 from lab.simulator.refusals import Refused, missing, unknown, wrong_type, wrong_value
-from lab.simulator.responses.arguments import compacts
 from lab.simulator.responses.items import (
     IN_OUTPUTS,
     MEMBERS,
@@ -23,14 +22,14 @@ from lab.simulator.responses.sealing import opened
 Json = Mapping[str, Any]
 
 
-def check_items(items: Sequence[Any], stored: Collection[str], model: str) -> None:
+def check_items(items: Sequence[Any], stored: Collection[str]) -> None:
     """`stored`: ids of the items that the provider keeps."""
     seen: set[str] = set()
     for index, item in enumerate(items):
         path = f"input[{index}]"
         if not isinstance(item, dict):
             raise Refused(wrong_type(path, "an object", item))
-        kind = _check_members(path, item, model)
+        kind = _check_members(path, item)
         _check_id(path, kind, item, seen)
         if kind == "message":
             _check_message(path, item)
@@ -41,11 +40,10 @@ def check_items(items: Sequence[Any], stored: Collection[str], model: str) -> No
         _check_kept(kind, item, stored)
 
 
-def _check_members(path: str, item: Json, model: str) -> str:
+def _check_members(path: str, item: Json) -> str:
     kind = kind_of(item)
-    known = tuple(MEMBERS) if compacts(model) else tuple(each for each in MEMBERS if not each.startswith("compaction"))
-    if kind not in known:
-        raise Refused(wrong_value(path, kind, known))
+    if kind not in MEMBERS:
+        raise Refused(wrong_value(path, kind, tuple(MEMBERS)))
     for name in REQUIRED.get(kind, ()):
         if item.get(name) is None:
             raise Refused(missing(f"{path}.{name}"))
