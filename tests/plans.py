@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, LargeBinary, Table, event, text
+from sqlalchemy import JSON, Boolean, Column, Connection, Double, Integer, LargeBinary, Table, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,7 +17,7 @@ from app.core.tokens.calibration import Sample
 from app.store import CalibrationKey, Lease, Store, tidying
 from app.store.calibration_rows import learn_calibrations, read_calibrations
 from app.store.learned_windows import read_learned_windows
-from app.store.tables import asides, metadata, usage_days_due
+from app.store.tables import asides, metadata
 from tests.integration.examples import SERIES, chain, chunk, seen, span, strand
 
 TENANTS = 1_000
@@ -40,7 +40,6 @@ _NAMED = {
     "level": "0",
     "version": "1",
     "upstream": "'default'",
-    "day": f"({_AT}) / {_DAY_MS} * {_DAY_MS}",
     "words": "to_tsvector('simple', 'word ' || n % 5000)",
     "deactivated_at": "NULL",
     "previous_id": "NULL",
@@ -79,7 +78,7 @@ class Seen:
 
 
 async def fill(connection: AsyncConnection, rows: int) -> None:
-    """So many rows in each table but the one of what is due. Keys and indexes are built once, afterwards."""
+    """So many rows in each table. Keys and indexes are built once, afterwards."""
     await connection.exec_driver_sql("SET LOCAL maintenance_work_mem = '512MB'")
     keys = (await connection.exec_driver_sql(_KEYS)).all()
     for key in keys:
@@ -88,8 +87,6 @@ async def fill(connection: AsyncConnection, rows: int) -> None:
     for index in indexes:
         await connection.exec_driver_sql(f"DROP INDEX {index.name}")
     for table in metadata.sorted_tables:
-        if table is usage_days_due:
-            continue
         columns = [column for column in table.columns if column.name != "number"]
         names = ", ".join(f'"{column.name}"' for column in columns)
         values = ", ".join(_value(table, column) for column in columns)
@@ -166,8 +163,8 @@ def _seen(statement: str, plan: list[dict[str, Any]]) -> Seen:
     )
     # Of a table of some rows nothing else is to be gained.
     read = (node["Relation Name"] for node in scans if node["Node Type"].endswith("Seq Scan"))
-    whole = {name.removesuffix("_before") for name in read} & set(metadata.tables)
-    return Seen(" ".join(statement.split()), round(rows), frozenset(whole - {usage_days_due.name}))
+    whole = set(read) & set(metadata.tables)
+    return Seen(" ".join(statement.split()), round(rows), frozenset(whole))
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -191,13 +188,9 @@ async def tidy_store(url: str) -> AsyncIterator[Store]:
 
 async def do_all_that_is_repeated(store: Store) -> None:
     """Once: what is done every few seconds, minutes or hours, whether there is a request or not."""
-    async with store.database.writing() as connection:
-        await connection.execute(text("INSERT INTO usage_days_due SELECT 'tenant 7', max(day) FROM usage_days"))
     # Tidying, by the hour.
     await store.tidying.remove_old_leases()
-    await store.tidying.keep_partitions()
     await store.tidying.remove_unused()
-    await store.tidying.add_days_up()
     await store.tidying.index_summaries()
     # What requests leave behind, five times a second.
     for number in range(50):

@@ -15,10 +15,10 @@ from msgspec import Struct
 from app.inspector.charts import Stacked, stacked
 from app.inspector.formats import DOLLARS, short, whole, words
 from app.inspector.visits import PageRoute, TheVisit, Visit
-from app.store import DayUsage, StoredCalibration, UsageDays, UsageSum
+from app.store import DayUsage, StoredCalibration, UsageOverview, UsageSum
 from app.store.calibration_rows import read_own_calibrations
 from app.store.pages import Paging
-from app.store.usage_days import SUMS, read_days
+from app.store.usage_reports import add_sums, read_overview
 from app.telemetry.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 
 PERIODS = (7, 14, 30)
@@ -81,7 +81,7 @@ class Counted(Struct, frozen=True):
 
 @router.get("/ui")
 async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366)] = USUAL_DAYS) -> Response:
-    usage = await visit.find(read_days, days)
+    usage = await visit.find(read_overview, days)
     calibrations = await visit.find(read_own_calibrations, Paging(MOST_CALIBRATIONS, order="desc"))
     return visit.page(
         "overview.html",
@@ -100,17 +100,12 @@ async def show_overview(visit: TheVisit, days: Annotated[int, Query(ge=1, le=366
 def totals_of(days: Iterable[DayUsage]) -> Totals:
     kept = list(days)
     return Totals(
-        added(each.sums for each in kept if each.purpose == "message"),
-        added(each.sums for each in kept if each.purpose != "message"),
+        add_sums(each.sums for each in kept if each.purpose == "message"),
+        add_sums(each.sums for each in kept if each.purpose != "message"),
     )
 
 
-def added(sums: Iterable[UsageSum]) -> UsageSum:
-    kept = list(sums)
-    return UsageSum(**{name: sum(getattr(each, name) for each in kept) for name in SUMS})
-
-
-def tokens_by_day(usage: UsageDays, days: int) -> Stacked:
+def tokens_by_day(usage: UsageOverview, days: int) -> Stacked:
     """Chart of what was sent each day, and on top of it what was saved."""
     places = []
     for day, parts in _each_day(usage, days):
@@ -121,7 +116,7 @@ def tokens_by_day(usage: UsageDays, days: int) -> Stacked:
     return stacked(places, (SENT, SAVED))
 
 
-def fates_by_day(usage: UsageDays, days: int) -> Stacked:
+def fates_by_day(usage: UsageOverview, days: int) -> Stacked:
     """Chart of answers by what was done to the context, and of those that no provider gave."""
     places = []
     for day, parts in _each_day(usage, days):
@@ -135,7 +130,7 @@ def fates_by_day(usage: UsageDays, days: int) -> Stacked:
     return stacked(places, (*FATES, FAILED))
 
 
-def by_day(usage: UsageDays) -> list[tuple[date, Totals]]:
+def by_day(usage: UsageOverview) -> list[tuple[date, Totals]]:
     """Table of the days, the latest first."""
     days = sorted({each.day for each in usage.days}, reverse=True)
     return [(day, totals_of(each for each in usage.days if each.day == day)) for day in days]
@@ -192,7 +187,7 @@ def calibration_of(visit: Visit, stored: StoredCalibration) -> dict[str, Any]:
     }
 
 
-def _each_day(usage: UsageDays, days: int) -> list[tuple[date, list[DayUsage]]]:
+def _each_day(usage: UsageOverview, days: int) -> list[tuple[date, list[DayUsage]]]:
     """Every day of a period, those without a call too."""
     today = datetime.now(UTC).date()
     wanted = [today - timedelta(days=back) for back in reversed(range(days))]

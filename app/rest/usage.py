@@ -13,7 +13,8 @@ from app.core.tokens.usage import Decided, Kind, Made, PriceSource, Purpose, spe
 from app.errors import InvalidRequest
 from app.rest.dependencies import ConversationId, Listing, NewestFirst, Tenant, TheServices, known, listing
 from app.store import Grouping, StoredUsage, TurnUsage, UsageSum, UsageSums
-from app.store.usage_records import read_records, read_report
+from app.store.usage_records import read_records
+from app.store.usage_reports import read_report
 
 USUAL_PERIOD = timedelta(days=30)
 LONGEST_PERIOD = timedelta(days=366)

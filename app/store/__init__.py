@@ -24,15 +24,6 @@ from app.store.pages import Order, Page, Paging
 from app.store.pins import Pin
 from app.store.search import Searched
 from app.store.tenant_rows import SeenTenant
-from app.store.usage_days import DayUsage, ModelUsage, UsageDays, UsageSum
-from app.store.usage_records import (
-    Grouping,
-    StoredUsage,
-    TurnUsage,
-    UsageGroup,
-    UsagePage,
-    UsageRecord,
-    UsageReport,
-    UsageSums,
-)
+from app.store.usage_records import StoredUsage, TurnUsage, UsagePage, UsageRecord
+from app.store.usage_reports import DayUsage, Grouping, UsageGroup, UsageOverview, UsageReport, UsageSum, UsageSums
 from app.store.words import words_in

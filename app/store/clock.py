@@ -10,6 +10,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+DAY_MS = 86_400_000
+
 
 class now_ms(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it is
     """Milliseconds since 1970, read when the statement runs, not when its transaction began."""

@@ -18,7 +18,7 @@ from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
 from app.store.rows import members, owned, rows_of
 from app.store.tables import conversations, message_words, messages
-from app.store.usage_records import UsageSums, sums_of_requests
+from app.store.usage_reports import UsageSums, sums_of_requests
 from app.store.word_index import WordIndex
 
 MESSAGES = WordIndex(messages, message_words, "message_search")

@@ -13,7 +13,7 @@ from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tup
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.chunks import USED_EVERY_MS
-from app.store.clock import now_ms
+from app.store.clock import DAY_MS, now_ms
 from app.store.tables import (
     asides,
     calibrations,
@@ -25,10 +25,8 @@ from app.store.tables import (
     pins,
     prints,
     summary_chunks,
-    usage_days,
     usage_records,
 )
-from app.store.usage_days import DAY_MS, delete_some_records
 
 Removal = Callable[[AsyncConnection, int, int], Awaitable[int]]
 """Removes so many rows that are older than so many milliseconds, and says how many there were. Needs a transaction."""
@@ -71,11 +69,6 @@ async def date_chunks(connection: AsyncConnection, most: int) -> int:
     return dated.rowcount
 
 
-async def remove_usage(connection: AsyncConnection, kept_ms: int, most: int) -> int:
-    """Remove usage records by their time, and take them off their days. Most go with a partition: see `partitions`."""
-    return await delete_some_records(connection, usage_records.c.created_at < _before(kept_ms), most)
-
-
 async def remove_asides(connection: AsyncConnection, most: int) -> int:
     """Remove asides a day after their answer: hardly a turn runs for longer."""
     return await _remove(connection, asides, asides.c.created_at, DAY_MS, most)
@@ -108,14 +101,10 @@ async def _remove(connection: AsyncConnection, table: Table, time: Column[int], 
     return removed.rowcount
 
 
-OF_USAGE: tuple[Removal, ...] = (
-    remove_usage,
-    _by(usage_days, usage_days.c.day, DAY_MS),  # Those that are too old as a whole, and have no records left.
-)
 REMOVALS: tuple[Removal, ...] = (
     remove_conversations,
     _by(summary_chunks, summary_chunks.c.used_at, USED_EVERY_MS),  # The last payload is noted to the hour.
-    *OF_USAGE,
+    _by(usage_records, usage_records.c.created_at),
     _by(calibrations, calibrations.c.updated_at),
     _by(learned_windows, learned_windows.c.expires_at),
 )

@@ -392,53 +392,6 @@ usage_records = Table(
     Index(None, "created_at"),
 )
 
-_IS_OLD = text("unreported IS NULL")
-
-# The same by day: see `usage_days`. A day is when it begins.
-usage_days = Table(
-    "usage_days",
-    metadata,
-    _required("tenant", CleanText),
-    _required("day", Milliseconds),
-    _required("purpose", CleanText),
-    _required("model", CleanText),
-    _required("context_status", CleanText),  # Empty for a summary.
-    _required("calls", Count),
-    _required("failed", Count),
-    Column("unreported", Count),  # Null where an earlier release added up; likewise the next three that may be.
-    Column("unpriced", Count),
-    _required("priced", Count),
-    _required("list_priced", Count),
-    Column("billed", Count, nullable=False, server_default="0"),
-    _required("prompt", Count),
-    _required("completion", Count),
-    _required("cached", Count),
-    _required("written", Count),
-    _required("reasoning", Count),
-    _required("saved", Count),
-    _required("cost", Double),
-    _required("saved_cost", Double),
-    Column("too_large", Count, nullable=False, server_default=text("0")),
-    Column("too_large_tokens", Count, nullable=False, server_default=text("0")),
-    Column("too_large_saved_cost", Double, nullable=False, server_default=text("0")),
-    Column("compared", Count),
-    Column("too_large_compared", Count),
-    PrimaryKeyConstraint("tenant", "day", "purpose", "model", "context_status"),
-    Index(None, "day"),
-    # To be added up again: hardly ever any.
-    Index("ix_usage_days_old", "tenant", "day", postgresql_where=_IS_OLD, sqlite_where=_IS_OLD),
-)
-
-# Days of before there were sums, which are not added up yet.
-usage_days_due = Table(
-    "usage_days_due",
-    metadata,
-    _required("tenant", CleanText),
-    _required("day", Milliseconds),
-    PrimaryKeyConstraint("tenant", "day"),
-    Index(None, "day"),
-)
-
 # A digest of the server's secret: see `settings_check`.
 settings_check = Table(
     "settings_check",

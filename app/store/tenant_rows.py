@@ -17,17 +17,12 @@ from app.store.tables import (
     message_words,
     metadata,
     summary_words,
-    usage_days,
-    usage_days_due,
-    usage_records,
 )
-from app.store.usage_days import delete_some_records, delete_tenants_days
 
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
 _WORDS = (summary_words, message_words)
 """Tables of words: their rows go with those of summaries and messages."""
-_USAGE = (usage_records, usage_days, usage_days_due)
-_ERASED = tuple(table for table in TABLES if table not in (leases, *_USAGE, *_WORDS))
+_ERASED = tuple(table for table in TABLES if table not in (leases, *_WORDS))
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
 MOST_TENANTS = 500
@@ -69,8 +64,6 @@ async def read_tenants(connection: AsyncConnection) -> list[SeenTenant]:
 
 async def erase_some(connection: AsyncConnection, tenant: str, most: int) -> int:
     """Erase rows of one table, so that nothing is locked for long; return how many. Needs a transaction."""
-    if records := await delete_some_records(connection, usage_records.c.tenant == tenant, most):
-        return records
     for table in _IN_ORDER:
         key, own = tuple_(*table.primary_key), table.c.tenant == tenant
         some = select(*table.primary_key).where(own).order_by(*table.primary_key).limit(most).with_for_update()
@@ -87,5 +80,4 @@ async def erase_rest(connection: AsyncConnection, tenant: str) -> bool:
         own: ColumnElement[bool] = table.c.tenant == tenant
         await connection.execute(select(*table.primary_key).where(own).order_by(*table.primary_key).with_for_update())
     removed = [await connection.execute(delete(table).where(table.c.tenant == tenant)) for table in _IN_ORDER]
-    records = await delete_tenants_days(connection, tenant)
-    return any((records, *(each.rowcount for each in removed)))
+    return any(each.rowcount for each in removed)

@@ -9,9 +9,9 @@ from time import monotonic
 
 import structlog
 
-from app.store import lease, partitions, remains, retention, summary_index, usage_days
+from app.store import lease, remains, retention, summary_index
 from app.store.calls import Calls, P, Query
-from app.store.database import MIGRATION_SECONDS
+from app.store.clock import DAY_MS
 from app.store.errors import StoreUnavailable
 from app.store.guard import Work
 
@@ -39,12 +39,10 @@ class Tidying:
 
     def __init__(self, calls: Calls, retention_days: int | None) -> None:
         self._calls = calls
-        self.kept_ms = None if retention_days is None else retention_days * usage_days.DAY_MS
+        self.kept_ms = None if retention_days is None else retention_days * DAY_MS
         self.is_indexed = False
         """Whether a whole look at all summaries found none that was not indexed."""
         self._deleted = asyncio.Event()
-        self._spared_ms = 0
-        """Time for which usage records are left to their partitions, beyond `kept_ms`; likewise their days."""
 
     async def index_summaries(self) -> None:
         """Index the summaries of an earlier release, which no search finds; a few at a time, one replica at a time."""
@@ -67,17 +65,6 @@ class Tidying:
         """Remove leases that ended a day ago."""
         await self._repeat(lease.remove_old_leases, ROWS)
 
-    async def keep_partitions(self) -> None:
-        """Keep PostgreSQL's usage records in partitions, and drop those that are too old."""
-        address = self._calls.database.address
-        if self.kept_ms is None or address.kind != "postgresql":
-            return
-        is_divided, dropped = await partitions.tend(address.direct or address.dsn, self.kept_ms)
-        self._spared_ms = partitions.spared_ms(self.kept_ms) if is_divided else 0
-        if dropped:
-            self._deleted.set()
-            log.info("partitions dropped", partitions=dropped)
-
     async def remove_unused(self) -> None:
         """Remove what nobody used for as long as things are kept."""
         await self._repeat(retention.date_chunks, ROWS)
@@ -86,8 +73,7 @@ class Tidying:
         if self.kept_ms is None:
             return
         for remove in retention.REMOVALS:
-            spared_ms = self._spared_ms if remove in retention.OF_USAGE else 0
-            if await self._repeat(remove, self.kept_ms + spared_ms, REMOVED_ROWS):
+            if await self._repeat(remove, self.kept_ms, REMOVED_ROWS):
                 self._deleted.set()
 
     async def clear_remains(self) -> None:
@@ -117,26 +103,12 @@ class Tidying:
             await _carry_out(self.clear_remains)
             await asyncio.sleep(CLEAR_PAUSE_SECONDS)
 
-    async def add_days_up(self) -> None:
-        """Add up the days of an earlier release, a few at a time; each replica goes on where another one stopped."""
-
-        async def add_up() -> int:
-            # A day of millions of records takes longer than other statements may.
-            async with self._calls.database.migrating() as connection:
-                return await usage_days.add_up_due_days(connection)
-
-        if await self._calls.task(usage_days.is_any_due):
-            await _until_none(lambda: self._calls.bounded(add_up, MIGRATION_SECONDS))
-
     async def run(self) -> None:
         """Tidy soon after the start, then about once an hour."""
         await self._calls.readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
-            tasks = (
-                *(self.remove_old_leases, self.keep_partitions, self.remove_unused),
-                *(self.add_days_up, self.index_summaries, self.clear_remains),
-            )
+            tasks = (*(self.remove_old_leases, self.remove_unused, self.index_summaries, self.clear_remains),)
             for tidy in tasks:
                 await _carry_out(tidy)
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))

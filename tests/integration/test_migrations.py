@@ -116,6 +116,55 @@ async def test_rows_of_the_previous_revision_survive(shared_url: str, revision: 
     await database.close()
 
 
+def differences(connection: Connection) -> list[Any]:
+    """What alembic would change, to make the tables those of the code."""
+
+    def is_for_this_database(item: Any, name: str, kind: str, *_: object) -> bool:
+        other = kind == "index" and item._ddl_if is not None and item._ddl_if.dialect != connection.dialect.name
+        return not other and (kind != "table" or is_ours(name))
+
+    options = {"compare_type": True, "include_object": is_for_this_database}
+    return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
+
+
+PARTITIONED = """
+    ALTER TABLE usage_records RENAME TO usage_records_before;
+    ALTER INDEX pk_usage_records RENAME TO pk_usage_records_before;
+    ALTER INDEX ix_usage_records_tenant_created_at RENAME TO ix_usage_records_tenant_created_at_before;
+    CREATE TABLE usage_records (LIKE usage_records_before INCLUDING DEFAULTS) PARTITION BY RANGE (id);
+    ALTER TABLE usage_records ADD CONSTRAINT pk_usage_records PRIMARY KEY (tenant, id);
+    CREATE INDEX ix_usage_records_tenant_created_at ON usage_records (tenant, created_at);
+    ALTER TABLE usage_records ATTACH PARTITION usage_records_before FOR VALUES FROM (MINVALUE) TO ('use_2');
+    CREATE TABLE usage_records_20260101 PARTITION OF usage_records FOR VALUES FROM ('use_2') TO ('use_3');
+    CREATE TABLE usage_records_rest PARTITION OF usage_records DEFAULT;
+    GRANT SELECT ON usage_records TO PUBLIC
+"""
+"""As the release of revision 0029 did while it served."""
+
+
+async def test_usage_records_in_partitions_become_one_table(postgres_url: str) -> None:
+    """With every record, the indexes of a new database, and the rights that others have."""
+    database = Database(postgres_url)
+    await migrations.upgrade(database, "0029")
+    async with database.writing() as connection:
+        rows = (await connection.run_sync(fill))["usage_records"]
+        for statement in PARTITIONED.split(";"):
+            await connection.execute(text(statement))
+        table = await connection.run_sync(lambda sync: Table("usage_records", MetaData(), autoload_with=sync))
+        for number in range(5):
+            await connection.execute(insert(table), [{**row, "id": f"use_{number}_{row['id']}"} for row in rows])
+    await migrations.upgrade(database)
+    async with database.reading() as connection:
+        found = await connection.run_sync(read, "usage_records")
+        assert len(found) == 6 * len(rows)
+        tables = (await connection.scalars(text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"))).all()
+        assert [name for name in tables if name.startswith("usage")] == ["usage_records"]
+        granted = "SELECT privilege_type FROM information_schema.table_privileges WHERE grantee = 'PUBLIC'"
+        assert await connection.scalar(text(f"{granted} AND table_name = 'usage_records'")) == "SELECT"
+        assert await connection.run_sync(differences) == []
+    await database.close()
+
+
 @pytest.mark.parametrize("revision", OLD_AND_NEW)
 async def test_indexes_are_dropped_last(postgres_url: str, revision: str) -> None:
     """From the first drop to the end of the migration the release before it cannot read the table."""
@@ -152,14 +201,6 @@ async def test_migrated_tables_are_those_of_the_code(database_url: str) -> None:
     """Alembic would find nothing to do."""
     database = Database(database_url)
     await migrations.upgrade(database)
-
-    def differences(connection: Connection) -> list[Any]:
-        def is_for_this_database(item: Any, name: str, kind: str, *_: object) -> bool:
-            other = kind == "index" and item._ddl_if is not None and item._ddl_if.dialect != connection.dialect.name
-            return not other and (kind != "table" or is_ours(name))
-
-        options = {"compare_type": True, "include_object": is_for_this_database}
-        return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata))
 
     async with database.reading() as connection:
         assert await connection.run_sync(differences) == []

@@ -10,8 +10,8 @@ from sqlalchemy import Table, select
 from app.core.tokens.usage import Decided, Made, Price, Tokens
 from app.store import Store, UsageRecord
 from app.store.tables import CleanText, clean, conversations, heads, usage_records
-from app.store.usage_days import read_days
 from app.store.usage_records import write_usage
+from app.store.usage_reports import read_overview
 from tests.integration.examples import digest, seen
 
 ODD, AS_STORED = "\0a\ud800\u00e9", "\ufffda\ufffd\u00e9"
@@ -83,7 +83,7 @@ async def test_a_record_with_odd_names_is_added_once_however_often_it_is_written
     for _ in range(2):
         async with store.database.writing() as connection:
             await write_usage(connection, [given])
-    days = await store.rest(read_days, ODD, 7)
+    days = await store.rest(read_overview, ODD, 7)
     assert sum(day.sums.calls for day in days.days) == 1
 
 

@@ -30,7 +30,6 @@ from app.store.tables import (
     pins,
     summary_chunks,
     summary_words,
-    usage_days,
     usage_records,
 )
 from app.store.tenant_rows import TABLES
@@ -42,7 +41,6 @@ TIMES = {
     conversations: "updated_at",
     summary_chunks: "used_at",
     usage_records: "created_at",
-    usage_days: "day",
     calibrations: "updated_at",
     learned_windows: "expires_at",
 }

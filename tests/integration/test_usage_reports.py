@@ -1,17 +1,21 @@
-"""Usage reports: a tenant's ledger over a period, by model and by day, and read by the index that is there for it."""
+"""Usage reports: a tenant's records over a period, by model and by day, and read by the index that is there for it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import event, text, update
 
-from app.core.tokens.usage import Tokens
-from app.store import Store, UsageReport
-from app.store import usage_records as reports
+from app.core.tokens.usage import Decided, Tokens
+from app.store import Store, UsageRecord, UsageReport, UsageSum
+from app.store import usage_reports as reports
+from app.store.pages import Paging
 from app.store.tables import usage_records
-from app.store.usage_records import read_report
+from app.store.usage_records import read_records
+from app.store.usage_reports import add_sums, read_overview, read_report
 from tests.integration.examples import STRANGER, TENANT
 from tests.integration.test_usage import PRICE, record
 
@@ -122,7 +126,7 @@ async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> 
     event.listen(engine, "before_cursor_execute", note)
     await report(store, by=by)
     event.remove(engine, "before_cursor_execute", note)
-    assert len(statements) == (2 if by else 1)
+    assert len(statements) == 1
     sqlite = engine.dialect.name == "sqlite"
     async with store.database.reading() as connection:
         if not sqlite:
@@ -134,3 +138,73 @@ async def test_a_report_reads_its_period_by_the_index(store: Store, by: Any) -> 
             assert "ix_usage_records_tenant_created_at" in plan, plan
         if not sqlite:
             await connection.execute(text("RESET enable_seqscan"))
+
+
+def priced(number: int, **changes: Any) -> UsageRecord:
+    return record(
+        f"c{number % 3}",
+        model=("gpt-4o", "gpt-4o-mini")[number % 2],
+        estimated=2_000,
+        saved=1_000 * number,
+        tokens=Tokens(prompt=100 + number, completion=10, cached=50),
+        price=PRICE,
+        cost=0.25,
+        saved_cost=0.002 * number,
+        context_status=("full", "summarized")[number % 2],
+        **changes,
+    )
+
+
+async def write(store: Store, records: Sequence[UsageRecord]) -> None:
+    for each in records:
+        store.writes.record_usage(each)
+    await store.flush()
+
+
+async def test_the_overview_has_days_by_purpose_and_context_status_and_models(store: Store) -> None:
+    await write(store, [priced(number) for number in range(10)])
+    summary = replace(priced(10), purpose="summary", context_status=None)
+    await write(store, [summary, replace(priced(11), status=500, cost=None)])
+    await put(store, NOON)
+    found = await store.rest(read_overview, TENANT, 7)
+    assert {(each.purpose, each.context_status): each.sums.calls for each in found.days} == {
+        ("message", "full"): 5,
+        ("message", "summarized"): 6,
+        ("summary", None): 1,
+    }
+    sums = add_sums(each.sums for each in found.days)
+    assert (sums.prompt, sums.failed, sums.priced) == (sum(100 + number for number in range(12)), 1, 11)
+    assert [(each.key, each.sums.messages.calls) for each in found.models] == [("gpt-4o-mini", 6), ("gpt-4o", 5)]
+
+
+async def test_what_was_saved_is_the_same_by_day_by_model_by_conversation_and_in_all(store: Store) -> None:
+    """Some of it is not known, some was too large for its window, and summaries cost."""
+    decided = Decided(window=2_000, limit=1_900, trigger=1_400)
+    summary = replace(priced(10), purpose="summary", saved=0, context_status=None, saved_cost=-0.25, model="summariser")
+    records = [
+        *(replace(priced(number), saved_cost=(number - 4) / 8, decided=decided) for number in range(9)),
+        replace(priced(9), saved_cost=None, cost=None),
+        summary,
+        replace(priced(11), saved_cost=2.0, decided=replace(decided, limit=5_000)),
+    ]
+    await write(store, records)
+    expected = sum(each.saved_cost or 0.0 for each in records)
+    large = [each for each in records if each.is_too_large]
+    assert large == records[1:9], "of the first one nothing was left out"
+
+    found = await store.rest(read_overview, TENANT, 7)
+    assert sum(each.sums.saved_cost or 0.0 for each in found.models) == expected
+    assert next(each.sums.saved_cost for each in found.models if each.key == "summariser") == -0.25
+    told = await store.rest(read_report, TENANT, 0, 1 << 50, by="model")
+    pages = [await store.rest(read_records, TENANT, f"c{name}", Paging(1, order="desc")) for name in range(3)]
+    in_parts = (
+        [each.sums for each in found.days],
+        [told.sums.messages, told.sums.summaries],
+        [part for group in told.groups for part in (group.sums.messages, group.sums.summaries)],
+        [part for page in pages for part in (page.sums.messages, page.sums.summaries)],
+    )
+    for parts in in_parts:
+        sums: UsageSum = add_sums(parts)
+        assert sums.saved_cost == expected
+        assert (sums.too_large, sums.too_large_tokens) == (len(large), 2_000 * len(large))
+        assert sums.too_large_saved_cost == sum(each.saved_cost or 0.0 for each in large)

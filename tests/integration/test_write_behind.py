@@ -7,14 +7,16 @@ from functools import partial
 from itertools import count
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import func, select
 from structlog.testing import capture_logs
 
 from app.store import Store, StoreUnavailable, write_behind
 from app.store.conversation_rows import find_conversation, read_conversations, write_conversations
 from app.store.pages import Paging
-from app.store.tables import conversations
+from app.store.tables import conversations, usage_records
+from tests.faults.proxy import Fault, FaultProxy
 from tests.integration.examples import TENANT, OpenStore, digest, seen
+from tests.integration.test_usage import record
 
 
 async def stored(store: Store, conversation_id: str) -> int | None:
@@ -339,3 +341,63 @@ async def test_what_fails_to_be_recorded_takes_nothing_else_with_it(store: Store
         store.writes.catch_up()
     assert done == [1]
     assert [entry["event"] for entry in logs] == ["nothing was recorded of a request"]
+
+
+async def records_in(store: Store) -> int:
+    """Usage records in the database itself."""
+    async with store.database.reading() as connection:
+        return await connection.scalar(select(func.count()).select_from(usage_records)) or 0
+
+
+async def test_what_was_committed_and_not_acknowledged_is_counted_once(open_store: OpenStore, gate: FaultProxy) -> None:
+    """The connection ends after the last word: nobody knows whether it was heard. What comes meanwhile counts, too."""
+    store = open_store(gate.url)
+    await store.start()
+    gate.inject(Fault("cut", way="down", seen=(b"INSERT INTO conversations", b"COMMIT")), times=1)
+    for _ in range(2):
+        store.writes.record(seen(heads=((digest(1), 1),)))
+        store.writes.record_usage(record())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    assert gate.injected["cut"] == 1
+    assert len(await store.heads(TENANT, [digest(1)])) == 1
+    store.writes.record(seen())
+    store.writes.record_usage(record())
+    await store.flush()
+    found = await store.rest(find_conversation, TENANT, "c1")
+    assert found is not None
+    assert found.requests == 3
+    assert await records_in(store) == 3
+
+
+async def test_what_was_not_committed_is_counted_once_too(open_store: OpenStore, gate: FaultProxy) -> None:
+    store = open_store(gate.url)
+    await store.start()
+    gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
+    store.writes.record(seen())
+    store.writes.record_usage(record())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    store.writes.record(seen())
+    store.writes.record_usage(record())
+    await store.flush()
+    found = await store.rest(find_conversation, TENANT, "c1")
+    assert found is not None
+    assert found.requests == 2
+    assert await records_in(store) == 2
+
+
+async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does_not_come_back(
+    open_store: OpenStore, gate: FaultProxy
+) -> None:
+    store = open_store(gate.url)
+    await store.start()
+    gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
+    store.writes.record(seen())
+    store.writes.record_usage(record())
+    with pytest.raises(StoreUnavailable):
+        await store.flush()
+    assert await store.delete_conversation(TENANT, "c1")
+    await store.flush()
+    assert await store.rest(find_conversation, TENANT, "c1") is None
+    assert await records_in(store) == 0
