@@ -69,7 +69,7 @@ class Background:
         ahead = background_budget(budget, growth)
         is_urgent = is_missed or sent > latest_start(budget, growth)
         # What was sent without its summary may be shortened far below the trigger.
-        if is_urgent or (sent > ahead.trigger.tokens and self._has_grown(request)):
+        if is_urgent or (sent > ahead.trigger.quiet_tokens and self._has_grown(request)):
             self._begin(replace(request, budget=ahead), budget.target)
 
     def _expected_growth(self, request: ChatRequest) -> int:

@@ -118,17 +118,14 @@ class HistoryBreaker:
     def __init__(self) -> None:
         self._passes: Lineages[_Passes] = Lineages()
 
-    def blocks(self, history: Lineage, tokens: int, room: int, *, often: bool = False) -> Code | None:
-        """Return the reason why a history of `tokens` is not compacted now, or None.
-
-        `often`: the trigger asks for compactions however little the history has grown.
-        """
+    def blocks(self, history: Lineage, tokens: int, room: int) -> Code | None:
+        """Return the reason why a history of `tokens` is not compacted now, or None."""
         passes = self._passes.find(history)
         if passes is None or abs(tokens - passes.at) >= RESTING_GROWTH * room:
             return None
         if passes.vain >= VAIN_PASSES:
             return Code.COMPACTION_INEFFECTIVE
-        return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES and not often else None
+        return Code.COMPACTION_TOO_FREQUENT if passes.close >= CLOSE_PASSES else None
 
     def finished(self, history: Lineage, tokens: int, before: int, after: int, room: int) -> None:
         """Record a compaction with all its parts and folds, which made a request of `before` tokens one of `after`.

@@ -207,10 +207,9 @@ class Compactor:
     async def _lately(self, course: Course, asked: effects.LookBack) -> Lately:
         request = course.request
         tokens, budget, undertaking = request.conversation.tokens, request.budget, request.undertaking(asked.plan)
-        often = budget.trigger.counts_turns
         return Lately(
             stopping=self._performer.tasks.draining,
-            blocked=self._breaker.blocks(request.history(), tokens, budget.room, often=often),
+            blocked=self._breaker.blocks(request.history(), tokens, budget.room),
             paused=self._performer.setbacks.pauses(undertaking),
             failed_last=self._performer.setbacks.failed_last(undertaking),
         )

@@ -66,7 +66,7 @@ class Measure(Struct, frozen=True, dict=True):
     def decided(self) -> Decided:
         """Basis of a decision, for the ledger: all there is to say of a request that goes as it came."""
         budget, reported = self.budget, self.budget.line.reported
-        trigger = reported(min(budget.trigger.tokens, budget.limit))
+        trigger = reported(min(budget.trigger.quiet_tokens, budget.limit))
         return Decided(window=self.window.context, limit=reported(budget.limit), trigger=trigger)
 
 

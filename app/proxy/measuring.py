@@ -17,7 +17,7 @@ from app.providers.registry import cap_of
 from app.proxy.caller import Caller
 from app.proxy.options import rules_of
 from app.runtime.bounded import BoundedMap
-from app.settings.policies import AppliedPolicy, Policies
+from app.settings.policies import Policies
 from app.wire.format import WireFormat
 from app.wire.types import WireRequest
 
@@ -48,7 +48,7 @@ class Measuring:
         """Measure a request. Waits a moment for the provider's windows if they are still asked for.
 
         `remember=False` is for a dry run, which has no provider asked. Raises `UnknownUpstream`, and `InvalidRequest`
-        for a preset or a trigger that is none.
+        for a preset that is none.
         """
         key = _key(wire, caller)
         known = None if key is None else self._measures.get(key)
@@ -100,7 +100,7 @@ class Measuring:
             line,
             caution=caution,
             threshold=wire.wishes.threshold,
-            body_bytes=_body_bytes(rules, provider, caller.format),
+            body_bytes=int(BODY_SHARE * provider.largest_body(caller.format)),
         )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
@@ -120,14 +120,9 @@ class Measuring:
             )
 
 
-def _body_bytes(rules: AppliedPolicy, provider: Provider, format_: WireFormat) -> int:
-    set_to = rules.compaction.trigger.body_bytes
-    return int(BODY_SHARE * provider.largest_body(format_)) if set_to is None else set_to
-
-
 def _key(wire: WireRequest, caller: Caller) -> Hashable | None:
     """Key that is equal for requests that are measured alike. None for one that is like hardly any other."""
-    if "trigger" in wire.wishes.options or len(wire.model) > LONGEST_MODEL:
+    if len(wire.model) > LONGEST_MODEL:
         return None
     preset = wire.wishes.options.get("preset") or caller.header(own_headers.PRESET)
     if preset is not None and not isinstance(preset, str):

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from pydantic import ValidationError
-
 from app.edge import own_headers
 from app.errors import InvalidRequest
 from app.proxy.caller import Caller
-from app.settings import TriggerSettings, UpstreamSettings, problems_in
+from app.settings import UpstreamSettings
 from app.settings.policies import AppliedPolicy, Policies
 from app.settings.presets import PRESET_NAMES, PresetName
-from app.settings.sections.trigger import ConditionSettings
 from app.wire.early import EVENT_SHAPES, EventShape
 from app.wire.types import WireRequest
 
-MOST_TOLD = 5
-"""Most problems that are told of a trigger that a request brings."""
 PATIENCE_SHARE = 0.8
 """Share of the timeout a client announces that a compaction may use."""
 SILENCE_SHARE = 1 / 3
@@ -30,11 +22,11 @@ LEAST_SILENCE = 1.0
 
 
 def rules_of(policies: Policies, at: UpstreamSettings, wire: WireRequest, caller: Caller) -> AppliedPolicy:
-    """Return the rules of its compaction. Raises `InvalidRequest` for a preset or a trigger that is none."""
+    """Return the rules of its compaction. Raises `InvalidRequest` for a preset that is none."""
     options = wire.wishes.options
     in_header = caller.header(own_headers.PRESET)
     preset = read_preset(options.get("preset")) or read_preset(in_header, own_headers.PRESET.decode())
-    return policies.of(at, wire.model, preset, read_trigger(options.get("trigger")))
+    return policies.of(at, wire.model, preset)
 
 
 def read_preset(name: object, param: str = "context.preset") -> PresetName | None:
@@ -45,31 +37,6 @@ def read_preset(name: object, param: str = "context.preset") -> PresetName | Non
         if name == known:
             return known
     raise InvalidRequest(f"There is no preset {name!r:.100}. Known: {', '.join(PRESET_NAMES)}.", param)
-
-
-def read_trigger(given: object) -> TriggerSettings | None:
-    """Trigger that a request brings, in the settings' own form; None if it brings none. Raises `InvalidRequest`."""
-    if given is None:
-        return None
-    try:
-        trigger = TriggerSettings.model_validate(given)
-    except ValidationError as error:
-        found = problems_in(error, TriggerSettings, MOST_TOLD)
-        raise InvalidRequest(f"context.trigger: {found:.1000}.", "context.trigger") from error
-    if isinstance(given, Mapping):
-        for said, condition in zip((given, *given.get("any", ())), (trigger, *trigger.any), strict=False):
-            _check_kinds(said, condition)
-    return trigger
-
-
-def _check_kinds(said: Mapping[str, Any], condition: ConditionSettings) -> None:
-    """Raise `InvalidRequest` where a number or a switch is given as something else: settings are read from texts, too,
-    and take what means one."""
-    for name, value in said.items():
-        meant = getattr(condition, name)
-        if any(isinstance(value, kind) != isinstance(meant, kind) for kind in (str, bool)):
-            allowed = "true or false" if isinstance(meant, bool) else "a number"
-            raise InvalidRequest(f"context.trigger: {name} must be {allowed} (got {value!r:.100}).", "context.trigger")
 
 
 def wants_compaction(wire: WireRequest, caller: Caller) -> bool:

@@ -116,7 +116,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
             "window": budget.window,
             "window_source": chat.window.source,
             "limit": budget.line.reported(budget.limit),
-            "trigger": budget.line.reported(min(budget.trigger.tokens, budget.limit)),
+            "trigger": budget.line.reported(min(budget.trigger.quiet_tokens, budget.limit)),
             "target": budget.line.reported(budget.target),
         },
         asks=AsksOut(offered=decision.offered > 0, reason=asks.value if isinstance(asks, Code) else None),

@@ -15,7 +15,6 @@ from app.core.stages.ladder import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, Status
 from app.core.view.view import ACTIONS
 from app.edge import own_headers
 from app.settings.presets import PRESETS
-from app.settings.sections.trigger import TriggerSettings
 from app.wire.early import EVENT_SHAPES
 from app.wire.requests import LONGEST_FOCUS
 
@@ -82,7 +81,6 @@ SCHEMAS: Mapping[str, Schema] = {
             },
             "preset": {"type": ["string", "null"], "enum": [*PRESETS, None], "description": "Another preset."},
             "recall": {"type": ["boolean", "null"], "description": "false recalls nothing for this request."},
-            "trigger": {"anyOf": [_ref("schemas", "Trigger"), {"type": "null"}], "description": "Another trigger."},
         },
         "examples": [{"preset": "rolling", "instructions": "Keep every price.", "pin": [0]}],
     },
@@ -252,13 +250,12 @@ PROXIED = (
 
 
 def schemas(examples: Mapping[str, Any]) -> Mapping[str, Schema]:
-    """Every schema by its name. The settings say what a trigger may be."""
-    trigger = TriggerSettings.model_json_schema(ref_template="#/components/schemas/{model}")
+    """Every schema by its name."""
     shown = {
         name: {**SCHEMAS[name], "examples": [examples[f"POST {path}"]["error"]]}
         for name, path in (("Error", "/v1/chat/completions"), ("MessagesError", "/v1/messages"))
     }
-    return {**SCHEMAS, **shown, **trigger.pop("$defs", {}), "Trigger": trigger}
+    return {**SCHEMAS, **shown}
 
 
 def operation_of(each: Proxied, examples: Mapping[str, Any]) -> Schema:

@@ -20,6 +20,13 @@ REMOVED: Mapping[str, str] = {
     "storage.read_url": "Every read goes to storage.url: take the key away.",
     "upstream.native_compaction": _NATIVE,
     "upstreams.*.native_compaction": _NATIVE,
+    **{
+        f"{section}.trigger.{name}": "The trigger is a share of the limit (token_ratio) and a cap (tokens)."
+        for section in ("compaction", "models.*")
+        for name in ("since_checkpoint_ratio", "of", "remaining_tokens", "overflow", "turns", "messages", "any")
+    },
+    "compaction.trigger.body_bytes": "Pictures and files give way at 0.8 of what the provider takes.",
+    "upstreams.*.trigger": "Set compaction.trigger, or the trigger of an entry in models.",
 }
 """Advice on what to do instead, by key; `*` stands for any name."""
 

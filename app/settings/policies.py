@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from msgspec import Struct
 
 from app.core.history.blocks import mark_of
 from app.core.lazy import lazy
-from app.core.limits.budget import Rule, Shares
+from app.core.limits.budget import CAP, Shares
 from app.core.recall.asked import READ, SEARCH, AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
@@ -91,16 +88,13 @@ class Policies:
         self._presets[chosen] = (settings.compaction, settings.summary)
         self._rules = {name: self._rules_of(name, None) for name in PRESET_NAMES}
 
-    def of(
-        self, at: UpstreamSettings, model: str, preset: PresetName | None = None, trigger: TriggerSettings | None = None
-    ) -> AppliedPolicy:
+    def of(self, at: UpstreamSettings, model: str, preset: PresetName | None = None) -> AppliedPolicy:
         """Policy of a request by its own choice, else its model's, else its upstream's, else the operator's."""
         of_model = self._settings.of_model(model)
         of_upstream = at if isinstance(at, NamedUpstreamSettings) else None
         chosen = next((each.preset for each in (of_model, of_upstream) if each and each.preset), None)
         name = preset or chosen or self._settings.compaction.preset
-        if preset is None and trigger is None:
-            trigger = next((each.trigger for each in (of_model, of_upstream) if each and each.trigger), None)
+        trigger = of_model.trigger if of_model and preset is None else None
         return self._rules[name] if trigger is None else self._rules_of(name, trigger)
 
     def _sections(self, name: PresetName) -> tuple[CompactionSettings, SummarySettings]:
@@ -155,18 +149,15 @@ def _ask_policy(compaction: CompactionSettings) -> AskPolicy | None:
 
 
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:
-    """Trigger, target and tail, by the settings and the reserve of their preset."""
+    """Trigger, target and tail, by the settings and the constants of their preset."""
     return Shares(
-        trigger=tuple(Rule(**_members(entry, "any", "body_bytes")) for entry in compaction.trigger.alternatives),
+        trigger=compaction.trigger.token_ratio,
+        cap=CAP if compaction.trigger.tokens is None else compaction.trigger.tokens or None,
         floor_tokens=compaction.floor_tokens,
         target=compaction.target_ratio,
         tail_turns=compaction.tail.turns,
         tail=compaction.tail.max_ratio,
         tail_fill=compaction.tail.fill_ratio,
         max_summary_tokens=summary.max_tokens,
-        reserve=PRESETS[compaction.preset].reserve,
+        **PRESETS[compaction.preset].shares,
     )
-
-
-def _members(section: Any, *but: str) -> Mapping[str, Any]:
-    return {name: getattr(section, name) for name in type(section).model_fields if name not in but}

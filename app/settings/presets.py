@@ -71,8 +71,8 @@ class Preset(Struct, frozen=True):
     """Members of core's `Policy` that no setting turns."""
     mask: Mapping[str, Any] = {}
     """Members of core's `MaskPolicy` that no setting turns."""
-    reserve: float | None = None
-    """Share of the window that the prompt leaves free, even if the client asks for less; None: as the client asks."""
+    shares: Mapping[str, Any] = {}
+    """Members of core's `Shares` that no setting turns."""
     source_tokens: int | None = 16_384
     """Most tokens that one summary stands for; a larger range becomes several, made side by side. None: any number. The
     more it stands for, the less detail it holds."""
@@ -94,11 +94,12 @@ _AS_ITS_MODEL = {
 }
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
 and brings nothing back."""
+_AT_THE_LIMIT = {"token_ratio": None, "tokens": 0}
 _NO_FILL = {"fill_ratio": 0.0}
 _SESSION_PRUNING = {
     **_AS_ITS_MODEL,
     "strategy": "none",
-    "trigger": {"overflow": True},
+    "trigger": _AT_THE_LIMIT,
     "mask": _NO_MASKS,
     "prune": {"enabled": False},
 }
@@ -118,14 +119,14 @@ PRESETS: Mapping[PresetName, Preset] = {
         not_for="agents with large tool results: without masks every refill costs a summary",
         compaction={
             **_AS_ITS_MODEL,
-            "trigger": {"token_ratio": 0.70, "of": "window", "tokens": 4_096},
-            "floor_tokens": 0,
+            "trigger": {"tokens": 0},
             # 0.30 of the window, which is more than the limit.
             "tail": {"turns": 4, "max_ratio": 0.32, **_NO_FILL},
             "mask": _NO_MASKS,
         },
         summary={"style": "transcript"},
         policy={"folds_in": False},
+        shares={"of_window": True, "floor": 1.0},
         source_tokens=None,
     ),
     "librechat": Preset(
@@ -135,7 +136,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={
             **_AS_ITS_MODEL,
             "strategy": "full",
-            "trigger": {"overflow": True},
+            "trigger": _AT_THE_LIMIT,
             "floor_tokens": 0,
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
         },
@@ -143,7 +144,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         update_prompt=LIBRECHAT_UPDATE_PROMPT,
         policy={"failed_results": 8},
         mask=_LIBRECHAT_MASK,
-        reserve=_LIBRECHAT_RESERVE,
+        shares={"reserve": _LIBRECHAT_RESERVE},
     ),
     "librechat-fading": Preset(
         choose_for="tool results that are long and soon useless; places where no summariser may see the conversation",
@@ -151,13 +152,13 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={
             **_AS_ITS_MODEL,
             "strategy": "none",
-            "trigger": {"overflow": True},
+            "trigger": _AT_THE_LIMIT,
             "floor_tokens": 0,
             "target_ratio": 0.80,
         },
         policy={"fade": True, "fit": False, "stub": False},
         mask=_LIBRECHAT_MASK,
-        reserve=_LIBRECHAT_RESERVE,
+        shares={"reserve": _LIBRECHAT_RESERVE},
     ),
     "librechat-checkpoint": Preset(
         choose_for="the smallest prompts, for long chats with short questions",
@@ -165,12 +166,13 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={
             **_AS_ITS_MODEL,
             "strategy": "checkpoint",
-            "trigger": {"any": [{"since_checkpoint_ratio": 0.10, "of": "window"}, {"overflow": True}]},
+            "trigger": _AT_THE_LIMIT,
             "floor_tokens": 0,
             "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
             "mask": _NO_MASKS,
         },
         summary={"max_tokens": 1_024, "style": "transcript"},
+        shares={"since_checkpoint": 0.10},
     ),
     "openclaw-adaptive": Preset(
         choose_for="agents whose client compacts by itself and needs help with large tool results only",
@@ -192,7 +194,7 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={
             **_AS_ITS_MODEL,
             "strategy": "window",
-            "trigger": {"overflow": True},
+            "trigger": _AT_THE_LIMIT,
             "floor_tokens": 0,
             "window": {"turns": 20},
             "mask": _NO_MASKS,

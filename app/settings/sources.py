@@ -74,11 +74,4 @@ class PresetSource(PydanticBaseSettingsSource):
         given = compaction if isinstance(compaction, Mapping) else {}
         chosen = given.get("preset", "default")  # Not checked yet: it may be a list, which no mapping looks up.
         chosen = "off" if chosen is False else chosen
-        settings = next((preset.settings for name, preset in PRESETS.items() if name == chosen), {})
-        # A trigger is one thing: the preset's conditions would be joined to those that are set.
-        return {
-            section: {name: value for name, value in values.items() if (section, name) != ("compaction", "trigger")}
-            if "trigger" in given
-            else values
-            for section, values in settings.items()
-        }
+        return dict(next((preset.settings for name, preset in PRESETS.items() if name == chosen), {}))

@@ -114,7 +114,7 @@ def request_of(
     )
 
 
-OPTIONS = ("compaction", "instructions", "pin", "preset", "recall", "trigger")
+OPTIONS = ("compaction", "instructions", "pin", "preset", "recall")
 SWITCHES = ("compaction", "recall")
 """Members of the `context` object; those of `SWITCHES` are true or false."""
 LONGEST_FOCUS = 4_000

@@ -260,17 +260,6 @@ def test_a_history_over_the_trigger_is_summarised_after_the_answer_that_went_on_
     assert len(simulator.summaries) == 1
 
 
-@pytest.mark.parametrize("trigger", [{"token_ratio": 0.4}, {"turns": 4}])
-def test_what_is_due_below_the_soft_threshold_is_made_as_well(steno: StartSteno, trigger: dict[str, Any]) -> None:
-    """No early summary is made there; but a request that fires the trigger goes on without, and the next one has it."""
-    proxy = steno(compaction={"trigger": trigger, "target_ratio": 0.2, "floor_tokens": 0})
-    reasons = []
-    for number in range(4, SOFT):
-        reasons.append(ask(proxy, number)["reason"])
-        until(lambda: settled(proxy))
-    assert reasons == [None] * 4 + ["summary_in_background", None]
-
-
 def test_a_client_that_leaves_ends_no_background_compaction(
     steno: StartSteno, simulator: Simulator, held: HeldSummaries
 ) -> None:

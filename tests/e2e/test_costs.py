@@ -83,12 +83,11 @@ def test_a_prompt_that_is_not_warm_is_compacted_when_it_is_due(simulator: Simula
         {"compaction": {"cost_gate": {"requests": None}}},
         {"compaction": {"cost_gate": {"requests": 1_000}}},
         {"compaction": {"preset": "rolling"}},
-        {"compaction": {"trigger": {"turns": DUE - 1}}},
         {"prices": [{"match": "*", "prompt": 10, "completion": 40}]},
         {"prices": [{"match": "*", "prompt": 10, "completion": 40, "cached": 9}]},
     ],
     ids=[
-        *("switched off", "long conversations", "a system that others know", "a trigger by turns"),
+        *("switched off", "long conversations", "a system that others know"),
         *("no price of the cache", "a cache that hardly pays"),
     ],
 )

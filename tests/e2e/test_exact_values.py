@@ -18,6 +18,9 @@ BLOCKS = re.compile(
 )
 
 
+SMALL = {"trigger": {"tokens": 3_000}}
+
+
 def history() -> list[dict[str, Any]]:
     call = {"id": "c", "type": "function", "function": {"name": "get_order", "arguments": '{"order_id": "QX-8127"}'}}
     said: list[dict[str, Any]] = turns(16)
@@ -29,7 +32,7 @@ def history() -> list[dict[str, Any]]:
 
 
 def compacted(url: str) -> dict[str, Any]:
-    body = {"model": MODEL, "messages": history(), "conversation_id": "v", "context": {"trigger": {"tokens": 3_000}}}
+    body = {"model": MODEL, "messages": history(), "conversation_id": "v"}
     answer = post(url, body)
     assert answer.status == 200
     return body
@@ -43,7 +46,7 @@ def test_values_stand_after_the_notes_and_rest_search_and_ledger_tell_them(
     steno: StartSteno, simulator: Simulator
 ) -> None:
     simulator.next_summary(text="The user asked about an order of theirs, and the assistant looked it up. " * 3)
-    url = steno(summary={"values": 0.5}).url
+    url = steno(summary={"values": 0.5}, compaction=SMALL).url
     compacted(url)
     payload = "\n".join(str(message["content"]) for message in simulator.chats[-1].messages or [])
     found = BLOCKS.search(payload)
@@ -62,7 +65,7 @@ def test_values_stand_after_the_notes_and_rest_search_and_ledger_tell_them(
 
 
 def test_without_the_setting_a_summary_is_its_notes_alone(steno: StartSteno, simulator: Simulator) -> None:
-    url = steno(summary={"values": 0}, compaction=NOTHING_RECALLED).url
+    url = steno(summary={"values": 0}, compaction=SMALL | NOTHING_RECALLED).url
     compacted(url)
     assert "<values" not in str(simulator.chats[-1].messages)
     (summary,) = get(url, "/conversations/v/summaries")["data"]

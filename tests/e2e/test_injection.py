@@ -35,8 +35,9 @@ def test_nothing_of_a_conversation_speaks_to_the_summariser(
     simulator: Simulator, steno: StartSteno, preset: str
 ) -> None:
     simulator.lenient_messages = True
-    body = {"model": MODEL, "messages": history(), "context": {"preset": preset, "trigger": {"tokens": 3_000}}}
-    assert post(steno().url, body).status == 200
+    body = {"model": MODEL, "messages": history()}
+    proxy = steno(compaction={"preset": preset, "trigger": {"tokens": 3_000}})
+    assert post(proxy.url, body).status == 200
     assert simulator.summaries
     for record in simulator.summaries:
         rules, transcript = json.loads(record.body)["messages"]

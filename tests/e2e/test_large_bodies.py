@@ -96,16 +96,3 @@ def test_the_oldest_pictures_become_lines_until_the_provider_takes_the_body(
     shown = [[json.dumps(message)[-200:] for message in sent(record, client)[:-1]] for record in (first, second, last)]
     moves = sum(later[: len(earlier)] != earlier for earlier, later in pairwise(shown))
     assert moves == 0
-
-
-def test_a_bound_of_ones_own_holds_and_none_leaves_all_pictures(simulator: Simulator, steno: StartSteno) -> None:
-    client = CLIENTS["messages"]
-    said = [*turns(client, 3), {"role": "user", "content": "Which was the last?"}]
-    for bound, left in ((5_000_000, 1), (0, 3)):
-        proxy = steno(
-            upstream={"formats": [*CLIENTS]},
-            models=[{"match": "*", "context_window": 200_000}],
-            compaction={"trigger": {"body_bytes": bound}},
-        )
-        assert client.ask(proxy, said).status == 200
-        assert simulator.chats[-1].body.count(b'"base64"') == left

@@ -56,15 +56,6 @@ NESTED = (
     '"context":{"preset":%s}',
     '"context":{"instructions":%s}',
     '"context":{"compaction":%s}',
-    '"context":{"trigger":%s}',
-    '"context":{"trigger":{"tokens":%s}}',
-    '"context":{"trigger":{"token_ratio":%s}}',
-    '"context":{"trigger":{"since_checkpoint_ratio":%s}}',
-    '"context":{"trigger":{"remaining_tokens":%s}}',
-    '"context":{"trigger":{"turns":%s}}',
-    '"context":{"trigger":{"messages":%s}}',
-    '"context":{"trigger":{"any":%s}}',
-    '"context":{"trigger":{"any":[{"tokens":%s,"turns":%s}]}}',
     '"context_management":[{"type":"compaction","compact_threshold":%s}]',
     '"context_management":[{"type":%s,"compact_threshold":%s}]',
     '"metadata":{"conversation_id":%s}',
@@ -73,7 +64,7 @@ NESTED = (
     '"tools":[{"type":"function","function":{"name":"f","parameters":{"maximum":%s,"enum":[%s]}}}]',
     '"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"minimum":%s}}}',
 )
-DECIDING = [member for member in NESTED if '"trigger":{' in member or "threshold" in member]
+DECIDING = [member for member in NESTED if "threshold" in member]
 MESSAGES = (
     '{"role":"user","content":%s}',
     '{"role":%s,"content":"a"}',

@@ -66,37 +66,6 @@ def test_a_preset_that_nobody_knows_is_refused_with_those_there_are(simulator: S
     assert not simulator.log
 
 
-def test_a_request_brings_its_own_trigger(steno: StartSteno) -> None:
-    proxy = steno()
-    history = turns(9)  # About 3,700 tokens: far from any trigger of a window of 8,000.
-    assert actions(post(proxy.url, chat(history))) == []
-    trigger = {"any": [{"tokens": 100_000}, {"turns": 8, "tokens": 1_000}]}
-    assert actions(post(proxy.url, chat(history, context={"trigger": trigger}))) == []
-    trigger["any"][1]["turns"] = 7
-    settings = {"floor_tokens": 0}
-    assert actions(post(steno(compaction=settings).url, chat(history, context={"trigger": trigger}))) == ["summarized"]
-
-
-@pytest.mark.parametrize(
-    ("trigger", "said"),
-    [
-        ({"token_ratio": 2}, "token_ratio"),
-        ({"tokens_ratio": 0.5}, "tokens_ratio is not a setting"),
-        ({"any": [{}]}, "a condition is needed"),
-        ("soon", "context.trigger"),
-        ({"any": [{"turnens": 5}] * 100}, "; and 95 more."),
-    ],
-)
-def test_a_trigger_that_is_none_is_refused_with_what_would_be_one(
-    simulator: Simulator, steno: StartSteno, trigger: Any, said: str
-) -> None:
-    answered = post(steno().url, chat(context={"trigger": trigger}))
-    error = json.loads(answered.body)["error"]
-    assert (answered.status, error["param"]) == (400, "context.trigger")
-    assert said in error["message"]
-    assert not simulator.log
-
-
 def test_switched_off_for_all_no_request_switches_it_on(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno(compaction={"enabled": False})
     for preset in PRESET_NAMES:

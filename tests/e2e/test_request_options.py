@@ -57,7 +57,7 @@ def test_a_threshold_that_is_none_is_refused_with_the_reason(
         ({}, b"x-context-recall: no", "x-context-recall"),
         ({}, b"x-context-events: smoke", "x-context-events"),
         ({"context": {"preset": ""}}, b"x-a: b", "context.preset"),
-        ({"context": {"trigger": {"tokens": "5"}}}, b"x-a: b", "context.trigger"),
+        ({"context": {"trigger": {"tokens": 5}}}, b"x-a: b", "context.trigger"),
     ],
 )
 def test_an_option_that_cannot_be_obeyed_is_refused_by_name(

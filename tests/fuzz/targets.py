@@ -29,7 +29,7 @@ from app.errors import InvalidRequest, LoopDetected
 from app.proxy.caller import ANNOUNCED_TIMEOUTS, announced_seconds
 from app.proxy.gate import Gate
 from app.proxy.naming import encoded_name, name_in_header, name_in_json, name_in_path
-from app.proxy.options import read_preset, read_trigger
+from app.proxy.options import read_preset
 from app.rest.pins import read_indexes
 from app.settings import Settings, load
 from app.telemetry.metrics import Metrics
@@ -90,7 +90,7 @@ BODIES = (
     _body(),
     _body(messages=MESSAGES, tools=TOOLS, stream=True, n=2, stream_options={"include_usage": False}),
     _body(messages=MESSAGES, context={"pin": [0, 7], "preset": "rolling", "instructions": "dates"}, max_tokens=10),
-    _body(context={"trigger": {"any": [{"tokens": 5}, {"turns": 3, "token_ratio": 0.5}]}}, conversation_id="one"),
+    _body(context={"preset": "rolling"}, conversation_id="one"),
     _body(context_management=[{"type": "compaction", "compact_threshold": 4000}], metadata={"session_id": "two"}),
     json.dumps({"indexes": [0, 4]}).encode(),
     b' {\t"model":"m" ,"messages":[ {"role":"user","content":"\\u00e9"} ],"seed":1.0e3,"a":{"b":[]}}\r\n',
@@ -189,7 +189,6 @@ def _check_request(data: bytes) -> None:
 def _decide(request: WireRequest) -> None:
     """What the numbers of a request decide."""
     _refused(lambda: read_preset(request.wishes.options.get("preset")))
-    _refused(lambda: read_trigger(request.wishes.options.get("trigger")))
     for reserve in (None, 0.05):
         budget = budget_for(
             Window(8_000, "config"), request.answer.output, Shares(reserve=reserve), threshold=request.wishes.threshold

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from app.core.history.identity import Identity
 from app.core.history.messages import Kind, Message, ToolCall, Transcript
 from app.core.limits.budget import Budget
-from app.core.limits.trigger import Trigger, over
+from app.core.limits.trigger import Trigger
 from app.core.reasons import Code, because
 from app.core.stages import masking
 from app.core.stages.case import Case
@@ -156,7 +156,7 @@ def budget(limit: int = 1_000, **changes: Any) -> Budget:
     given = shares | changes
     given.setdefault("reported_target", given["target"])
     if isinstance(given["trigger"], int):
-        given["trigger"] = over(given["trigger"])
+        given["trigger"] = Trigger(given["trigger"])
     return Budget(**{"room": given["limit"], **given})
 
 

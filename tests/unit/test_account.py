@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from app.core.deciding.attempt import Answer, Attempt
 from app.core.limits.budget import Line
-from app.core.limits.trigger import over
+from app.core.limits.trigger import Trigger
 from app.core.reasons import Code, Reason, because
 from app.core.stages.account import LONGEST_REASON, MOST_STEPS, account_of
 from app.core.stages.case import Case, case_of
@@ -26,7 +26,7 @@ CHUNK = chunk(TALK, 0, 8)
 
 
 def case(limit: int, trigger: int, **policy: Any) -> Case:
-    limits = replace(budget(), limit=limit, trigger=over(trigger), target=trigger)
+    limits = replace(budget(), limit=limit, trigger=Trigger(trigger), target=trigger)
     return case_of(TALK, Policy(**policy), limits, cost, Pins())
 
 
@@ -35,7 +35,7 @@ def names(steps: tuple[Step, ...]) -> list[tuple[str, str]]:
 
 
 def test_every_number_is_told_as_the_provider_counts() -> None:
-    limits = replace(budget(line=Line(10.0, 2.0)), limit=1_000, trigger=over(700), target=500)
+    limits = replace(budget(line=Line(10.0, 2.0)), limit=1_000, trigger=Trigger(700), target=500)
     decision = Decision(None, why=because(Code.STORAGE), steps=(Step("unchanged", "sent", 100),))
     told = account_of(TALK, limits, "config", decision)
     assert {name: told[name] for name in ("limit", "trigger", "target", "window_source")} == {

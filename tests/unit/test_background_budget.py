@@ -13,7 +13,7 @@ from app.core.limits.background_budget import (
     most_without_summary,
 )
 from app.core.limits.budget import Budget
-from app.core.limits.trigger import Condition, Size, Trigger
+from app.core.limits.trigger import Trigger
 from tests.unit.conversations import budget
 
 # Of a limit of 10,000: nothing is made up to 5,500, the trigger is at 7,000, and a view over 9,700 is not sent.
@@ -43,16 +43,15 @@ def test_a_background_compaction_begins(growth: int, limits: Budget, tokens: int
     assert background_budget(limits, growth).trigger.tokens == tokens
 
 
-def test_conditions_that_count_turns_stay_as_they_are() -> None:
-    conditions = (Condition(4_000, since=500), Condition(turns=9, messages=4), Condition(10_000))
-    earlier = background_budget(budget(10_000, trigger=Trigger(conditions, 2)), 200).trigger
-    assert earlier == Trigger((Condition(4_000, since=500), Condition(turns=9, messages=4), Condition(9_500)), 2)
+def test_tokens_after_the_last_summary_count_as_before() -> None:
+    earlier = background_budget(budget(10_000, trigger=Trigger(10_000, since=500)), 200).trigger
+    assert earlier == Trigger(9_500, since=500)
 
 
 def test_the_earlier_trigger_fires_wherever_the_requests_own_does() -> None:
     earlier = background_budget(LIMITS, 3_500).trigger
     for tokens in range(4_000, 10_001, 50):
-        assert earlier.fires(Size(tokens)) or not LIMITS.trigger.fires(Size(tokens))
+        assert earlier.fires(tokens) or not LIMITS.trigger.fires(tokens)
 
 
 def test_the_cost_gate_puts_it_off_no_longer_than_there_is_time() -> None:

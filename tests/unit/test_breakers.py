@@ -174,15 +174,6 @@ def test_compactions_with_growth_between_them_may_go_on_for_ever() -> None:
         breaker.finished(TALK, tokens, 8_000, 4_000, LIMIT)
 
 
-def test_compactions_that_are_asked_for_by_turns_do_not_come_too_often() -> None:
-    breaker = HistoryBreaker()
-    compact_often(breaker, TALK)
-    assert breaker.blocks(TALK, 8_000, LIMIT, often=True) is None
-    for _ in range(2):
-        breaker.finished(TALK, 8_000, 8_000, 7_900, LIMIT)
-    assert breaker.blocks(TALK, 8_000, LIMIT, often=True) == "compaction_ineffective"
-
-
 def compact_often(breaker: HistoryBreaker, talk: Lineage, tokens: int = 8_000) -> None:
     for _ in range(3):
         breaker.finished(talk, tokens, 8_000, 4_000, LIMIT)

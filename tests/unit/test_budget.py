@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.core.limits.budget import Line, Rule, Shares, Window, budget_for
-from app.core.limits.trigger import Size, Trigger
+from app.core.limits.budget import Line, Shares, Window, budget_for
+from app.core.limits.trigger import Trigger
 
 FREE = Shares(reserve=0.05)
 LIMITS: dict[str, tuple[Window, int | None, Shares, int]] = {
@@ -61,9 +61,9 @@ def test_summary_and_tail_take_a_share_of_the_limit_within_bounds(window: int, s
         (200_000, Shares(), 134_400, 80_000, 160_000),
         (1_000_000, Shares(), 160_000, 80_000, 160_000),
         (1_000_000, Shares().for_model(260_000), 260_000, 130_000, 260_000),
-        (1_000_000, Shares((Rule(token_ratio=0.70),)), 694_400, 496_000, 942_400),
-        (1_000_000, Shares((Rule(token_ratio=0.70),)).for_model(260_000), 694_400, 496_000, 942_400),
-        (1_000_000, Shares((Rule(token_ratio=0.5), Rule(tokens=90_000))).for_model(260_000), 90_000, 45_000, 90_000),
+        (1_000_000, Shares(cap=None), 694_400, 496_000, 942_400),
+        (1_000_000, Shares(cap=None).for_model(260_000), 694_400, 496_000, 942_400),
+        (1_000_000, Shares(0.5, cap=90_000).for_model(260_000), 90_000, 45_000, 90_000),
     ],
 )
 def test_the_trigger_is_capped_and_the_target_is_half_of_that_however_large_the_window(
@@ -71,12 +71,6 @@ def test_the_trigger_is_capped_and_the_target_is_half_of_that_however_large_the_
 ) -> None:
     budget = budget_for(Window(window, "config"), 8_000, shares)
     assert (budget.trigger.tokens, budget.target, budget.hold) == (trigger, target, hold)
-
-
-def test_a_cap_of_tokens_is_one_only_beside_a_ratio() -> None:
-    assert Shares((Rule(tokens=20_000),)).cap is None
-    assert Shares((Rule(token_ratio=0.5), Rule(turns=3, tokens=9_000))).cap is None
-    assert Shares((Rule(token_ratio=0.5), Rule(turns=3), Rule(tokens=9_000))).cap == 9_000
 
 
 def test_where_tokens_are_only_guessed_the_trigger_is_lower() -> None:
@@ -100,8 +94,8 @@ def test_an_estimate_within_its_limit_is_reported_within_the_providers() -> None
 
 def test_the_tail_is_as_much_smaller_as_the_trigger_is_below_the_target() -> None:
     """A trigger of 6,000 tokens in a large window: a tail of 16,384 would leave nothing to summarise."""
-    shares = Shares(trigger=(Rule(tokens=6_000),), floor_tokens=0)
-    assert budget_for(Window(128_000, "config"), 8_000, shares).tail_fill == 1_800
+    shares = Shares(None, cap=6_000, floor_tokens=0)
+    assert budget_for(Window(128_000, "config"), 8_000, shares).tail_fill == 900
 
 
 def test_a_request_may_set_the_trigger_and_the_shares_follow_it() -> None:
@@ -118,40 +112,37 @@ def test_a_trigger_over_the_limit_is_the_limit() -> None:
 SIZES = Window(100_000, "config")
 
 
-def trigger_of(*rules: Rule, **more: Any) -> Trigger:
-    return budget_for(SIZES, 10_000, Shares(trigger=rules, floor_tokens=0), **more).trigger
+def trigger_of(shares: Shares, **more: Any) -> Trigger:
+    return budget_for(SIZES, 10_000, shares, **more).trigger
 
 
 @pytest.mark.parametrize(
-    ("rule", "most"),
+    ("shares", "most"),
     [
-        (Rule(token_ratio=0.5), 45_000),
-        (Rule(token_ratio=0.5, of="window"), 50_000),
-        (Rule(tokens=30_000), 30_000),
-        (Rule(remaining_tokens=20_000), 79_999),
-        (Rule(overflow=True), 90_000),
-        (Rule(token_ratio=0.5, tokens=60_000), 60_000),
-        (Rule(remaining_tokens=20_000, overflow=True), 90_000),
+        (Shares(0.5), 45_000),
+        (Shares(0.5, of_window=True), 50_000),
+        (Shares(cap=30_000), 30_000),
+        (Shares(None), 90_000),
+        (Shares(0.5, cap=60_000), 45_000),
+        (Shares(0.02), 4_096),
+        (Shares(0.02, floor_tokens=95_000), 76_500),
+        (Shares(0.02, floor_tokens=95_000, floor=1.0), 90_000),
     ],
 )
-def test_every_kind_of_trigger_fires_one_token_over_what_it_says(rule: Rule, most: int) -> None:
-    trigger = trigger_of(rule)
-    assert not trigger.fires(Size(most))
-    assert trigger.fires(Size(most + 1))
-    assert trigger.tokens == most
+def test_the_trigger_fires_one_token_over_what_is_set(shares: Shares, most: int) -> None:
+    trigger = trigger_of(shares)
+    assert not trigger.fires(most)
+    assert trigger.fires(most + 1)
+    assert trigger.quiet_tokens == most
 
 
 def test_what_was_not_summarised_is_measured_without_the_offset() -> None:
-    rules = [Rule(since_checkpoint_ratio=0.10, of="window"), Rule(since_checkpoint_ratio=0.10)]
-    for rule, most in zip(rules, (8_000, 7_200), strict=True):
-        trigger = trigger_of(rule, line=Line(offset=900, ratio=1.25))
-        assert not trigger.fires(Size(50_000, since=most))
-        assert trigger.fires(Size(50_000, since=most + 1))
+    trigger = trigger_of(Shares(None, since_checkpoint=0.10), line=Line(offset=900, ratio=1.25))
+    assert not trigger.fires(50_000, since=8_000)
+    assert trigger.fires(50_000, since=8_001)
 
 
-def test_the_target_is_a_share_of_the_limit_and_never_over_a_trigger_in_tokens() -> None:
-    budget = budget_for(SIZES, 10_000, Shares(trigger=(Rule(messages=3),), floor_tokens=0))
-    assert budget.target == 45_000
-    assert budget.trigger.fires(Size(1, messages=3))
-    assert not budget.trigger.fires(Size(1, messages=2))
-    assert budget_for(SIZES, 10_000, Shares(trigger=(Rule(tokens=20_000),))).target == 20_000
+def test_the_target_is_never_over_the_trigger() -> None:
+    assert budget_for(SIZES, 10_000, Shares(None)).target == 45_000
+    assert budget_for(SIZES, 10_000, Shares(None, cap=20_000)).target == 10_000
+    assert budget_for(SIZES, 10_000, Shares(0.3)).target == 27_000

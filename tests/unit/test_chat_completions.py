@@ -171,15 +171,13 @@ def test_a_context_that_is_no_object_is_refused(context: bytes) -> None:
     with pytest.raises(InvalidRequest, match="context must be an object") as refused:
         CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"context":%b}' % context)
     assert refused.value.param == "context"
-    assert "known: compaction, instructions, pin, preset, recall, trigger" in refused.value.message
+    assert "known: compaction, instructions, pin, preset, recall" in refused.value.message
 
 
 @pytest.mark.parametrize("name", ["presett", "", "Preset", "x" * 200])
 def test_an_unknown_option_is_refused_with_those_that_are_known(name: str) -> None:
     body = b'{"model":"m","messages":[],"context":{"preset":"off","%b":1}}' % name.encode()
-    with pytest.raises(
-        InvalidRequest, match="known: compaction, instructions, pin, preset, recall, trigger"
-    ) as refused:
+    with pytest.raises(InvalidRequest, match="known: compaction, instructions, pin, preset, recall") as refused:
         CHAT_COMPLETIONS.read(body)
     assert refused.value.param == f"context.{name[:100]}"
     assert f"{name!r:.100}" in refused.value.message

@@ -48,7 +48,6 @@ from app.core.deciding.effects import (
     Wait,
 )
 from app.core.deciding.request import MANY_BYTES, MANY_MESSAGES
-from app.core.limits.trigger import Condition, Trigger
 from app.core.reasons import Code, Reason, because
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.ladder import UNTOUCHED, Decision
@@ -102,11 +101,6 @@ def tools(number: int = 3) -> Any:
         )
     ]
     return conversation(*calls, QUESTION)
-
-
-def turned(most: int) -> Trigger:
-    """A trigger that fires after so many turns."""
-    return Trigger((Condition(turns=most),), 3)
 
 
 MASKS = Policy(mask=MaskPolicy(), cost_gate=None, recall=None)
@@ -415,11 +409,10 @@ def test_what_one_request_has_begun_is_not_put_off_half_way() -> None:
     assert world.names.count("Make") == ROUNDS
 
 
-def test_without_room_or_where_turns_are_counted_nobody_asks_for_the_price() -> None:
-    for limits in (budget(hold=100), budget(hold=1_000, trigger=turned(5))):
-        world = World({AskPrices: DEAR})
-        world.decide(asked(LONG, policy=GATED, budget=limits))
-        assert "AskPrices" not in world.names
+def test_without_room_nobody_asks_for_the_price() -> None:
+    world = World({AskPrices: DEAR})
+    world.decide(asked(LONG, policy=GATED, budget=budget(hold=100)))
+    assert "AskPrices" not in world.names
 
 
 def test_a_mask_is_put_off_likewise_and_no_summary_is_made_in_its_place() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.core.history.messages import Message, ToolCall
-from app.core.limits.trigger import over
+from app.core.limits.trigger import Trigger
 from app.core.stages.ladder import settle
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
@@ -239,7 +239,7 @@ READ: dict[str, tuple[list[SummaryChunk], int, Masking, View]] = {
 
 @pytest.mark.parametrize(("stored", "line", "found", "view"), READ.values(), ids=READ)
 def test_used_is(stored: list[SummaryChunk], line: int, found: Masking, view: View) -> None:
-    assert least_view(TALK, stored, over(line), found) == view
+    assert least_view(TALK, stored, Trigger(line), found) == view
 
 
 SLOW = agent(*steps(3, RESULT, answer="I see."), *steps(1, "w " * 170, answer="I see."))

@@ -69,7 +69,6 @@ async def test_requests_that_are_alike_are_measured_once(services: Services) -> 
         asked("one", more=',"max_tokens":7'),
         asked("one", more=',"context":{"preset":"off"}'),
         asked("one", header=(b"x-context-preset", b"off")),
-        asked("one", more=',"context":{"trigger":{"tokens":5000}}'),
         asked("one", more=',"context_management":[{"type":"compaction","compact_threshold":5000}]'),
         asked("one", more=',"tools":[{"type":"function","function":{"name":"f"}}]'),
     ],

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.core.history.messages import Message
 from app.core.limits.budget import Budget
-from app.core.limits.trigger import Condition, Trigger
+from app.core.limits.trigger import Trigger
 from app.core.stages.policy import Strategy
 from app.core.summary.cut import choose_cut
 from app.core.summary.plan import MOST_PARTS, Plan, cut_at, plan_asked
@@ -73,14 +73,11 @@ def test_as_many_turns_stay_verbatim_as_have_room(said: list[Message], fixed: in
     assert choose_cut(conversation(*said, QUESTION, fixed=fixed), Path(), limits, SETTINGS) == cut
 
 
-@pytest.mark.parametrize(
-    ("condition", "cut"), [(Condition(turns=10), 14), (Condition(messages=20), 14), (Condition(since=200), 16)]
-)
-def test_of_more_turns_at_most_half_of_what_the_trigger_allows_is_left(condition: Condition, cut: int) -> None:
+def test_of_more_turns_at_most_half_of_what_the_trigger_allows_is_left() -> None:
     """Otherwise the next turn, or the next but one, would fire it again."""
     talk = conversation(*turns(12, size=10), QUESTION)
-    limits = budget(tail_fill=300, tail_turns=1, trigger=Trigger((condition,), 1))
-    assert choose_cut(talk, Path(), limits, SETTINGS) == cut
+    limits = budget(tail_fill=300, tail_turns=1, trigger=Trigger(10_000, since=200))
+    assert choose_cut(talk, Path(), limits, SETTINGS) == 16
 
 
 def test_a_long_turn_that_would_leave_most_of_the_fill_unused_is_cut_between_units() -> None:
@@ -317,7 +314,7 @@ def test_where_little_can_be_summarised_no_summary_of_everything_is_made(talk: C
     assert compaction(talk, limits=budget(2_000), strategy="rolling") is None
 
 
-CHECKPOINTS = budget(10_000, trigger=Trigger((Condition(since=1_000),)), tail_turns=0, tail=5_000)
+CHECKPOINTS = budget(10_000, trigger=Trigger(10_000, since=1_000), tail_turns=0, tail=5_000)
 
 
 def test_a_checkpoint_is_made_between_turns_where_what_follows_does_not_fire_the_trigger() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.limits.trigger import Condition, Trigger
+from app.core.limits.trigger import Trigger
 from app.core.stages.policy import Policy, Strategy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.prune import SlidingWindow
@@ -31,8 +31,8 @@ def test_a_history_at_the_trigger_is_left_alone_and_one_token_more_is_not() -> N
     assert not Policy().leaves_alone(conversation(message("user", tokens=701)), budget())
 
 
-def test_a_history_over_the_limit_is_never_left_alone() -> None:
-    limits = budget(trigger=Trigger((Condition(tokens=5_000),)))
+def test_a_history_over_the_trigger_is_never_left_alone() -> None:
+    limits = budget(trigger=Trigger(1_000))
     assert Policy().leaves_alone(conversation(message("user", tokens=1_000)), limits)
     assert not Policy().leaves_alone(conversation(message("user", tokens=1_001)), limits)
 

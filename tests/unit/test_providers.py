@@ -173,11 +173,11 @@ def test_a_format_that_does_not_exist_is_refused() -> None:
     assert "upstream.formats" in refusal(upstream={"formats": []})
 
 
-def test_an_upstream_has_a_preset_and_a_trigger_of_its_own() -> None:
-    settings = load(upstreams={"near": {**HERE, "preset": "off", "trigger": {"token_ratio": 0.6}}})
+def test_an_upstream_has_a_preset_of_its_own() -> None:
+    settings = load(upstreams={"near": {**HERE, "preset": "off"}})
     policies, near = Policies(settings), settings.upstreams["near"]
     of_near, of_others = policies.of(near, "gpt-4o"), policies.of(settings.upstream, "gpt-4o")
-    assert (of_near.preset, of_near.compaction.trigger.token_ratio) == ("off", 0.6)
+    assert of_near.preset == "off"
     assert of_others.preset == "default"
     assert of_others.compaction.trigger == settings.compaction.trigger
 
@@ -241,7 +241,6 @@ def test_a_name_that_can_be_one_is_taken(name: str) -> None:
         ),
         ({**HERE, "first_byte_seconds": 0}, "upstreams.near.first_byte_seconds"),
         ({**HERE, "globs": ["a"]}, "upstreams.near.globs is not a setting; known there: base_url, first_byte_seconds"),
-        ({**HERE, "trigger": {"token_ratio": 8}}, "upstreams.near.trigger.token_ratio"),
         ({**HERE, "api_key_env": "ABSENT"}, "upstreams.near: api_key_env names ABSENT, an environment variable"),
         ("http://here/v1", "upstreams.near: "),
     ],

@@ -21,7 +21,7 @@ from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
 from app.core.stages.session_pruning import SessionPruning
 from app.core.tokens.economy import CostGate
-from app.settings import AlternativeSettings, ConfigurationError, Settings, every_setting, load
+from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
 from app.settings.old_keys import REMOVED
 from app.settings.policies import Policies, policy_of, shares_of
@@ -411,61 +411,29 @@ def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, mo
     write_settings("compaction: {preset: librechat}", tmp_path, monkeypatch)
     monkeypatch.setenv("STENO_COMPACTION__PRESET", "lightspeed")
     settings = load()
-    assert (settings.compaction.strategy, settings.compaction.trigger.of) == ("additive", "window")
+    assert (settings.compaction.strategy, settings.compaction.trigger.tokens) == ("additive", 0)
     assert settings.summary == Settings.model_fields["summary"].default.model_copy(update={"style": "transcript"})
 
 
-def test_a_trigger_beside_a_preset_replaces_the_presets_as_a_whole() -> None:
-    trigger = load(compaction={"preset": "lightspeed", "trigger": {"turns": 20}}).compaction.trigger
-    assert trigger.model_dump(exclude_defaults=True) == {"turns": 20, "any": ()}
-
-
-def test_a_condition_in_the_environment_replaces_the_presets_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_set_of_a_trigger_wins_over_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TOKEN_RATIO", "0.6")
     trigger = load(compaction={"preset": "librechat-checkpoint"}).compaction.trigger
-    assert trigger.model_dump(exclude_defaults=True) == {"token_ratio": 0.6, "any": ()}
+    assert (trigger.token_ratio, trigger.tokens) == (0.6, 0)
 
 
-def test_a_condition_that_is_named_drops_the_default_one() -> None:
-    assert load(compaction={"trigger": {"messages": 10}}).compaction.trigger.conditions == {"messages"}
-    both = load(compaction={"trigger": {"messages": 10, "token_ratio": 0.6}}).compaction.trigger
-    assert both.conditions == {"messages", "token_ratio"}
+@pytest.mark.parametrize(("given", "cap"), [({}, 160_000), ({"tokens": 0}, None), ({"tokens": 90_000}, 90_000)])
+def test_the_triggers_tokens_are_a_cap_and_zero_is_none(given: dict[str, Any], cap: int | None) -> None:
+    settings = load(compaction={"trigger": given})
+    assert Policies(settings).of(settings.upstream, "m").shares.cap == cap
 
 
-@pytest.mark.parametrize(
-    ("given", "alternatives"),
-    [
-        ({}, [{"token_ratio": 0.7}, {"tokens": 160_000}]),
-        ({"tokens": 0}, [{"token_ratio": 0.7}]),
-        ({"tokens": 90_000}, [{"token_ratio": 0.7}, {"tokens": 90_000}]),
-        ({"token_ratio": 0.6}, [{"token_ratio": 0.6}]),
-        ({"token_ratio": 0.6, "tokens": 5_000}, [{"token_ratio": 0.6, "tokens": 5_000}]),
-        ({"turns": 9, "tokens": 5_000}, [{"turns": 9, "tokens": 5_000}]),
-    ],
-)
-def test_tokens_alone_are_the_usual_triggers_cap_and_zero_is_none(
-    given: dict[str, Any], alternatives: list[dict[str, Any]]
-) -> None:
-    found = load(compaction={"trigger": given}).compaction.trigger.alternatives
-    assert [{name: getattr(entry, name) for name in entry.conditions} for entry in found] == alternatives
-
-
-def test_zero_in_the_environment_switches_the_cap_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TOKENS", "0")
-    assert [entry.conditions for entry in load().compaction.trigger.alternatives] == [{"token_ratio"}]
-
-
-def test_tokens_alone_are_the_whole_trigger_of_a_model() -> None:
-    (model,) = load(models=[{"match": "m", "trigger": {"tokens": 90_000}}]).models
-    assert model.trigger is not None
-    assert [entry.conditions for entry in model.trigger.alternatives] == [{"tokens"}]
-
-
-def test_alternatives_stand_in_place_of_the_default_condition() -> None:
-    trigger = load(
-        compaction={"trigger": {"any": [{"turns": 20, "tokens": 9_000}, {"overflow": True}]}}
-    ).compaction.trigger
-    assert [entry.conditions for entry in trigger.alternatives] == [{"turns", "tokens"}, {"overflow"}]
+def test_a_models_trigger_replaces_the_usual_one() -> None:
+    settings = load(
+        models=[{"match": "m", "trigger": {"tokens": 90_000}}], compaction={"trigger": {"token_ratio": 0.6}}
+    )
+    of = Policies(settings).of
+    assert (of(settings.upstream, "m").shares.cap, of(settings.upstream, "m").shares.trigger) == (90_000, 0.7)
+    assert of(settings.upstream, "n").shares.trigger == 0.6
 
 
 @pytest.mark.parametrize("name", PRESET_NAMES)
@@ -620,10 +588,6 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ("the whole API is needed, which is https://x.example/v1 ",),
     ),
     ({"compaction": {"target_ratio": 0.8}}, (ABOVE.format(0.8, 0.7),)),
-    (
-        {"compaction": {"trigger": {"any": [{"token_ratio": 0.9}, {"token_ratio": 0.4, "turns": 9}]}}},
-        (ABOVE.format(0.5, 0.4),),
-    ),
     ({"compaction": {"preset": "librechat-fading", "trigger": {"token_ratio": 0.7}}}, (ABOVE.format(0.8, 0.7),)),
     (
         {"compaction": {"window": {"turns": 7}}},
@@ -634,10 +598,6 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ("compaction: window.turns (20) and window.tokens (900) is only for strategy window, but strategy is full",),
     ),
     ({"compaction": {"strategy": "window"}}, ("compaction: strategy window needs window.turns or window.tokens",)),
-    (
-        {"compaction": {"trigger": {"any": []}}},
-        ("compaction.trigger: a condition is needed: one of messages, overflow", "or any"),
-    ),
     (
         {"summary": {"upstream": "elsewhere"}, **LOCAL},
         (f"Steno cannot use these settings: summary.upstream names 'elsewhere', {KNOWN}",),
@@ -695,20 +655,6 @@ def test_the_presets_of_other_systems_make_nothing_in_the_background(
     summarising: tuple[PresetName, ...] = ("default", "lightspeed", "librechat", "librechat-checkpoint", "rolling")
     rules = {name: policies.of(settings.upstream, "m", preset=name) for name in summarising}
     assert {name for name, each in rules.items() if each.compaction.background.enabled} == expected
-
-
-@pytest.mark.parametrize("empty", [{}, {"of": "window"}, {"overflow": False}])
-def test_an_alternative_without_a_condition_is_refused_with_what_would_be_one(empty: dict[str, Any]) -> None:
-    message = refusal(compaction={"trigger": {"any": [{"overflow": True}, empty]}})
-    assert "compaction.trigger.any.1: a condition is needed" in message
-    for name in AlternativeSettings.model_fields.keys() - {"of"}:
-        assert name in message
-
-
-def test_alternatives_beside_another_condition_are_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STENO_COMPACTION__TRIGGER__TURNS", "5")
-    message = refusal(compaction={"trigger": {"any": [{"overflow": True}]}})
-    assert "compaction.trigger: any stands in place of other conditions, but turns is there too" in message
 
 
 def test_a_model_is_counted_and_sized_as_its_base_model() -> None:
@@ -816,13 +762,6 @@ def test_a_bare_off_in_the_file_is_the_preset_off(tmp_path: Path, monkeypatch: p
     """YAML reads it as false."""
     write_settings("compaction: {preset: off, session_pruning: {mode: off}}", tmp_path, monkeypatch)
     assert (load().compaction.preset, load().compaction.enabled) == ("off", False)
-
-
-@pytest.mark.parametrize("condition", [{"turns": 0}, {"remaining_tokens": 0}])
-def test_zero_is_a_condition_like_any_other(condition: dict[str, int]) -> None:
-    trigger = load(compaction={"trigger": condition}).compaction.trigger
-    assert trigger.conditions == set(condition)
-    assert load(compaction={"trigger": {"any": [condition]}}).compaction.trigger.any[0].conditions == set(condition)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from app.core.limits.trigger import over
+from app.core.limits.trigger import Trigger
 from app.core.summary.versions import EDITED, addressed, edited, last_compaction, renumbered
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import paths
@@ -52,7 +52,7 @@ def test_no_view_uses_what_is_not_in_use() -> None:
     gone = replace(OLD, deactivated_at=GONE)
     assert [path.chunks for path in paths(TALK, [gone])] == [()]
     new = edit(text="other notes")
-    assert least_view(TALK, [gone, new, OLD], over(TALK.tokens - 1)).chunks == (new,)  # type: ignore[union-attr]
+    assert least_view(TALK, [gone, new, OLD], Trigger(TALK.tokens - 1)).chunks == (new,)  # type: ignore[union-attr]
     assert paths(TALK, [replace(new, deactivated_at=GONE), OLD]) == paths(TALK, [OLD])
 
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.history.messages import Media
-from app.core.limits.trigger import over
+from app.core.limits.trigger import Trigger
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view, paths, pinned_tokens, whole
 from app.core.view.view import Altered, Carried, Conversation, Note, Part, Pinned, Pins, Pruned, Summary, Verbatim, View
@@ -19,8 +19,8 @@ FOLD = chunk(TALK, 0, 8, level=1, id="fold", tokens=5)
 
 
 def test_without_chunks_only_the_whole_history_is_a_view() -> None:
-    assert least_view(TALK, [], over(2_000)) == whole(TALK)
-    assert least_view(TALK, [], over(1_004)) is None
+    assert least_view(TALK, [], Trigger(2_000)) == whole(TALK)
+    assert least_view(TALK, [], Trigger(1_004)) is None
     assert whole(TALK).tokens == TALK.tokens == 1_005
     assert paths(TALK, []) == [Path()]
     assert build_view(TALK, Path()) == whole(TALK)
@@ -28,7 +28,7 @@ def test_without_chunks_only_the_whole_history_is_a_view() -> None:
 
 def test_a_view_that_fits_is_the_summaries_and_what_stands_behind_them() -> None:
     made = chunk(TALK, 0, 8)
-    view = sure(least_view(TALK, [made], over(700)))
+    view = sure(least_view(TALK, [made], Trigger(700)))
     assert view.parts == (Summary(made), Verbatim(8, 21))
     assert view.tokens == 2 + 20 + 12 * 50 + 3
 
@@ -71,7 +71,7 @@ def test_the_least_view_is_read_from_what_is_stored_in_any_order(
     stored: list[SummaryChunk], line: int, used: str | None
 ) -> None:
     for order in (stored, stored[::-1]):
-        view = least_view(TALK, order, over(line))
+        view = least_view(TALK, order, Trigger(line))
         assert (view and " ".join(chunk.id for chunk in view.chunks)) == used
 
 
@@ -110,7 +110,7 @@ APPLIES = {
 def test_a_chunk_applies_where_the_history_begins_with_what_it_stands_for(
     talk: Conversation, made: SummaryChunk, line: int, applies: bool
 ) -> None:
-    assert (least_view(talk, [made], over(line)) is not None) is applies
+    assert (least_view(talk, [made], Trigger(line)) is not None) is applies
 
 
 def test_the_last_user_message_is_covered_only_where_it_is_carried() -> None:
@@ -118,8 +118,8 @@ def test_the_last_user_message_is_covered_only_where_it_is_carried() -> None:
         *turns(2), message("user", "do it"), message("assistant", words(50, "step")), message("assistant", "more")
     )
     hidden, carried = chunk(agent, 0, 6), chunk(agent, 0, 6, carried=(4,))
-    assert least_view(agent, [hidden], over(200)) is None
-    view = sure(least_view(agent, [carried], over(200)))
+    assert least_view(agent, [hidden], Trigger(200)) is None
+    view = sure(least_view(agent, [carried], Trigger(200)))
     assert view.parts == (Summary(carried), Carried(4), Verbatim(6, 7))
     assert view.tokens == 20 + 2 + 1
 
@@ -147,7 +147,7 @@ def pinned_talk(*positions: int, note: Note | None = None) -> Conversation:
 def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> None:
     talk = pinned_talk(1, 5, 12)
     made = [chunk(talk, 0, 4), chunk(talk, 4, 8)]
-    view = sure(least_view(talk, made, over(800)))
+    view = sure(least_view(talk, made, Trigger(800)))
     assert view.parts == (Summary(made[0]), Summary(made[1]), Pinned(1, 2), Pinned(5, 6), Verbatim(8, 21))
     assert view.tokens == 2 + 40 + 2 * 50 + 12 * 50 + 3
     assert view.actions == ("summarized", "pinned")
@@ -156,14 +156,14 @@ def test_a_pinned_message_is_copied_after_the_summaries_that_stand_for_it() -> N
 def test_without_summaries_nothing_is_copied() -> None:
     talk = pinned_talk(1, note=NOTE)
     assert whole(talk).parts == (Verbatim(0, 21),)
-    assert least_view(talk, [], over(2_000)) == whole(talk)
+    assert least_view(talk, [], Trigger(2_000)) == whole(talk)
 
 
 def test_copies_count_where_the_view_is_chosen() -> None:
     """A view that fits only without them does not fit."""
     talk = pinned_talk(1)
-    assert least_view(talk, [chunk(talk, 0, 8)], over(674)) is None
-    assert sure(least_view(talk, [chunk(talk, 0, 8)], over(675))).tokens == 675
+    assert least_view(talk, [chunk(talk, 0, 8)], Trigger(674)) is None
+    assert sure(least_view(talk, [chunk(talk, 0, 8)], Trigger(675))).tokens == 675
 
 
 def test_the_operators_text_follows_the_copies_and_stands_without_them_too() -> None:

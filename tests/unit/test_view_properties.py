@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from app.core.history.messages import Kind, Message
 from app.core.limits.background_budget import background_budget, most_without_summary
 from app.core.limits.budget import Budget, Shares, Window, budget_for
-from app.core.limits.trigger import over
+from app.core.limits.trigger import Trigger
 from app.core.summary.compaction import compact
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import build_view, paths, whole
@@ -166,7 +166,7 @@ def test_a_larger_window_gets_the_whole_history_back(history: list[list[Message]
     shelf = Shelf()
     for talk in requests(history):
         shelf.view(talk)
-        assert least_view(talk, shelf.chunks, over(10**9)) == whole(talk)
+        assert least_view(talk, shelf.chunks, Trigger(10**9)) == whole(talk)
 
 
 @given(histories())

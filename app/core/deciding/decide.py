@@ -435,10 +435,9 @@ def _puts_off_mask(case: Case, boundary: Boundary) -> Deciding[bool]:
 
 
 def _cost_gate(case: Case) -> CostGate | None:
-    """Return the gate; None if nothing may be put off: it is not wanted, or there is no room, or the trigger counts
-    turns or messages. Whoever set that wants it whatever it costs."""
+    """Return the cost gate; None if nothing may be put off: there is none, or there is no room."""
     gate, budget = case.policy.cost_gate, case.budget
-    if gate is None or budget.trigger.counts_turns or case.widest_view.tokens > budget.hold:
+    if gate is None or case.widest_view.tokens > budget.hold:
         return None
     return gate
 

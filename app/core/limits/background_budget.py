@@ -37,7 +37,7 @@ def most_without_summary(budget: Budget) -> int:
 def background_threshold(budget: Budget) -> int:
     """The largest view, in tokens, for which nothing is made in the background, however fast the history grows."""
     soft = max(SOFT_SHARE * budget.caution * budget.room, LEAST_ROOM * budget.target)
-    return min(int(soft), budget.trigger.tokens)
+    return min(int(soft), budget.trigger.quiet_tokens)
 
 
 def least_counted(budget: Budget) -> int:
@@ -54,16 +54,13 @@ def background_budget(budget: Budget, growth: int) -> Budget:
     """The limits for a compaction that begins now, while the history may grow by so many tokens until it is made. Its
     trigger fires wherever the request's own does."""
     start = latest_start(budget, growth)
-    conditions = tuple(
-        replace(condition, tokens=min(condition.tokens, start)) for condition in budget.trigger.conditions
-    )
 
     def less(tokens: int) -> int:
         return max(int(LEAST_KEPT * tokens), tokens - growth)
 
     return replace(
         budget,
-        trigger=replace(budget.trigger, conditions=conditions),
+        trigger=replace(budget.trigger, tokens=min(budget.trigger.tokens, start)),
         target=less(budget.target),
         tail=less(budget.tail),
         tail_fill=less(budget.tail_fill),

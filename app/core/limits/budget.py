@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
-
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.limits.trigger import Condition, Trigger
+from app.core.limits.trigger import Trigger
 
 WindowSource = str
 """Origin of a window: config, provider, learnt, bundled, default."""
@@ -42,31 +39,21 @@ class Window(Struct, frozen=True):
     """Remark about the window for whoever looks at it."""
 
 
-class Rule(Struct, frozen=True):
-    """One alternative of a trigger as it is set: all that it names must hold. Tokens are the provider's."""
-
-    token_ratio: float | None = None
-    """The estimate is over this share."""
-    since_checkpoint_ratio: float | None = None
-    """The messages after the last summary are."""
-    of: Literal["limit", "window"] = "limit"
-    """Size that the ratios are shares of."""
-    tokens: int | None = None
-    """The estimate is over so many."""
-    remaining_tokens: int | None = None
-    """Tokens of the window, of which at most so many are left."""
-    overflow: bool = False
-    """The estimate is over the limit."""
-    turns: int | None = None
-    messages: int | None = None
-
-
 class Shares(Struct, frozen=True):
     """The settings of `compaction`; ratios are shares of the limit."""
 
-    trigger: tuple[Rule, ...] = (Rule(token_ratio=0.70), Rule(tokens=CAP))
-    """Rules of the trigger; one of them is enough."""
+    trigger: float | None = 0.70
+    """Share over which a compaction is due; None: at the limit."""
+    of_window: bool = False
+    """True if `trigger` is a share of the window, not of the limit."""
+    cap: int | None = CAP
+    """Tokens over which a compaction is due in any case; None for no cap."""
+    since_checkpoint: float | None = None
+    """Share of the window that the messages after the last summary may take before a compaction is due."""
     floor_tokens: int = 4_096
+    """Tokens below which nothing is compacted."""
+    floor: float = 0.85
+    """Share of the limit that the floor takes at most."""
     target: float = 0.50
     tail_turns: int = 3
     tail: float = 0.30
@@ -79,22 +66,9 @@ class Shares(Struct, frozen=True):
     reserve: float | None = None
     """Least share of the window that is kept free for the completion. None: see `reserve_of`."""
 
-    @property
-    def cap(self) -> int | None:
-        """Tokens that fire the trigger beside a ratio that may be more in a large window; None if it has none."""
-        if not any(rule.token_ratio is not None for rule in self.trigger):
-            return None
-        return min(
-            (rule.tokens for rule in self.trigger if rule.tokens and rule == Rule(tokens=rule.tokens)), default=None
-        )
-
     def for_model(self, cap: int) -> Shares:
         """A copy with this cap in place of the usual one; itself without the usual one."""
-        if cap == CAP or self.cap != CAP:
-            return self
-        return replace(
-            self, trigger=tuple(Rule(tokens=cap) if rule == Rule(tokens=CAP) else rule for rule in self.trigger)
-        )
+        return replace(self, cap=cap) if self.cap == CAP else self
 
 
 class Line(Struct, frozen=True):
@@ -177,27 +151,21 @@ def budget_for(
     """
     reserve = reserve_of(window, output, shares.reserve)
     limit = limit_of(window, reserve)
-    room, floor, rules = _room(limit, shares, threshold)
-    bounds = [max(_tokens(rule, window.context, limit), default=None) for rule in rules]
-    conditions = (
-        Condition(
-            tokens=line.estimate(max(floor, bound or 0.0) * caution),
-            since=_since(rule, window.context, limit, line),
-            turns=rule.turns,
-            messages=rule.messages,
-        )
-        for rule, bound in zip(rules, bounds, strict=True)
-    )
-    # What fires by other measures sets no bound to the whole.
-    least = min((max(floor, bound) for bound in bounds if bound is not None), default=limit)
-    target = min(shares.target * room, least)
+    room: float = min(limit, shares.cap or limit)
+    due = _due(window.context, limit, shares)
+    if threshold is not None:
+        room, due = min(limit, threshold / (shares.trigger or 1.0)), min(limit, threshold)
+    since = None
+    if shares.since_checkpoint is not None and threshold is None:
+        since = int(shares.since_checkpoint * window.context / line.ratio)
+    target = min(shares.target * room, due)
     summary = max(MIN_SUMMARY, min(shares.max_summary_tokens, int(shares.chunk * room)))
     return Budget(
         window=window.context,
         limit=line.estimate(limit),
         room=line.estimate(room),
-        # Whatever else it looks at: what does not fit is too large.
-        trigger=Trigger((*conditions, Condition(tokens=line.estimate(limit))), shares.tail_turns),
+        # What does not fit is too large, however cautious the estimate.
+        trigger=Trigger(min(line.estimate(due * caution), line.estimate(limit)), since),
         target=line.estimate(target * caution),
         tail_turns=shares.tail_turns,
         tail=int(shares.tail * room / line.ratio),
@@ -229,27 +197,9 @@ def reserve_of(window: Window, output: int | None, least: float | None = None) -
     return max(min(output or 0, int(MOST_RESERVED * window.context)), round((least or 0.0) * window.context))
 
 
-def _room(limit: int, shares: Shares, threshold: int | None) -> tuple[float, float, tuple[Rule, ...]]:
-    """Tokens that shares are of, the least that triggers, and the rules of the trigger."""
-    if threshold is None:
-        return min(limit, shares.cap or limit), min(shares.floor_tokens, 0.85 * limit), shares.trigger
-    ratio = next((rule.token_ratio for rule in shares.trigger if rule.token_ratio), 1.0)
-    return min(limit, threshold / ratio), 0.0, (Rule(tokens=min(limit, threshold)),)
-
-
-def _tokens(rule: Rule, window: int, limit: int) -> Iterator[float]:
-    """Limits that the estimate must exceed for this rule, one for each measure that it names."""
-    if rule.token_ratio is not None:
-        yield rule.token_ratio * (window if rule.of == "window" else limit)
-    if rule.tokens is not None:
-        yield rule.tokens
-    if rule.remaining_tokens is not None:
-        yield window - rule.remaining_tokens - 1
-    if rule.overflow:
-        yield limit
-
-
-def _since(rule: Rule, window: int, limit: int, line: Line) -> int | None:
-    if rule.since_checkpoint_ratio is None:
-        return None
-    return int(rule.since_checkpoint_ratio * (window if rule.of == "window" else limit) / line.ratio)
+def _due(window: int, limit: int, shares: Shares) -> float:
+    """Tokens over which a compaction is due."""
+    share = limit if shares.trigger is None else shares.trigger * (window if shares.of_window else limit)
+    least = min(share, shares.cap or share)
+    # A cap that the operator sets lower than the floor is meant.
+    return max(min(shares.floor_tokens, shares.floor * limit, shares.cap or limit), least)

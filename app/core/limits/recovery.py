@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from app.core.limits.budget import Budget
 from app.core.limits.output_cap import PROMPT_ERROR, least_output
 from app.core.limits.overflow import PRESSURE, Overflow
-from app.core.limits.trigger import over
+from app.core.limits.trigger import Trigger
 
 CEILING_SHARE = 0.95
 SENT_SHARE = 0.70
@@ -154,7 +154,7 @@ def _within(budget: Budget, limit: int, aim: int) -> Budget:
         budget,
         limit=limit,
         room=min(budget.room, limit),
-        trigger=over(aim),
+        trigger=Trigger(aim),
         target=aim,
         tail=int(budget.tail * share),
         fold=int(budget.fold * share),

@@ -150,7 +150,7 @@ class Case(Struct, frozen=True, eq=False, dict=True):
         """Whether shortening single messages is enough where the last unit alone is too large for a summary to help."""
         if not self.policy.fit or self.conversation.whole_floor < self.budget.limit:
             return False
-        return self.fitted_view.tokens <= self.budget.trigger.tokens
+        return self.fitted_view.tokens <= self.budget.trigger.quiet_tokens
 
 
 def case_of(

@@ -55,7 +55,7 @@ def mask_for_now(case: Case) -> Boundary | None:
     ahead, masked = _moves(case.conversation, case.widest_path, masking)
     if not ahead:
         return None
-    enough = bisect_left(ahead, -case.budget.trigger.tokens, key=lambda position: -masked(position))
+    enough = bisect_left(ahead, -case.budget.trigger.quiet_tokens, key=lambda position: -masked(position))
     position = ahead[min(enough, len(ahead) - 1)]
     frees = masked(position) < case.widest_view.tokens
     return Boundary(position, case.widest_path.covered) if frees else None

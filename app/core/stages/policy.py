@@ -80,7 +80,7 @@ class Policy(Struct, frozen=True):
         pressures = [FADE_AT] if self.fade else []
         if self.mask and self.mask.pressure is not None:
             pressures.append(self.mask.pressure)
-        thresholds = [budget.trigger.tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
+        thresholds = [budget.trigger.quiet_tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
         if self.window.tokens is not None:
             thresholds.append(budget.line.estimate(self.window.tokens))
         return min(budget.limit, *thresholds)

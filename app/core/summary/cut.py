@@ -6,13 +6,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from math import ceil
 
-from msgspec.structs import replace
-
 from app.core.history.messages import Transcript
 from app.core.limits.budget import Budget
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.spans import Span, quoted_tokens, released_tokens, replaced_tokens, summary_tokens
-from app.core.view.reading import Path, pinned_tokens, size_after
+from app.core.view.reading import Path, pinned_tokens
 from app.core.view.view import Conversation
 
 FOLD_MINIMUM = 2
@@ -43,10 +41,7 @@ def choose_cut(conversation: Conversation, base: Path, budget: Budget, summary: 
         # Of more turns than must stay, and inside a turn, at most half of what may follow a summary is left, or the
         # next turn, or an agent's next step, would fire the trigger again.
         since = (1 + (cut > transcript.last_turn or cut < always)) * transcript.tokens(cut)
-        after = size_after(conversation, cut, expected, budget.trigger.tail_turns, since)
-        if cut < always:
-            after = replace(after, turns=2 * after.turns, messages=2 * after.messages)
-        if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(after):
+        if tail <= budget.tail and expected <= budget.target and not budget.trigger.fires(expected, since):
             return cut
     return cuts[-1]
 

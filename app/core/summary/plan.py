@@ -20,7 +20,7 @@ from app.core.summary.spans import (
 )
 from app.core.tokens.estimate import is_answer
 from app.core.view.chunks import ChunkRange, SummaryChunk
-from app.core.view.reading import Path, build_view, size_after, unmasked_tokens, usable
+from app.core.view.reading import Path, build_view, unmasked_tokens, usable
 from app.core.view.view import Conversation
 
 MOST_PARTS = 64
@@ -240,5 +240,4 @@ def _frees_enough(
     if view > budget.limit or not is_last:  # Over the limit the choice is between less and nothing.
         return expected < view
     tail = conversation.transcript.tokens(cut)
-    after = size_after(conversation, cut, expected, budget.trigger.tail_turns, tail)
-    return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(after)
+    return view - expected >= MINIMUM_GAIN * view and not budget.trigger.fires(expected, tail)

@@ -10,7 +10,6 @@ due: it extends the sequence that covers most.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import TypeGuard
@@ -18,7 +17,7 @@ from typing import TypeGuard
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.limits.trigger import Size, Trigger
+from app.core.limits.trigger import Trigger
 from app.core.view.blocks import NOTHING, SaidAgain
 from app.core.view.chunks import SummaryChunk
 from app.core.view.mask import Masking, Masks
@@ -86,7 +85,7 @@ def least_view(
             for covered, _, rank, path, tokens in candidates
             for boundary in masking.usable(covered)
         ]
-    fitting = [c for c in candidates if not trigger.fires(_size(conversation, c[3], c[-1], trigger.tail_turns))]
+    fitting = [c for c in candidates if not trigger.fires(c[-1], c[-1] - _before_rest(conversation, c[3]))]
     if masked_at_most is not None and masking is not None:
         most = {c[0]: max(masking.usable(c[0]), default=0) for c in fitting}
         fitting = [c for c in fitting if c[-1] <= masked_at_most or c[1] == most[c[0]]]
@@ -95,23 +94,6 @@ def least_view(
         return None
     _, boundary, _, path, _ = best
     return build_view(conversation, path, masking.masks if masking and boundary else None, boundary)
-
-
-def _size(conversation: Conversation, path: Path, tokens: int, tail_turns: int) -> Size:
-    """How large the view over a path is that has so many tokens."""
-    return size_after(conversation, path.covered, tokens, tail_turns, tokens - _before_rest(conversation, path))
-
-
-def size_after(conversation: Conversation, covered: int, tokens: int, tail_turns: int, since: int) -> Size:
-    """How large a view of so many tokens is in which summaries stand for so many messages."""
-    starts = conversation.transcript.turn_starts
-    tail = starts[-1 - tail_turns] if len(starts) > tail_turns else 0
-    return Size(
-        tokens=tokens,
-        since=since,
-        turns=max(0, len(starts) - 1 - bisect_left(starts, covered)),
-        messages=max(0, tail - covered),
-    )
 
 
 def widest_path(found: Iterable[Path]) -> Path:

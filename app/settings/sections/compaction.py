@@ -14,7 +14,7 @@ from app.core.limits.budget import MOST_TOKENS, Shares
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy, Strategy
 from app.core.tokens.economy import CostGate
-from app.settings.sections.trigger import UsualTriggerSettings
+from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 
 _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
@@ -150,7 +150,7 @@ class RecallSettings(Section):
 class CompactionSettings(Section):
     """Compaction of a history, and how much of it stays as it is.
 
-    What is set anywhere wins over the preset, value by value, and a trigger as a whole.
+    What is set anywhere wins over the preset, value by value.
     """
 
     enabled: bool = True
@@ -178,16 +178,13 @@ class CompactionSettings(Section):
     A request reads the summaries of its own strategy only. With preset `sliding-window`, another strategy needs
     `window: {turns: null}`.
     """
-    trigger: UsualTriggerSettings = UsualTriggerSettings()
+    trigger: TriggerSettings = TriggerSettings()
     floor_tokens: int = Field(_SHARES.floor_tokens, ge=0)
-    """Tokens below which nothing is compacted, or 0.85 of the limit if that is less.
-
-    Set it to 0 for short conversations with a trigger by turns or messages.
-    """
+    """Tokens below which nothing is compacted, or 0.85 of the limit if that is less."""
     target_ratio: Ratio = _SHARES.target
     """Largest share of the limit that the prompt takes after a compaction; the tail shrinks until it does.
 
-    It must lie below every `token_ratio` of the trigger; close below, compactions come often, and each costs a summary
+    It must lie below the trigger's `token_ratio`; close below, compactions come often, and each costs a summary
     and the provider's prompt cache.
     """
     tail: TailSettings = TailSettings()
@@ -234,10 +231,10 @@ class CompactionSettings(Section):
 
     @model_validator(mode="after")
     def _target_is_below_trigger(self) -> Self:
-        ratios = [entry.token_ratio for entry in self.trigger.alternatives if entry.token_ratio is not None]
-        if ratios and self.target_ratio >= min(ratios):
+        ratio = self.trigger.token_ratio
+        if ratio is not None and self.target_ratio >= ratio:
             raise ValueError(
-                f"target_ratio ({self.target_ratio}) must be below trigger.token_ratio ({min(ratios)}),"
+                f"target_ratio ({self.target_ratio}) must be below trigger.token_ratio ({ratio}),"
                 " or every turn would be compacted"
             )
         return self

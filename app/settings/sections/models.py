@@ -30,7 +30,7 @@ class ModelSettings(Section):
     preset: Preset | None = None
     """Preset of requests for the model; null means that of the upstream."""
     trigger: TriggerSettings | None = None
-    """Trigger of requests for the model; null means that of the upstream."""
+    """Trigger of requests for the model; null means compaction.trigger."""
 
     @model_validator(mode="after")
     def _says_something(self) -> ModelSettings:

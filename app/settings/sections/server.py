@@ -106,7 +106,8 @@ class LimitSettings(Section):
     body_bytes: int | None = Field(None, ge=1_000)
     """Largest chat request body; null means 100 MB.
 
-    A larger one gets 413; a compressed one counts decompressed. Providers take [less](#compactiontriggerbody_bytes).
+    A larger one gets 413; a compressed one counts decompressed. Pictures and files give
+    way at 0.8 of what the provider takes: 32 MB in Messages, else 50 MB (Bedrock 20 MB, Vertex 30 MB).
     """
     in_flight_bytes: int = Field(400_000_000, ge=1_000)
     """Largest sum of the chat request bodies being served; beyond it requests get 503 with `retry-after`.

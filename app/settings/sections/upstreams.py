@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from app.settings.addresses import VISIBLE, is_address
-from app.settings.sections.trigger import TriggerSettings
 from app.settings.types import Preset, Seconds, Section, fits
 from app.wire.paths import FORMAT_NAMES, FormatName
 
@@ -135,8 +134,6 @@ class NamedUpstreamSettings(UpstreamSettings):
     """Models that are sent there, as names or globs such as `llama-*`; if empty, only a base URL chooses it."""
     preset: Preset | None = None
     """Preset of requests that go there; null means compaction.preset."""
-    trigger: TriggerSettings | None = None
-    """Trigger of requests that go there; null means compaction.trigger."""
 
     @model_validator(mode="before")
     @classmethod
