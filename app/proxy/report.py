@@ -172,7 +172,9 @@ def seen(request: ChatRequest, decision: Decision, asked: Sequence[Mapping[str, 
         reason=decision.reason,
         forked_from=request.recognised.forked_from,
         heads=request.heads,
-        coverage=msgspec.json.encode(coverage_of(request.conversation, view, request.budget.line)).decode(),
+        coverage=msgspec.json.encode(
+            coverage_of(request.conversation, view, request.budget.line, request.cost)
+        ).decode(),
         plan=None if plan is None else msgspec.json.encode(plan).decode(),
         summaries=tuple(chunk.id for chunk in view.chunks) if view else (),
     )

@@ -109,7 +109,9 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
         format=format_.name,
         context_status=decision.status,
         context=msgspec.to_builtins(context_of(chat, decision)),
-        parts=await chat.beside(services.work.do, lambda: coverage_of(chat.conversation, decision.view, budget.line)),
+        parts=await chat.beside(
+            services.work.do, lambda: coverage_of(chat.conversation, decision.view, budget.line, chat.cost)
+        ),
         summaries_to_make=len(decision.made),
         messages_to_summarize=sum(c.last_index - c.first_index + 1 for c in decision.made if c.level == 0),
         budget={

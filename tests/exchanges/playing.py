@@ -82,6 +82,8 @@ class Exchange:
     answer: Answer
     previous: list[bytes]
     """Elements of the payload before this one."""
+    forwarded: Any
+    """Tokens of the payload before this request, as the member `context` of its answer has them."""
     seen: Json = field(default_factory=dict)
     """What expectations are about."""
 
@@ -206,6 +208,7 @@ class Player:
     stage: Stage
     _saved: dict[str, str] = field(default_factory=dict)
     _payload: list[bytes] = field(default_factory=list)
+    _forwarded: Any = None
 
     def play(self) -> list[Exchange]:
         self.stage.provider.rules = self.variant.spec.get("provider") or ()
@@ -232,9 +235,11 @@ class Player:
             provider.take()
             time.sleep(BREATH_SECONDS)
         body, elements = read_body(sent.partition(b"\r\n\r\n")[2], format_)
-        exchange = Exchange(number, spec, format_, sent, body, elements, provider.take(), answer, self._payload)
+        calls, before = provider.take(), (self._payload, self._forwarded)
+        exchange = Exchange(number, spec, format_, sent, body, elements, calls, answer, *before)
         self._remember(exchange)
         exchange.seen.update(_seen(exchange))
+        self._forwarded = member(exchange.seen, "context.tokens.forwarded") if format_ else self._forwarded
         return exchange
 
     def _remember(self, exchange: Exchange) -> None:
@@ -473,6 +478,8 @@ def _without_nulls(section: Any) -> Any:
 
 def universal_problems(exchange: Exchange) -> list[str]:
     """What holds in every exchange, whatever the case: a sentence for each that does not."""
+    if isinstance(exchange.seen["body"], dict) and exchange.seen["body"].get("object") == "coverage":
+        return _coverage_problems(exchange.seen["body"], exchange.forwarded)
     payload, format_ = exchange.payload, exchange.format
     if payload is None or format_ is None or exchange.body is None:
         return []
@@ -497,3 +504,11 @@ def universal_problems(exchange: Exchange) -> list[str]:
     if exchange.answer.status == 200 and not exchange.answer.is_cut and not exchange.seen["same_answer"]:
         problems.append("The answer is not the provider's with Steno's own members and events added.")
     return problems
+
+
+def _coverage_problems(coverage: Json, forwarded: Any) -> list[str]:
+    """The parts of a coverage are the payload that was sent last. `forwarded`: its tokens."""
+    tokens = [part["tokens"] for part in coverage["parts"]]
+    if sum(tokens) == coverage["tokens"] == forwarded and min(tokens) >= 0:
+        return []
+    return [f"The parts have {tokens} tokens, the coverage {coverage['tokens']}; forwarded were {forwarded}."]

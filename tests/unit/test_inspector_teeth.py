@@ -54,9 +54,16 @@ def test_a_request_is_one_tooth_with_what_was_decided_for_it() -> None:
 def test_its_summaries_are_one_compaction_with_all_they_took() -> None:
     (tooth,) = teeth_of([call(0, "a", "summary"), call(1, "a", "summary"), call(2, "a")], 1, 10)
     (made,) = tooth.compactions
-    assert (made.before, made.after, made.replaced, made.summaries) == (9_500, 2_500, 8_000, 1_000)
+    assert (made.before, made.after, made.replaced, made.summaries) == (6_000, 2_500, 8_000, 1_000)
     assert (made.made, made.seconds, made.cost, made.ahead) == (2, 2.5, 1.0, False)
     assert tooth.cost == 1.5
+
+
+def test_a_compaction_begins_at_the_previous_payload_with_the_new_messages() -> None:
+    """What is quoted in this payload alone is no part of what was before."""
+    again = [call(0, "a"), call(1, "b", "summary"), call(2, "b", estimated=7_000, forwarded=2_900)]
+    (made,) = teeth_of(again, 2, 10)[1].compactions
+    assert (made.before, made.after) == (2_500 + 1_000, 2_900)
 
 
 def test_summaries_for_later_requests_spare_this_one_nothing() -> None:

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from app.core.limits.budget import ONE_TO_ONE, Line
+from app.core.tokens.estimate import Cost
 from app.core.view.view import Altered, Carried, Conversation, Note, Pinned, Pruned, Recalled, Summary, View
 
 
-def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE) -> list[dict[str, Any]]:
+def coverage_of(
+    conversation: Conversation, view: View | None, line: Line = ONE_TO_ONE, cost: Cost | None = None
+) -> list[dict[str, Any]]:
     """The payload in order. Indexes count the messages after the leading instructions, from 0, both ends inclusive.
+    `cost` counts a message; a view without some of the history's thinking needs it.
 
     Tokens are the provider's, and add up to the whole: the instructions bear what stands in no message, which is tools,
     response format, the reply's priming, and what the provider adds. `tools_tokens` of them are no instructions.
     """
     if view is None:
         return _untouched(conversation, line)
+    parts = _parts(conversation, view)
+    spared = _spared(conversation, view, cost)
+    for shown in parts:
+        if shown["kind"] not in ("summarized", "pruned"):
+            shown["tokens"] -= sum(tokens for index, tokens in spared.items() if _holds(shown, index))
+        shown["tokens"] = round(line.ratio * shown["tokens"])
+    left = line.reported(view.tokens) - sum(shown["tokens"] for shown in parts)
+    return [_instructions(conversation, line, left), *parts]
+
+
+def _parts(conversation: Conversation, view: View) -> list[dict[str, Any]]:
+    """Entries of a view's parts, with our tokens."""
     transcript = conversation.transcript
     parts: list[dict[str, Any]] = []
     for part in view.parts:
@@ -38,10 +56,19 @@ def coverage_of(conversation: Conversation, view: View | None, line: Line = ONE_
             case _:
                 place = _place(part.start, part.stop - 1)
                 parts.append({"kind": "verbatim", **place, "tokens": transcript.tokens(part.start, part.stop)})
-    for shown in parts:
-        shown["tokens"] = round(line.ratio * shown["tokens"])
-    left = line.reported(view.tokens) - sum(shown["tokens"] for shown in parts)
-    return [_instructions(conversation, line, left), *parts]
+    return parts
+
+
+def _spared(conversation: Conversation, view: View, cost: Cost | None) -> dict[int, int]:
+    """Tokens of the thinking that is left out, by message."""
+    messages = conversation.transcript.messages
+    if cost is None:
+        return {}
+    return {at: cost(messages[at]) - cost(replace(messages[at], thoughts=())) for at in view.untied}
+
+
+def _holds(part: dict[str, Any], index: int) -> bool:
+    return bool(part.get("first_index", index + 1) <= index <= part.get("last_index", -1))
 
 
 def _untouched(conversation: Conversation, line: Line) -> list[dict[str, Any]]:
