@@ -171,7 +171,7 @@ clients: dev-env ## clients that are not among our dependencies, installed into 
 	@.clients/older/bin/pip install -qq --requirement tests/clients/requirements-older.txt
 	$(VENV)/python -m pytest --all tests/e2e/test_other_clients.py tests/e2e/test_recipes.py $(PYTEST_ARGS)
 
-agents: dev-env ## Claude Code and Codex themselves, through five compactions each, with a model that asks, without a network; needs npm, ip and unshare; options: AGENTS="claude codex"
+agents: dev-env ## Claude Code and Codex themselves, through five compactions each, without a network; needs npm, ip and unshare; options: AGENTS="claude codex"
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@npm install --prefix .clients/agents --no-audit --no-fund @anthropic-ai/claude-code@2.1.197 @openai/codex@0.169.0
 	@node .clients/agents/node_modules/@anthropic-ai/claude-code/install.cjs

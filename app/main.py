@@ -200,7 +200,6 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         base_model=settings.base_model,
         keeps_messages=settings.storage.messages,
         scrub=settings.storage.scrub,
-        words=settings.storage.scrub if settings.storage.messages else None,
         tracer=tracer,
         sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
     )

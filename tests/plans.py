@@ -17,7 +17,7 @@ from app.core.tokens.calibration import Sample
 from app.store import CalibrationKey, Lease, Store, tidying
 from app.store.calibration_rows import learn_calibrations, read_calibrations
 from app.store.learned_windows import read_learned_windows
-from app.store.tables import asides, metadata
+from app.store.tables import metadata
 from tests.integration.examples import SERIES, chain, chunk, seen, span, strand
 
 TENANTS = 1_000
@@ -30,7 +30,6 @@ _DAY_MS = 86_400_000
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 # One row in a thousand is due to be removed, the others are 1 to 28 days old.
 _AT = f"{_NOW} - CASE WHEN n % 1000 = 0 THEN 40 ELSE 1 + n % 28 END * {_DAY_MS}"
-_TODAY = f"{_NOW} - CASE WHEN n % 1000 = 0 THEN 2 * {_DAY_MS} ELSE n % 80000000 END"
 """The same of what is kept for a day."""
 _NAMED = {
     "tenant": f"'tenant ' || n % {TENANTS}",
@@ -104,7 +103,7 @@ def _value(table: Table, column: Column[Any]) -> str:
     if (named := _EXPIRING.get(table.name) if column.name == "expires_at" else _NAMED.get(column.name)) is not None:
         return named
     if column.name.endswith("_at"):
-        return _TODAY if table is asides else _AT
+        return _AT
     match column.type:
         case LargeBinary():
             return f"substring(sha256(CAST(n || ' {column.name}' AS BYTEA)), 1, 16)"

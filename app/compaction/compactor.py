@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from secrets import token_bytes
 from time import monotonic
 from typing import Any
 
-from app.compaction.asides import Asides
 from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.leased import LeasedCompaction
 from app.compaction.performer import Course, OnStart, Performer, nobody
@@ -25,7 +23,6 @@ from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
 from app.core.deciding.effects import Background, Lately, Prices, StoreAway, Stored
 from app.core.reasons import Reasons
-from app.core.recall.asked import Answered, Asked, AskPolicy
 from app.core.stages.ladder import Decision
 from app.core.summary.brief import SummaryBrief
 from app.core.summary.flow import Compaction, Effect, Flow, Reply, StoreChunk, Summarise, Together, drive, drive_async
@@ -33,8 +30,7 @@ from app.core.summary.gate import SummaryAnswer
 from app.core.tokens.economy import COMMON_PRICE, rates_of
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.core.view.mask import Boundary
-from app.core.view.ties import PRINT_BYTES
-from app.core.view.view import Recalled, View
+from app.core.view.view import View
 from app.runtime.caches import Caches
 from app.runtime.erased import Erased
 from app.runtime.shared import SharedWork
@@ -63,7 +59,6 @@ class Compactor:
         self._unstored = UnstoredCompaction(performer)
         self._recaller = Recaller(performer.work, caches)
         self._prints = SentPrints(store, caches)
-        self.asides = Asides(store, caches, performer.writing.scrub)
         self._acts: Mapping[type, _Act] = {
             effects.Read: lambda course, _: self._read(course.request),
             effects.KeepMask: self._keep_mask,
@@ -120,19 +115,6 @@ class Compactor:
             self._performer.metrics.reused(_reused(decision))
         return decision
 
-    async def answer(
-        self, request: ChatRequest, view: View, policy: AskPolicy, asked: Asked, room: int, shown: Sequence[str]
-    ) -> Answered:
-        """Answer a call of the model's about what its view leaves out, in at most so many tokens. `shown`: answers to
-        the calls before it."""
-        recalled = (part.text for part in view.parts if isinstance(part, Recalled))
-        return await self._recaller.answered(request, view, policy, asked, room, "\n".join((*recalled, *shown)))
-
-    async def ties_nothing(self, request: ChatRequest) -> None:
-        """Keep that the answer's thoughts do not fit what was decided: more was sent in between. With another print at
-        the place of the answer, the provider is asked to drop what does not fit."""
-        await self._prints.keep(request, request.conversation.chain.digests[-1], token_bytes(PRINT_BYTES))
-
     def is_likely_to_continue(self, request: ChatRequest) -> bool:
         """True if another request is expected soon, so that its summary is worth making in the background."""
         is_enabled = request.measure.rules.compaction.background.enabled
@@ -140,7 +122,7 @@ class Compactor:
 
     def forget(self, erased: Erased) -> None:
         """Forget what was erased, here or at another process."""
-        for memory in (self._recaller, self._performer.memory, self._performer.rates, self.asides):
+        for memory in (self._recaller, self._performer.memory, self._performer.rates):
             memory.forget(erased)
 
     def forget_stored(self) -> None:

@@ -9,9 +9,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.core.deciding.request import Place, Request
-from app.core.recall.asked import Answered, Asked, AskPolicy, answer
 from app.core.recall.policy import RecallPolicy
-from app.core.recall.recall import Recollection, hidden_in, with_recalled
+from app.core.recall.recall import Recollection, with_recalled
 from app.core.view.verify import problems
 from app.core.view.view import View
 from app.runtime.caches import Cache, Caches
@@ -39,27 +38,6 @@ class Recaller:
         place = request.place, request.model
         known = self._held.use(place)
         found, held = await self._work.do(request.tenant, lambda: _look(request, view, policy, known))
-        self._held.keep(place, held)
-        return found
-
-    async def answered(
-        self, request: Request, view: View, policy: AskPolicy, asked: Asked, room: int, shown: str
-    ) -> Answered:
-        """Answer a call of the model's about what the view leaves out, in at most so many tokens."""
-        place = request.place, request.model
-        known = self._held.use(place)
-
-        def look() -> tuple[Answered, _Held]:
-            conversation = request.conversation
-            hidden = hidden_in(conversation, view)
-            with known.lock if known else nullcontext():
-                held = known if known and known.recollection.is_of(conversation) else _Held(Recollection(conversation))
-                held.recollection.read(conversation, max(hidden, default=-1) + 1)
-                index = held.recollection.index
-                found = answer(asked, policy, conversation, hidden, index, request.cost, room, shown)
-                return found, replace(held, size=held.recollection.size)
-
-        found, held = await self._work.do(request.tenant, look)
         self._held.keep(place, held)
         return found
 

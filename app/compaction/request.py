@@ -13,8 +13,6 @@ from app.core.lazy import lazy
 from app.core.limits.background_budget import least_counted
 from app.core.limits.budget import Budget, Window
 from app.core.limits.output_cap import output_cap
-from app.core.reasons import Code
-from app.core.recall.asked import AskPolicy, leaves_out, with_line
 from app.core.recall.recall import quotation_for_last
 from app.core.stages.ladder import TASK_BUDGET_LOWERED, Decision, capped
 from app.core.summary.plan import Plan
@@ -28,7 +26,6 @@ from app.runtime.lineages import Lineage
 from app.settings.policies import AppliedPolicy
 from app.wire.early import EventShape
 from app.wire.format import WireFormat
-from app.wire.recall_tools import Aside
 from app.wire.types import WireRequest
 
 
@@ -117,7 +114,7 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
 
     def forwarded(self, decision: Decision) -> int:
         """Estimate of what is sent, in our tokens."""
-        return decision.view.tokens + decision.offered if decision.view else self.conversation.tokens
+        return decision.view.tokens if decision.view else self.conversation.tokens
 
     def tokens(self, decision: Decision) -> tuple[int, int]:
         """Tokens of the prompt that came and of the one that is sent, as the provider counts them."""
@@ -162,31 +159,6 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         """Number of messages that the decision's summaries stand for."""
         return covered_by(self.conversation, decision.view) if decision.view else 0
 
-    @lazy
-    def may_ask(self) -> AskPolicy | Code | None:
-        """Functions by which the model may ask; a reason where the request forbids that; None where nobody wants it."""
-        policy, tools = self.policy.ask, self.format.recall_tools
-        if policy is None or tools is None or not self.recalls or not (policy.always or self.wire.has_tools):
-            return None
-        if (objection := tools.objection(self.wire)) is not None:
-            return objection
-        return policy.beside({tool.name for tool in self.wire.declarations().tools})
-
-    @property
-    def asks(self) -> AskPolicy | None:
-        return self.may_ask if isinstance(self.may_ask, AskPolicy) else None
-
-    def with_tools(self, view: View) -> tuple[View, dict[str, bytes]]:
-        """The view, and the members before the messages, as the conversation's own payloads have them: with the
-        functions that are offered once something is left out."""
-        cached, tools, policy = self.wire.cached, self.format.recall_tools, self.asks
-        if tools is None or policy is None or not leaves_out(view):
-            return view, cached
-        return with_line(self.conversation, view, policy, self.cost), {
-            **cached,
-            "tools": tools.declared(cached.get("tools"), policy.tools),
-        }
-
     def rendered(self, view: View) -> list[bytes]:
         """Messages of a view, as the format writes them."""
         payload = self.format.render(self.conversation, view, self.policy.alternates)
@@ -202,23 +174,12 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
             return None
         return self.format.breakpoints.added(self.wire.source, payload, quotation.text)
 
-    def payload(
-        self, decision: Decision, *, ask_usage: bool = False, asides: Iterable[Aside] = (), more: Iterable[bytes] = ()
-    ) -> bytes:
-        """Bytes for the provider: the client's own if nothing was changed. `asides` go back to their places, `more`
-        follows the messages."""
-        body = self._body(decision, ask_usage, asides, more)
+    def payload(self, decision: Decision, *, ask_usage: bool = False) -> bytes:
+        """Bytes for the provider: the client's own if nothing was changed."""
+        if decision.view is None:
+            body = self.wire.untouched
+        else:
+            body = self.wire.with_messages(self.rendered(decision.view), ask_usage)
         if (task_budget := self._lowered_task_budget(decision)) is not None:
             body = self.wire.with_task_budget(body, task_budget)
         return body if decision.output_cap is None else self.wire.with_output_cap(body, decision.output_cap)
-
-    def _body(self, decision: Decision, ask_usage: bool, asides: Iterable[Aside], more: Iterable[bytes]) -> bytes:
-        if decision.view is None:
-            return self.wire.untouched
-        raw_messages = self.rendered(decision.view)
-        tools, policy = self.format.recall_tools, self.asks
-        if not decision.offered or tools is None or policy is None:
-            return self.wire.with_messages(raw_messages, ask_usage)
-        for aside in asides:
-            raw_messages = tools.restored(raw_messages, aside) or raw_messages
-        return tools.offered(self.wire.with_messages([*raw_messages, *more], ask_usage), policy.tools)

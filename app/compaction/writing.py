@@ -92,8 +92,8 @@ class Writing:
     def prefix(self, request: ChatRequest, view: View) -> Prefix:
         """The conversation itself, for a summariser that reads that."""
         routing = dict([request.wire.cache_key] if request.wire.cache_key else ())
-        shown, cached = request.with_tools(view)
-        return Prefix(tuple(request.rendered(shown)), cached, request.budget.line.reported(shown.tokens), routing)
+        tokens = request.budget.line.reported(view.tokens)
+        return Prefix(tuple(request.rendered(view)), request.wire.cached, tokens, routing)
 
     def is_by_own_model(self, request: ChatRequest) -> bool:
         """True if the conversation's own model is asked first, whose provider has just read it."""

@@ -109,15 +109,6 @@ class Code(StrEnum):
         "nothing was recalled: the history has more than 2,000,000 tokens",
     )
 
-    # The model cannot ask for what is left out.
-    ASK_CHOICES = "ask_choices", "the model cannot ask: the request wants several answers"
-    ASK_TOOL_CHOICE = "ask_tool_choice", "the model cannot ask: the request says which tools it may or must call"
-    ASK_STORED = "ask_stored", "the model cannot ask: the provider keeps the answer, and the calls with it"
-    ASK_JSON = (
-        "ask_json",
-        "the model cannot ask: what it says before it asks would be no part of the JSON it has to say",
-    )
-
     # The summariser gave no answer.
     SUMMARISER_PAUSED = (
         "summariser_paused",

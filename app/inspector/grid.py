@@ -35,7 +35,6 @@ _OF_PART: Mapping[str, Filling] = {
     "instructions": "instructions",
     "summarized": "summaries",
     "stub": "summaries",
-    "asking": "summaries",
     "pinned": "pinned",
     "pinned_text": "pinned",
     "client_instructions": "instructions",

@@ -24,7 +24,6 @@ _WHOLE = ("instructions", "verbatim", "carried", "pinned")
 _NOTES = {
     "tools": "Tools, the response format and what the provider adds. The archive keeps messages, and none of these.",
     "stub": "A line of Steno's own that says messages were left out.",
-    "asking": "A line of Steno's own that says how the model can ask for what is left out.",
     "pinned_text": "The operator's pinned text.",
     "client_instructions": (
         "What the client put into its messages for good, said again. It is worked out for each request and not stored."

@@ -61,18 +61,8 @@ def _explained(plan: Plan, parts: Sequence[Mapping[str, Any]]) -> Iterator[Expla
         yield stands
     if quoted := sum(part["tokens"] for part in parts if part["kind"] in ("recalled", "exact_values", "state")):
         yield Explained("Quoted", f"{whole(quoted)} tokens of what the last user message is about.", "done")
-    yield from map(_asked, plan.get("asked", ()))
     spared = came - went
     yield Explained("Went out", f"{whole(went)} tokens" + (f", {whole(spared)} fewer." if spared > 0 else "."), "done")
-
-
-def _asked(call: Mapping[str, Any]) -> Explained:
-    """A call of the model's. Its words are there only where messages are kept."""
-    said = f"{call['function']} {call['arguments'] or '(its words are not kept)'}"
-    places = ", ".join(whole(place + 1) for place in call["messages"])
-    noun = "message" if len(call["messages"]) == 1 else "messages"
-    came = f"{noun} {places}, in {whole(call['tokens'])} tokens" if places else "nothing"
-    return Explained(f"Asked, {call['round']}", f"{said} \u2192 {came}.", "done" if places else "plain")
 
 
 def _tried(step: Mapping[str, Any]) -> Explained:

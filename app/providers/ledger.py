@@ -9,7 +9,6 @@ from time import monotonic, time_ns
 
 import structlog
 from msgspec import Struct
-from msgspec.structs import replace
 
 from app.core.history.identity import Chain
 from app.core.tokens.rules import LONGEST_MODEL
@@ -134,20 +133,17 @@ class Ledger:
         made: Made | None = None,
         chain: Chain | None = None,
         sizes: Estimated | None = None,
-        answer: Tokens | None = None,
     ) -> None:
         """A call that a provider answered, with what `UsageRecord` says of it. Stored within about 0.2 s. Whatever goes
         wrong, no request fails for it.
 
         Of a call that the client itself made, `chain` is that of its history, and `sizes` are what that and its payload
-        are estimated at. `answer` is the usage of the call that brought the answer, where that is another one.
+        are estimated at.
         """
         try:
             whole = None if chain is None or sizes is None else tokens
             if chain is not None and sizes is not None and status == 200:
                 whole = self._sent_whole((tenant, conversation_id, model), tokens, chain, sizes)
-                if answer is not None:
-                    whole = replace(whole, completion=answer.completion, speech=answer.speech)
             model = model[:LONGEST_MODEL]
             tariff = self.tariff_of(model, bill.model)
             charged = charge(tokens, bill, tariff)

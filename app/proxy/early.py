@@ -42,8 +42,6 @@ class BegunStream:
     request: ChatRequest
     relays: Callable[[UpstreamAnswer, AnswerEditor, Observation], Awaitable[None]]
     """Function that passes the provider's stream on."""
-    tells: Callable[[UpstreamAnswer, AnswerEditor], None]
-    """Function that lets the editor tell of an answer's rounds."""
     reports: bool
     """True if the status stands in the chunks."""
     events: EarlyFrames | None = None
@@ -60,7 +58,6 @@ class BegunStream:
             await self.end_with(self.request.format.answers.refusal_frame(*refused, time.time()))
             return
         editor = editor_of(observed.request, observed.decision, observed.asks_usage, self.events, reports=self.reports)
-        self.tells(answered, editor)
         await self.relays(StreamedAnswer(answering, self.request.format, self.request.wire), editor, observed)
 
     async def end_with(self, error: bytes) -> None:

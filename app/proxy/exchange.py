@@ -52,8 +52,7 @@ from app.proxy.milestones import Milestones
 from app.proxy.options import keep_alive_seconds
 from app.proxy.record import REQUEST, RequestRecord
 from app.proxy.relaying import Relay
-from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, shown, unless_told, unread
-from app.proxy.rounds import in_rounds, tell_asked
+from app.proxy.report import bypassed, context_headers, editor_of, log_bypass, seen, unless_told, unread
 from app.proxy.services import Services
 from app.telemetry.spans import Tracer
 from app.wire.members import Unreadable
@@ -141,8 +140,6 @@ class Exchange:
 
     remembers: ClassVar[bool] = True
     """True if the next request of its conversation is recognised by it."""
-    may_ask: ClassVar[bool] = True
-    """True if the model may ask for what is left out."""
 
     services: Services
     answer: ClientAnswer
@@ -257,7 +254,7 @@ class Exchange:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if milestones.is_early:
-                stream = BegunStream(self.answer, request, self._relay.stream, tell_asked, self.services.events.body)
+                stream = BegunStream(self.answer, request, self._relay.stream, self.services.events.body)
                 failed, seconds = self.record.failed, keep_alive_seconds(self.caller)
                 await EarlyStream(stream, await beginning, milestones.decided, failed, seconds).serve(obtaining)
             else:
@@ -271,7 +268,7 @@ class Exchange:
         """Decide and send, and once more if the provider refuses the request for its size, or for its shape."""
         began = monotonic()
         self.services.store.writes.catch_up()
-        decision = await self._decide(request, Answer(may_go_on=True, may_ask=self.may_ask), milestones.on_start)
+        decision = await self._decide(request, Answer(may_go_on=True), milestones.on_start)
         observed = self._decided(request, decision, began, milestones)
         answering = await self._ask(observed, milestones)
         again = self._again(observed, answering, milestones)
@@ -293,8 +290,7 @@ class Exchange:
         request = observed.request
         counting = count_meanwhile(self.services, request)
         try:
-            answering = await self._forwarding.obtain(observed, milestones)
-            return in_rounds(self._forwarding, milestones, observed, answering)
+            return await self._forwarding.obtain(observed, milestones)
         finally:
             if counting is not None:
                 await asyncio.wait({counting})
@@ -413,11 +409,9 @@ class Exchange:
         if kind == EVENT_STREAM:
             await self._relay.start(answering, own)
             editor = editor_of(request, decision, observed.asks_usage, reports=reports)
-            tell_asked(answering, editor)
             await self._relay.stream(answering, editor, observed)
         elif kind == "application/json":
             editor = editor_of(request, decision, observed.asks_usage, reports=reports)
-            tell_asked(answering, editor)
             await self._relay.plain(answering, own, editor, observed)
         else:
             await self._relay.as_sent(answering, own)
@@ -466,10 +460,7 @@ def _note(services: Services, request: ChatRequest, milestones: Milestones) -> N
     for observation in milestones.observed:
         observation.settle()
     if (decision := milestones.decision) is not None:
-        asked = [
-            shown(request, ask, services.words) for observation in milestones.observed for ask in observation.asked
-        ]
-        services.store.writes.record(seen(request, decision, asked))
+        services.store.writes.record(seen(request, decision))
         archive(services, request)
 
 

@@ -166,8 +166,6 @@ class Forwarding(Struct, frozen=True):
         if decision.view is None:
             body = request.payload(decision)
         else:
-            if decision.offered:
-                observed.asides = await self.services.compactor.asides.of(request)
             body = await request.beside(self.services.work.do, observed.payload)
         observed.size = len(body)
         answering = milestones.own(await self.send_decided(body, request, decision, tells=False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -13,7 +12,6 @@ from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import Untie
 from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, overflow_of
 from app.core.limits.recovery import Recovery, Sent, least_room, recover
-from app.core.recall.asked import AnsweredAsk
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.savings import Estimated
@@ -28,7 +26,6 @@ from app.proxy.peeking import PeekedAnswer
 from app.proxy.report import LONGEST_REASON
 from app.proxy.services import Services
 from app.wire.answers import AnswerEditor
-from app.wire.recall_tools import Aside
 from app.wire.shapes import refused_shape
 from app.wire.usage import Usage
 
@@ -62,24 +59,16 @@ class Observation:
     """True if we ask for the stream's usage and the client does not: without it a stream teaches nothing."""
     overflow: Overflow | None = None
     """Reason why the provider refused the request, if that was its size."""
-    asked: list[AnsweredAsk] = field(default_factory=list)
-    """Calls of our own functions that were answered."""
     misshapen: str | None = None
     """Words of the provider about the order of the messages, if we had changed them."""
     is_smaller: bool = False
     """True for a payload made smaller in place of a refused one: an empty answer to it is no matter of the window."""
     _limit: Overflow | None = None
     """The refusal, if requests may be measured by its limit."""
-    asides: Sequence[Aside] = ()
-    """Asides of the turn under way."""
     size: int = 0
     """Bytes of the body that was sent."""
-    _beside: int = 0
-    """Estimate of the asides that were sent, in our tokens."""
     _answered: list[AnsweredCall] = field(default_factory=list)
     """Calls that are not in the ledger yet."""
-    _last_round: AnsweredCall | None = None
-    """Last of several rounds, of which the client is told the sum."""
 
     def __post_init__(self) -> None:
         # Only where it was seen that nothing comes unasked: what comes then is what we asked for, and is taken out.
@@ -104,42 +93,16 @@ class Observation:
     @property
     def sent(self) -> int:
         """Estimate of what was sent, in our tokens."""
-        return self.request.forwarded(self.decision) + self._beside
+        return self.request.forwarded(self.decision)
 
     @property
     def reported(self) -> Tokens:
         """Usage of the latest call, as far as it was reported and is not in the ledger yet."""
         return self._answered[-1].tokens if self._answered else NOT_REPORTED
 
-    def payload(self, more: Sequence[bytes] = ()) -> bytes:
-        """Bytes that are sent. `more`: raw messages of the rounds that the model asked in."""
-        asides = self._asides() if self.decision.offered else ()
-        return self.request.payload(self.decision, ask_usage=self.asks_usage, asides=asides, more=more)
-
-    def _asides(self) -> Sequence[Aside]:
-        """Asides that go back to their places, as far as there is room for them: the turn can go on without."""
-        found: list[Aside] = []
-        room, self._beside = self.request.budget.limit - self.request.forwarded(self.decision), 0
-        for aside in self.asides:
-            tokens = self.request.count(aside.text)
-            if self._beside + tokens > room:
-                break
-            self._beside += tokens
-            found.append(aside)
-        return found
-
-    def goes_on(self, usage: Usage | None, *, first: bool) -> None:
-        """Record the usage of a round that another one follows. What was sent with the first is known alone."""
-        if first:
-            self.usage(usage)
-        elif self._answered:
-            self._answered[-1].usage = usage
-
-    def ends_with(self, usage: Usage | None) -> None:
-        """Record the usage of the last of several rounds."""
-        if self._answered:
-            self._last_round = self._answered[-1]
-            self._last_round.usage = usage
+    def payload(self) -> bytes:
+        """Bytes that are sent."""
+        return self.request.payload(self.decision, ask_usage=self.asks_usage)
 
     def answered(self, status: int) -> None:
         """Record that a call was answered; its usage may still be reported."""
@@ -150,8 +113,6 @@ class Observation:
     def usage(self, usage: Usage | None, *, whole: bool = True, streamed: bool = True) -> None:
         """Record the usage that an answer reported. From one that broke off nothing is learnt. `streamed`: it came
         as a stream. A completion in one piece always reports it."""
-        if self._last_round is not None:
-            return
         if self._answered:
             self._answered[-1].usage = usage
         if not whole:
@@ -181,7 +142,7 @@ class Observation:
         and answer took."""
         asked, budget = self.request.wire.answer, self.request.budget
         try:
-            usage = self._last_round.usage if self._last_round else editor.usage
+            usage = editor.usage
             tokens, expected = usage.tokens if usage else Tokens(), budget.line.reported(self.sent)
             completion = tokens.completion
             if completion is None and not is_empty:
@@ -218,10 +179,8 @@ class Observation:
         """Enter answered calls into the ledger. Not before the request is counted."""
         answered, self._answered = self._answered, []
         try:
-            rounds = [each for each in answered if each.status == HTTPStatus.OK]
             for each in answered:
-                asked_here = each.status == HTTPStatus.OK and each is not rounds[0]
-                self._record(each, asked_here=asked_here, answer=rounds[-1].tokens if rounds[1:] else None)
+                self._record(each)
         except Exception:
             log.exception("an answer was not recorded")
 
@@ -297,9 +256,7 @@ class Observation:
             sent = replace(sent, media_bytes=sum(media))
         return recover(overflow, request.budget, sent)
 
-    def _record(self, answered: AnsweredCall, *, asked_here: bool, answer: Tokens | None) -> None:
-        """Enter a call. `asked_here`: a further round, which the client did not ask for. `answer`: usage of the last
-        of several rounds."""
+    def _record(self, answered: AnsweredCall) -> None:
         request, decision = self.request, self.decision
         estimated, forwarded = request.tokens(decision)
         decided = request.measure.decided
@@ -323,13 +280,12 @@ class Observation:
             status=answered.status,
             tokens=answered.tokens,
             bill=answered.usage.bill if answered.usage else UNBILLED,
-            estimated=0 if asked_here else estimated,
+            estimated=estimated,
             forwarded=forwarded,
             context_status=decision.status,
             decided=decided,
-            chain=None if asked_here else request.conversation.chain,
+            chain=request.conversation.chain,
             sizes=Estimated(request.conversation.tokens, request.forwarded(decision), request.budget.line.ratio),
-            answer=answer,
         )
 
     def _remember(self, seen: StreamedUsage) -> None:

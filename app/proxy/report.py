@@ -15,9 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from app.compaction.request import ChatRequest
 from app.core.deciding.attempt import CompactionStart
-from app.core.history.secrets import Scrub
 from app.core.reasons import Code, Reason
-from app.core.recall.asked import AnsweredAsk
 from app.core.stages.account import account_of
 from app.core.stages.ladder import Decision
 from app.core.view.coverage import coverage_of
@@ -37,8 +35,6 @@ log = structlog.get_logger("steno.bypass")
 
 LONGEST_REASON = 1_000
 """Characters of a reason in a header, and in the store."""
-LONGEST_ASKED = 300
-"""Characters of what the model asked for that are shown."""
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -72,11 +68,10 @@ class Context(msgspec.Struct, frozen=True):
     reason: str | None
     messages: Mapping[str, int] | UnsetType = UNSET
     recalled: Mapping[str, int] | UnsetType = UNSET
-    asked: Mapping[str, int] | UnsetType = UNSET
 
 
-def context_of(request: ChatRequest, decision: Decision, asked: Mapping[str, int] | UnsetType = UNSET) -> Context:
-    """Say what was done to the context of a request. `asked`: calls of the model's, and tokens that they got."""
+def context_of(request: ChatRequest, decision: Decision) -> Context:
+    """Say what was done to the context of a request."""
     view = decision.view
     return Context(
         conversation_id=request.conversation_id,
@@ -87,7 +82,6 @@ def context_of(request: ChatRequest, decision: Decision, asked: Mapping[str, int
         reason=decision.reason,
         messages=(view and view.changed) or UNSET,
         recalled=(view and _recalled(request, view.recalled)) or UNSET,
-        asked=asked,
     )
 
 
@@ -102,11 +96,9 @@ def status_member(decision: Decision) -> bytes:
     return b'"context_status":"%b"' % decision.status.encode()
 
 
-def context_members(
-    request: ChatRequest, decision: Decision, asked: Mapping[str, int] | UnsetType = UNSET
-) -> ContextMembers:
+def context_members(request: ChatRequest, decision: Decision) -> ContextMembers:
     """JSON members of an answer: the status alone, and the status with the context."""
-    status, context = status_member(decision), context_of(request, decision, asked)
+    status, context = status_member(decision), context_of(request, decision)
     return ContextMembers(status, status + b',"context":' + msgspec.json.encode(context))
 
 
@@ -150,15 +142,12 @@ def context_headers(request: ChatRequest, decision: Decision | None) -> Headers:
     return headers
 
 
-def seen(request: ChatRequest, decision: Decision, asked: Sequence[Mapping[str, Any]] = ()) -> ConversationSeen:
-    """Build the store's record of a request: names, sizes and digests, never a message. `asked`: calls of the model's,
-    as they are shown."""
+def seen(request: ChatRequest, decision: Decision) -> ConversationSeen:
+    """Build the store's record of a request: names, sizes and digests, never a message."""
     view = decision.view
     messages = request.conversation.transcript.messages
     before, after = request.tokens(decision)
     plan = plan_of(request, decision)
-    if plan is not None and asked:
-        plan["asked"] = list(asked)
     return ConversationSeen(
         tenant=request.tenant,
         conversation_id=request.conversation_id,
@@ -178,19 +167,6 @@ def seen(request: ChatRequest, decision: Decision, asked: Sequence[Mapping[str, 
         plan=None if plan is None else msgspec.json.encode(plan).decode(),
         summaries=tuple(chunk.id for chunk in view.chunks) if view else (),
     )
-
-
-def shown(request: ChatRequest, ask: AnsweredAsk, words: Scrub | None) -> dict[str, Any]:
-    """Say what the model asked for and what it got. `words`: makes of its own words what is stored of them; None where
-    nothing may be."""
-    number, asked, found = ask
-    return {
-        "round": number + 1,
-        "function": asked.name[:LONGEST_ASKED],
-        "arguments": words and words(asked.arguments)[:LONGEST_ASKED],
-        "messages": list(found.messages),
-        "tokens": request.budget.line.reported(found.tokens),
-    }
 
 
 def plan_of(request: ChatRequest, decision: Decision) -> dict[str, Any] | None:

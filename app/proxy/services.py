@@ -59,8 +59,6 @@ class Services:
     keeps_messages: bool
     scrub: Scrub
     """Function from a text to what is stored of it."""
-    words: Scrub | None
-    """Function from the model's own words to what is stored of them in the clear; None where nothing may be."""
     sampler: Sampler
     tracer: Tracer | None
     """Tracer; None if no traces are wanted."""

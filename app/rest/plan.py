@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from app.core.deciding.attempt import Imagine
-from app.core.reasons import Code
 from app.core.stages.steps import StepName
 from app.core.view.coverage import coverage_of
 from app.proxy.caller import Caller
@@ -61,13 +60,6 @@ class PlanDetailsOut(BaseModel):
     words: list[str] = Field(description="The same as sentences.")
 
 
-class AsksOut(BaseModel):
-    """Whether the model could ask for what the payload leaves out."""
-
-    offered: bool
-    reason: str | None = Field(description="Why the request rules it out, if it does.")
-
-
 class PlanOut(BaseModel):
     """Plan of a request: what would happen to it now; summaries that would be made are imagined at their largest."""
 
@@ -79,7 +71,6 @@ class PlanOut(BaseModel):
     summaries_to_make: int
     messages_to_summarize: int
     budget: dict[str, int | str]
-    asks: AsksOut
     plan: PlanDetailsOut | None = Field(description="What would be tried, and why; null where nothing is due.")
 
 
@@ -104,7 +95,7 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
         chat = await take_in(services, await read(services, caller, body), caller, request_id, remember=False)
     await count(services, tenant, chat.conversation, chat.prompt)
     decision = chat.with_output_limits(await services.compactor.decide(chat, Imagine(summaries=True)))
-    budget, asks = chat.budget, chat.may_ask
+    budget = chat.budget
     return PlanOut(
         format=format_.name,
         context_status=decision.status,
@@ -121,7 +112,6 @@ async def plan(request: Request, services: TheServices, tenant: Tenant, body: Bo
             "trigger": budget.line.reported(min(budget.trigger.quiet_tokens, budget.limit)),
             "target": budget.line.reported(budget.target),
         },
-        asks=AsksOut(offered=decision.offered > 0, reason=asks.value if isinstance(asks, Code) else None),
         plan=_details(await chat.beside(services.work.do, lambda: plan_of(chat, decision))),
     )
 

@@ -55,10 +55,6 @@ _CONTEXT: Mapping[str, Schema] = {
     "reason": _REASON,
     "messages": {**_COUNTS, "description": "How many messages each action changed; absent where none."},
     "recalled": {**_object("messages tokens", messages=_NUMBER, tokens=_NUMBER), "description": "What is quoted."},
-    "asked": {
-        **_object("calls tokens", calls=_NUMBER, tokens=_NUMBER),
-        "description": "What the model asked for; absent where it did not.",
-    },
 }
 """Members of `context`, and of the event that closes a compaction."""
 

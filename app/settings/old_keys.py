@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _GATEWAY = "Steno no longer counts what a tenant uses: set such a limit at the gateway or at the provider."
+_NO_FUNCTIONS = "Steno adds no functions: connect an agent that wants to search to the MCP server at /mcp."
 _NATIVE = "Requests that ask their provider to compact pass: Steno no longer answers in its place."
 
 REMOVED: Mapping[str, str] = {
@@ -17,6 +18,8 @@ REMOVED: Mapping[str, str] = {
     "limits.money_per_day": _GATEWAY,
     "limits.forced_compactions_per_minute": _GATEWAY,
     "limits.summary_tokens_per_hour": _GATEWAY,
+    "compaction.ask": _NO_FUNCTIONS,
+    "compaction.ask_functions": _NO_FUNCTIONS,
     "storage.read_url": "Every read goes to storage.url: take the key away.",
     "upstream.native_compaction": _NATIVE,
     "upstreams.*.native_compaction": _NATIVE,

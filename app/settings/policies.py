@@ -7,7 +7,6 @@ from msgspec import Struct
 from app.core.history.blocks import mark_of
 from app.core.lazy import lazy
 from app.core.limits.budget import CAP, Shares
-from app.core.recall.asked import READ, SEARCH, AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
 from app.core.stages.position_pruning import PositionPruning
@@ -135,17 +134,9 @@ def policy_of(compaction: CompactionSettings) -> Policy:
         prune=compaction.prune.enabled,
         cost_gate=CostGate(gate) if gate else None,
         recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.max_ratio else None,
-        ask=_ask_policy(compaction),
         marks=tuple(map(mark_of, compaction.client_instructions)),
         **preset.policy,
     )
-
-
-def _ask_policy(compaction: CompactionSettings) -> AskPolicy | None:
-    if compaction.ask == "off":
-        return None
-    told = compaction.ask_functions
-    return ask_policy(told.get("search", SEARCH), told.get("read", READ), always=compaction.ask == "on")
 
 
 def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Shares:

@@ -90,7 +90,6 @@ _AS_ITS_MODEL = {
     "cost_gate": {"requests": None},
     "background": {"enabled": False},
     "recall": {"max_ratio": 0.0},
-    "ask": "off",
 }
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
 and brings nothing back."""

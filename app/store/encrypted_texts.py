@@ -43,7 +43,7 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 ROWS = 500
 """Rows that are read and changed at once."""
-_TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",), "asides": ("text",)}
+_TEXTS = {"summary_chunks": ("text", "exact_values", "rules"), "messages": ("sent",)}
 """Columns that may be encrypted, by table. All columns of a row are, or none."""
 _LISTS = ("exact_values", "rules")
 _MANY = 3

@@ -1,8 +1,7 @@
 """Places in a history, by their digests: from where tool results are masked, and what was sent and said at that point.
 
 A mask is a boundary before which answered tool results are masked. A print is what stood before an answer whose
-thoughts its provider takes back only there. Both are only ever added. An aside is what belongs to an answer, and its
-client does not have.
+thoughts its provider takes back only there. Both are only ever added.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.store.batches import Lookup
 from app.store.clock import now_ms
 from app.store.database import insert_into
-from app.store.rows import owned, rows_of
-from app.store.tables import asides, masks, prints
+from app.store.tables import masks, prints
 
 _IN_A_CHAIN = Lookup(
     masks.c.digest,
@@ -71,19 +69,3 @@ async def keep_print(
         .values(**values, conversation_id=conversation_id, created_at=now_ms())
         .on_conflict_do_nothing()
     )
-
-
-async def keep_aside(connection: AsyncConnection, tenant: str, place: bytes, text: str, conversation_id: str) -> None:
-    """Keep what belongs to the answer at a place; of several answers there, to the latest. Needs a transaction."""
-    row = {"tenant": tenant, "id": place.hex(), "conversation_id": conversation_id, "text": text}
-    added = insert_into(connection, asides).values(**row, created_at=now_ms())
-    changed = {name: added.excluded[name] for name in ("conversation_id", "text", "created_at")}
-    await connection.execute(added.on_conflict_do_update(index_elements=list(asides.primary_key), set_=changed))
-
-
-async def asides_at(connection: AsyncConnection, tenant: str, places: Sequence[bytes]) -> dict[bytes, str]:
-    """Find what belongs to the answers at these places, by place."""
-    ids = [place.hex() for place in places]
-    own = select(asides.c.id, asides.c.text)
-    rows = await rows_of(connection, ids, lambda batch: own.where(owned(asides, tenant, id=batch)))
-    return {bytes.fromhex(row.id): row.text for row in rows}

@@ -13,9 +13,8 @@ from sqlalchemy import Column, ColumnElement, Select, Table, delete, select, tup
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store.chunks import USED_EVERY_MS
-from app.store.clock import DAY_MS, now_ms
+from app.store.clock import now_ms
 from app.store.tables import (
-    asides,
     calibrations,
     conversations,
     heads,
@@ -54,7 +53,7 @@ async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: 
     await connection.execute(
         select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
     )
-    for table in (heads, masks, pins, prints, asides, messages):
+    for table in (heads, masks, pins, prints, messages):
         await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
     await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
     return len(gone)
@@ -67,11 +66,6 @@ async def date_chunks(connection: AsyncConnection, most: int) -> int:
     some = select(*summary_chunks.primary_key).where(undated).limit(most).with_for_update(skip_locked=True)
     dated = await connection.execute(update(summary_chunks).where(key.in_(some), undated).values(used_at=now_ms()))
     return dated.rowcount
-
-
-async def remove_asides(connection: AsyncConnection, most: int) -> int:
-    """Remove asides a day after their answer: hardly a turn runs for longer."""
-    return await _remove(connection, asides, asides.c.created_at, DAY_MS, most)
 
 
 def _by(table: Table, time: Column[int], later_ms: int = 0) -> Removal:

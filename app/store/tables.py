@@ -284,20 +284,6 @@ prints = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# What belongs to an answer and its client does not have, by the place of the answer: needed while the turn runs.
-asides = Table(
-    "asides",
-    metadata,
-    _required("tenant", CleanText),
-    _required("id", CleanText),
-    _required("conversation_id", CleanText),
-    _required("text", CleanText),
-    _required("created_at", Milliseconds),
-    PrimaryKeyConstraint("tenant", "id"),
-    Index(None, "tenant", "conversation_id"),
-    Index(None, "created_at"),
-)
-
 # The archive, which is empty unless the operator wants one: see `archive`. A message is its place in the history of a
 # conversation, so that a history that is sent again adds what is new, and branches keep their own.
 messages = Table(

@@ -68,8 +68,6 @@ class Tidying:
     async def remove_unused(self) -> None:
         """Remove what nobody used for as long as things are kept."""
         await self._repeat(retention.date_chunks, ROWS)
-        if await self._repeat(retention.remove_asides, ROWS):
-            self._deleted.set()
         if self.kept_ms is None:
             return
         for remove in retention.REMOVALS:

@@ -22,7 +22,7 @@ OTHER_4XX, OTHER_5XX = "4xx", "5xx"
 ANSWERED = "answered"
 """Results of a summary call that brought an answer."""
 RECORDED = ("requests", "usage", "messages")
-CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries", "prints", "archive", "asides")
+CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries", "prints", "archive")
 ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
 """Ends of a compaction that was begun. The other outcomes are those of requests."""
 _ROUTES = ("chat", "passthrough", "own", "refused")
@@ -117,8 +117,6 @@ TOKENS = _counter(
     {"purpose": get_args(Purpose), "kind": (*REPORTED, ESTIMATED, FORWARDED, SAVED)},
 )
 RECALLED = _counter("steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
-ASKED = _counter("steno_asked", "Calls by which models asked for what was left out.")
-ASKED_TOKENS = _counter("steno_asked_tokens", "Tokens of the answers to these calls, by Steno's estimate.")
 COST = _counter("steno_cost", "Cost of answered calls in the currency of the prices.", {"purpose": get_args(Purpose)})
 ESTIMATE_RATIO = _histogram(
     "steno_estimate_ratio",
@@ -204,7 +202,7 @@ RESTARTS = _counter("steno_worker_restarts", "Workers that were started in place
 
 FAMILIES = (
     *(REQUESTS, REQUEST_SECONDS, FIRST_BYTE, UPSTREAM_FIRST_BYTE, UPSTREAM_ERRORS),
-    *(PAYLOADS, PAYLOAD_REASONS, TOKENS, RECALLED, ASKED, ASKED_TOKENS, COST, ESTIMATE_RATIO),
+    *(PAYLOADS, PAYLOAD_REASONS, TOKENS, RECALLED, COST, ESTIMATE_RATIO),
     *(COMPACTIONS, COMPACTION_FAILURES, COMPACTION_SECONDS, CHUNKS, SUMMARY_CALLS, VALUES_KEPT),
     *(WAITS, LEASE_WAITS, THREAD_WAITS, DATABASE_SECONDS),
     *(DATABASE_UP, DATABASE_WRITABLE, RECORDS_WAITING, RECORDS_DROPPED),

@@ -13,8 +13,6 @@ from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
 from app.telemetry.families import (
     ANSWERED,
-    ASKED,
-    ASKED_TOKENS,
     CHUNKS,
     COMPACTION_FAILURES,
     COMPACTION_SECONDS,
@@ -71,7 +69,6 @@ _COMPACTION_SECONDS, _SUMMARY_CALLS = _single(COMPACTION_SECONDS), _single(SUMMA
 _ESTIMATE_RATIO = place_of(ESTIMATE_RATIO)
 _ERRORS, _COST = _single(UPSTREAM_ERRORS), _single(COST)
 _UPSTREAM_FIRST_BYTE, _RECALLED = place_of(UPSTREAM_FIRST_BYTE), place_of(RECALLED)
-_ASKED, _ASKED_TOKENS = place_of(ASKED), place_of(ASKED_TOKENS)
 _WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
 
 
@@ -123,11 +120,6 @@ class Metrics:
     def recalled(self, tokens: int) -> None:
         """Count recalled tokens, as the provider counts them."""
         self._row[_RECALLED] += tokens
-
-    def asked(self, tokens: int) -> None:
-        """Count a call by which a model asked for what was left out, and the tokens that it got."""
-        self._row[_ASKED] += 1
-        self._row[_ASKED_TOKENS] += tokens
 
     def called(
         self,

@@ -25,7 +25,6 @@ from app.wire.answers import Answers
 from app.wire.beginnings import Beginnings
 from app.wire.breakpoints import Breakpoints
 from app.wire.members import RawObject, Unreadable
-from app.wire.recall_tools import RecallTools
 from app.wire.requests import Body, check_number, model_of, read_options, request_of, source_of
 from app.wire.summaries import SummaryDialect
 from app.wire.surrogates import decoded
@@ -61,8 +60,6 @@ class WireFormat:
     """How a summary is asked for in it."""
     breakpoints = Breakpoints()
     """How a client says where the provider's cache is to keep a prompt."""
-    recall_tools: RecallTools | None = None
-    """Functions of ours beside the client's, where the format has words for them."""
 
     def read(self, body: bytes, bounds: BodyBounds = BOUNDS, beginnings: Beginnings | None = None) -> WireRequest:
         """Raises `Unreadable` for anything a provider should judge instead, and `InvalidRequest` for what is ours.

@@ -23,7 +23,7 @@ from lab.replay.evidence import (
     sections_of,
     split_pairs,
 )
-from lab.replay.recalled import Passage, is_note, is_said, listed_in, offers_functions, passages_in, states_work
+from lab.replay.recalled import Passage, is_note, is_said, listed_in, passages_in, states_work
 from lab.simulator import Record
 
 KEPT_SHARE = 0.95
@@ -185,8 +185,6 @@ class Judge:
         self._recalling: Sequence[SentMessage] = ()
         """Notes of recalled passages in the previous payload."""
         self._reduced: Mapping[int, bytes] = {}
-        self._offered = False
-        """True where the previous payload offered Steno's functions."""
 
     def judge(self, request: int, sent: bytes, records: Iterable[Record], report: Report = NOTHING_TOLD) -> Verdict:
         """`sent` is the client's body, `records` what the log gained while the request was answered, `report` what the
@@ -250,13 +248,11 @@ class Judge:
         kept = common_prefix(self._previous, payload) if self._previous else 0
         lasting = len(self._previous or b"") if walk.last_user == self._turn else self._lasting
         lasting = min(lasting, self._stands(walk, payload))
-        withdrawn = self._offered and not walk.offers
-        comparison = _Comparison(self._previous, lasting, kept, made or taken_up, withdrawn or reduced != self._reduced)
+        comparison = _Comparison(self._previous, lasting, kept, made or taken_up, reduced != self._reduced)
         if _is_accepted(record):
             self._seen |= {call.sequence for call in walk.standing}
             self._summarised = max(walk.summarised, default=-1)
             self._reduced, self._previous, self._recalling = reduced, payload, walk.recalling
-            self._offered = walk.offers
             self._lasting = payload.rindex(walk.note.raw) if walk.note else len(payload)
             self._turn = walk.last_user
         return comparison
@@ -288,7 +284,7 @@ class _Comparison:
     summarised: bool
     """Summaries were made or taken up."""
     reduced: bool
-    """Other messages are shortened or left out, or otherwise; or the offer of Steno's functions is."""
+    """Other messages are shortened or left out, or otherwise."""
 
     @property
     def broke(self) -> bool:
@@ -358,10 +354,6 @@ class _Walk:
     def last_user(self) -> int:
         """-1 where the user has said nothing."""
         return max((i for i, message in enumerate(self.history) if message.role == "user"), default=-1)
-
-    @property
-    def offers(self) -> bool:
-        return any(map(offers_functions, self.payload))
 
     @property
     def note(self) -> SentMessage | None:

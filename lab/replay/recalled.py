@@ -11,7 +11,6 @@ from lab.formats.sent import SentMessage
 _NOTE = re.compile(r"<recalled ([0-9a-f]{8})>\n(.*)\n</recalled \1>", re.DOTALL)
 _LIST = re.compile(r"\[[^\n]*\]\n<values ([0-9a-f]{8})>\n(.*)\n</values \1>", re.DOTALL)
 _WORK = re.compile(r"\[[^\n]*\]\n<work ([0-9a-f]{8})>\n(.*)\n</work \1>", re.DOTALL)
-_ASKING = re.compile(r"\[What is left out above can be seen again: call \S+ or \S+\.\]")
 _WORD = re.compile(r"\w+")
 _VALUE = re.compile(r"[\w-]+")
 _QUOTATION = re.compile(r"(\d+) (.*?): (.*)", re.DOTALL)
@@ -62,12 +61,7 @@ def is_note(message: SentMessage) -> bool:
     """Whether it is a note that Steno puts into a payload beside the summaries: it stands for no message."""
     if message.role != "user":
         return False
-    return offers_functions(message) or bool(passages_in(message) or listed_in(message)) or states_work(message)
-
-
-def offers_functions(message: SentMessage) -> bool:
-    """Whether it is the note that says how to ask for what is left out."""
-    return _ASKING.fullmatch("\n".join(message.pieces)) is not None
+    return bool(passages_in(message) or listed_in(message)) or states_work(message)
 
 
 def is_said(line: str, messages: Iterable[SentMessage]) -> bool:

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from lab.simulator import Fault, ScriptedCall, Simulator
+from lab.simulator import Simulator
 from tests.browser.axe import findings
 from tests.browser.conftest import DESK, PHONE, TABLES, fits_its_width, watch
 from tests.e2e import running
@@ -476,43 +476,3 @@ async def test_a_compaction_is_seen_while_it_runs_and_its_summary_when_it_is_don
         await asyncio.sleep(0.05)
     else:
         pytest.fail("a page that was closed is still watched for")
-
-
-ASKING = "a-model-that-asks"
-
-
-@pytest.fixture(scope="session")
-def asked(shop: Shop) -> Shop:
-    """The same, with a conversation whose model asks for what was left out, with a key in its query."""
-    for steno in (shop.keeping, shop.forgetting):
-        query = f'{{"query": "ORD-0002 {KEY_IN_QUERY}"}}'
-        for arguments in (query, '{"query": "zeppelin"}'):
-            shop.simulator.script.next(
-                "chat", Fault(tool_calls=[ScriptedCall(name="recall_search", arguments=arguments)])
-            )
-        ask(steno, talk(14), name=ASKING)
-        shop.simulator.script.clear()
-    return shop
-
-
-KEY_IN_QUERY = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [DESK["width"], PHONE["width"]])
-async def test_a_turn_in_which_the_model_asked_shows_its_words_and_what_came_back(
-    asked: Shop, open_at: OpenAt, theme: str, width: int
-) -> None:
-    """Its words only where messages are kept, and without secrets."""
-    for steno, words_kept in ((asked.keeping, True), (asked.forgetting, False)):
-        page = await open_at(steno, asked.path(ASKING), theme=theme, width=width)
-        reasons = page.locator(".reasoning li")
-        await expect(reasons.filter(has_text="Asked, 1")).to_contain_text(
-            re.compile(r"recall_search .*messages? [0-9, ]+, in")
-        )
-        await expect(reasons.filter(has_text="Asked, 2")).to_contain_text("nothing")
-        said = await reasons.filter(has_text="Asked, 1").inner_text()
-        assert ("ORD-0002" in said, "its words are not kept" in said) == (words_kept, not words_kept)
-        assert KEY_IN_QUERY not in await page.content()
-        assert await findings(page) == []
-        assert await fits_its_width(page)

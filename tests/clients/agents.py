@@ -1,10 +1,9 @@
 """Claude Code and Codex themselves, through Steno and before a strict provider: `make agents`.
 
 Each is driven through a long session in a folder of its own, with instructions in a file and a file to read in every
-turn. Every fifth turn the model asks Steno for what was left out, alone and beside a call of the client's; and Codex
-calls a tool of Steno's MCP server once. What the provider saw is judged here: how often it was asked, refused and asked
-the same twice, how often the history was compacted, and whether the instructions and what the user just said stood in
-every payload. And what the client wrote down: nothing of the calls that Steno answers, and the usage of all rounds.
+turn, and Codex calls a tool of Steno's MCP server once. What the provider saw is judged here: how often it was asked,
+refused and asked the same twice, how often the history was compacted, and whether the instructions and what the user
+just said stood in every payload. And what the client wrote down: the usage that the provider reported.
 """
 
 from __future__ import annotations
@@ -45,9 +44,6 @@ FILE_WORDS = 4_500
 REPLY_SENTENCES = 150
 """What is read can be masked once it is answered. What is said has to be summarised."""
 TURN_SECONDS = 180
-ASKS_EVERY = 5
-"""Turns from one in which the model asks to the next."""
-ASKED = "recall_search"
 LISTED = "list_conversations"
 """Tool of the MCP server that Codex calls once."""
 
@@ -153,16 +149,16 @@ def turn_under_way(record: Record) -> str:
     return "".join(found)
 
 
-def calls_in(record: Record, *names: str) -> int:
-    """Calls of these functions since the latest question."""
-    return sum(turn_under_way(record).count(f'"name": "{name}"') for name in names)
+def calls_in(record: Record, name: str) -> int:
+    """Calls of this function since the latest question."""
+    return turn_under_way(record).count(f'"name": "{name}"')
 
 
 def reads_in(record: Record) -> int:
     """Results of the client's tools since the latest question."""
     written = turn_under_way(record)
     found = written.count('"type": "tool_result"') + written.count('"type": "function_call_output"')
-    return found - calls_in(record, ASKED, LISTED)
+    return found - calls_in(record, LISTED)
 
 
 CALLS: Mapping[str, Callable[[str], dict[str, Any]]] = {
@@ -181,10 +177,6 @@ def script(simulator: Simulator, agent: Agent, folder: Path, turns: int) -> None
     for turn, read, (name, arguments) in product(range(turns), range(READS), CALLS.items()):
         path = str(folder / f"part{turn}{'ab'[read]}.txt")
         call = ScriptedCall(name=name, arguments=json.dumps(arguments(path)))
-        if turn % ASKS_EVERY == ASKS_EVERY - 1:
-            asking = ScriptedCall(name=ASKED, arguments=json.dumps({"query": f"Entry0a-{read * 25} shelf"}))
-            calls = [call, asking] if read else [asking]
-            simulator.when(partial(may_ask, agent, turn, read, name), tool_calls=calls, thinking="What was it?")
         simulator.when(partial(is_due, agent, turn, read, name), tool_calls=[call], thinking="That file next.")
 
 
@@ -198,12 +190,6 @@ def is_due(agent: Agent, turn: int, read: int, tool: str, record: Record) -> boo
     if not is_session(agent, record) or turn_of(record) != turn or reads_in(record) != read:
         return False
     return tool in {each.get("name") for each in declared(record)}
-
-
-def may_ask(agent: Agent, turn: int, read: int, tool: str, record: Record) -> bool:
-    """Whether the model is to ask now, before it reads that file: it can, and has not yet."""
-    offered = ASKED in {each.get("name") for each in declared(record)}
-    return offered and is_due(agent, turn, read, tool, record) and calls_in(record, ASKED) == 0
 
 
 def long_reply(messages: list[Any]) -> str:
@@ -296,8 +282,6 @@ def judge(agent: Agent, simulator: Simulator, failed: Sequence[str], written: Se
     without_question = [record.sequence for record in session if turn_of(record) is None]
     without_task = [record.sequence for record in session if TASK.encode() not in record.body]
     made = compactions(session)
-    asked = {turn_of(record) for record in session if calls_in(record, ASKED)}
-    visible = [line for line in written if f'"{ASKED}"' in line]
     billed, told = sum(tokens_of(record.usage or {}) for record in session), used(agent, written)
     listed = [record for record in session if LISTED in turn_under_way(record)]
     typer.echo(f"{agent.name}: {len(session)} requests of the session, {len(simulator.log)} in all")
@@ -307,7 +291,6 @@ def judge(agent: Agent, simulator: Simulator, failed: Sequence[str], written: Se
     typer.echo(f"  without {agent.instructions:<17} {len(without_rule)} {without_rule[:10]}")
     typer.echo(f"  without any question      {len(without_question)} {without_question[:10]}")
     typer.echo(f"  without the task          {len(without_task)} {without_task[:10]}")
-    typer.echo(f"  turns in which it asked   {len(asked)}, {len(visible)} of its calls seen by the client")
     typer.echo(f"  tokens                    {billed} by the provider, {told} as the client was told")
     if agent is CODEX:
         typer.echo(f"  calls of the MCP server   {'answered' if listed else 'none'}")
@@ -315,9 +298,8 @@ def judge(agent: Agent, simulator: Simulator, failed: Sequence[str], written: Se
         typer.echo(f"  refused: request {record.sequence}, {record.status}: {said_again(simulator, record)}")
     for line in failed[:3]:
         typer.echo(f"  failed: {line}")
-    wrong = refused or doubled or without_rule or without_question or without_task or failed or visible
-    asks = len(asked) >= 1 and billed == told and (bool(listed) or agent is not CODEX)
-    return not wrong and asks and made >= COMPACTIONS
+    wrong = refused or doubled or without_rule or without_question or without_task or failed
+    return not wrong and billed == told and (bool(listed) or agent is not CODEX) and made >= COMPACTIONS
 
 
 def main() -> int:

@@ -55,7 +55,6 @@ MOST_CONNECTIONS = 20
 HOLDS_TEXT = frozenset(
     {
         ("summary_chunks", "text"),
-        ("asides", "text"),  # What a model asked beside a call of its client's.
         *(("summary_words", "words"), ("summary_search", "words"), ("summary_search_data", "block")),  # of that text
     }
 )
@@ -301,7 +300,6 @@ def _started(
 def _lived(run: Run) -> Run:
     run.ask("a conversation", short("Hello."), b"x-conversation-id: known")
     run.ask("a compaction", run.long(conversation_id="retold"))
-    _ask_beside_a_call(run)
     run.ask("the other upstream", short(model="llama-3"))
     for kind, way in WAYS.items():
         way(run, kind.__name__)
@@ -319,20 +317,6 @@ def _lived(run: Run) -> Run:
     _read_back(run)
     _refuse_statements(run)
     return run
-
-
-def _ask_beside_a_call(run: Run) -> None:
-    """The model asks for what was left out, and calls its client's function."""
-    given = {"get_order": "{}", "recall_search": json.dumps({"query": RETOLD})}
-    calls = [
-        {"id": name, "type": "function", "function": {"name": name, "arguments": arguments}}
-        for name, arguments in given.items()
-    ]
-    message = {"role": "assistant", "content": None, "tool_calls": calls}
-    said = json.loads(completion()) | {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-    run.default.then(answer(json.dumps(said).encode()))
-    tool = {"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}
-    run.ask("a call beside what is asked", run.long(tools=[tool]))
 
 
 def _summarise_badly(run: Run) -> None:

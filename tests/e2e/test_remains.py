@@ -13,8 +13,6 @@ import asyncpg
 import pytest
 
 from app.store import remains, tidying
-from lab.simulator import ScriptedCall, Simulator
-from tests.databases import stored_rows
 from tests.e2e.commands import until
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import get, post
@@ -34,16 +32,14 @@ def files_with(folder: Path, words: str) -> dict[str, int]:
 
 
 def talk(start: StartSteno, url: str, canary: str, name: str = "talk-{}", **storage: Any) -> Steno:
-    """A conversation whose name, messages and summary hold the canary, and so does what the model asked in it."""
+    """A conversation whose name, messages and summary hold the canary."""
     started = start(storage={"url": url, "messages": True, **storage})
     body = json.loads(chat(turns(15), conversation_id=name.format(canary)))
     for message in body["messages"]:
         message["content"] = f"{canary} {message['content']}"
-    body["tools"] = [{"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}]
     assert post(started.url, json.dumps(body).encode()).header("x-context-status") == "summarized"
     until(lambda: not started.services.tasks._tasks)
     assert get(started.url, f"/context/search?q={canary}").json["data"]
-    assert canary in str(stored_rows(url)["asides"])
     return started
 
 
@@ -79,15 +75,6 @@ def told_of_remains(capsys: pytest.CaptureFixture[str]) -> str:
 
     until(is_said)
     return told
-
-
-@pytest.fixture(autouse=True)
-def asking(simulator: Simulator) -> None:
-    """The model asks beside a call of the client's wherever it can."""
-    search = ScriptedCall(name="recall_search", arguments='{"query": "order question"}')
-    simulator.when(
-        lambda record: b'"recall_search"' in record.body, tool_calls=[ScriptedCall(name="get_order"), search]
-    )
 
 
 @pytest.fixture

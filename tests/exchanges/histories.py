@@ -216,25 +216,30 @@ def text_of(value: Any) -> Any:
     return value
 
 
-def body_of(messages: Sequence[Json], format_: Format, model: str, *, tools: bool, functions: bool = False) -> Json:
-    """Body of a request with these messages, in a format."""
-    described = {"description": FUNCTION["description"]}
+def body_of(messages: Sequence[Json], format_: Format, model: str, *, tools: int, functions: bool = False) -> Json:
+    """Body of a request with these messages, in a format. `tools`: number of functions that it declares."""
     body: Json
-    declared: Json
     if format_ == "chat":
         body = {"model": model, "messages": [message.get("raw", message) for message in messages]}
-        declared = {"type": "function", "function": FUNCTION}
     elif format_ == "messages":
         body = {"model": model, "max_tokens": 500, **_messages(messages)}
-        declared = {"name": FUNCTION["name"], **described, "input_schema": FUNCTION["parameters"]}
     else:
         body = {"model": model, "store": False, **_responses(messages)}
-        declared = {"type": "function", **FUNCTION}
     if functions:
         body["functions"] = [FUNCTION]
     elif tools:
-        body["tools"] = [declared]
+        body["tools"] = [_declared(number, format_) for number in range(1, tools + 1)]
     return body
+
+
+def _declared(number: int, format_: Format) -> Json:
+    """A function, as a request of the format declares it; the first one has no number in its name."""
+    function = FUNCTION if number == 1 else {**FUNCTION, "name": f"{FUNCTION['name']}_{number}"}
+    if format_ == "chat":
+        return {"type": "function", "function": function}
+    if format_ == "responses":
+        return {"type": "function", **function}
+    return {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
 
 
 def _leading(messages: Sequence[Json]) -> tuple[str | None, Sequence[Json]]:

@@ -32,7 +32,7 @@ SETTINGS: Mapping[str, Any] = {
         {"match": "*", "context_window": 6_000},
     ],
     # Summaries are made in the request, unless a case is about making them earlier.
-    "compaction": {"background": {"enabled": False}, "ask": "off"},
+    "compaction": {"background": {"enabled": False}},
     # What is learnt from one of two calls side by side would depend on which is faster.
     "calibration": {"enabled": False},
     "summary": {"prompt": "Write notes on the conversation."},
@@ -290,7 +290,7 @@ class Player:
         if "history" not in spec:
             return None
         messages = messages_of(spec["history"])
-        declares = bool(spec.get("tools", any("tool_calls" in message for message in messages)))
+        declares = int(spec.get("tools", any("tool_calls" in message for message in messages)))
         functions = bool(spec.get("functions", any("function_call" in one for one in messages)))
         body = body_of(
             messages,
@@ -490,6 +490,9 @@ def universal_problems(exchange: Exchange) -> list[str]:
             if not call.facts["accepted"] and call.format == format_:
                 told = refusal(format_, json.loads(call.received.body), call.facts["headers"])
                 problems.append(f"call {number}: its provider refuses what came of a request that it accepts: {told}")
+    sent = _declared_in(exchange.sent.partition(b"\r\n\r\n")[2])
+    if any(_declared_in(call.received.body) != sent for call in exchange.calls if not call.is_summary):
+        problems.append("The tools are not the client's, to the byte.")
     passed = any(call.elements == exchange.elements for call in exchange.answering)
     if (exchange.seen["context"] or {}).get("status") == "full" and not passed:
         problems.append("The status is full, and the payload is not the client's history.")
@@ -512,3 +515,9 @@ def _coverage_problems(coverage: Json, forwarded: Any) -> list[str]:
     if sum(tokens) == coverage["tokens"] == forwarded and min(tokens) >= 0:
         return []
     return [f"The parts have {tokens} tokens, the coverage {coverage['tokens']}; forwarded were {forwarded}."]
+
+
+def _declared_in(body: bytes) -> list[bytes | None]:
+    """What a body says of the functions that the model may call, to the byte."""
+    raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return [bytes(raw[name]) if name in raw else None for name in ("tools", "functions", "tool_choice")]

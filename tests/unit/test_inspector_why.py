@@ -8,7 +8,7 @@ import pytest
 
 from app.core.stages.steps import StepName
 from app.core.summary.flow import Outcome
-from app.inspector.why import Explained, explained, meanings
+from app.inspector.why import explained, meanings
 
 PARTS = [
     {"kind": "instructions", "messages": 1, "tools_tokens": 0, "tokens": 60},
@@ -110,17 +110,3 @@ def test_words_of_reasons_come_with_their_meaning_each_once() -> None:
     found = meanings("storage, summary_failed: timeout", "storage", None)
     assert [word for word, _ in found] == ["storage", "summary_failed"]
     assert all(meaning for _, meaning in found)
-
-
-def test_what_the_model_asked_for_is_told_with_what_came_back() -> None:
-    ask = {"round": 1, "function": "recall_search", "arguments": '{"query": "the dates"}'}
-    found = {**ask, "messages": [30, 56], "tokens": 1_412}
-    one = {**ask, "round": 2, "arguments": None, "messages": [3], "tokens": 90}
-    told = explained(
-        plan(step("least", "sent", 1_585, 1), asked=[found, one, {**ask, "messages": [], "tokens": 20}]), 0, []
-    )
-    assert [each for each in told if each.title.startswith("Asked")] == [
-        Explained("Asked, 1", 'recall_search {"query": "the dates"} \u2192 messages 31, 57, in 1,412 tokens.', "done"),
-        Explained("Asked, 2", "recall_search (its words are not kept) \u2192 message 4, in 90 tokens.", "done"),
-        Explained("Asked, 1", 'recall_search {"query": "the dates"} \u2192 nothing.', "plain"),
-    ]

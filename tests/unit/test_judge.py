@@ -746,7 +746,6 @@ VALUES = {
     "role": "user",
     "content": "[Exact values of what is left out.]\n<values ab12cd34>\nfile parser.py\n</values ab12cd34>",
 }
-OFFER = {"role": "user", "content": "[What is left out above can be seen again: call recall_search or recall_read.]"}
 
 
 @pytest.mark.parametrize("notes", [[], [VALUES], [VALUES, WORK_STATE]], ids=["bare", "values", "values and work"])
@@ -758,16 +757,6 @@ def test_task_that_a_later_call_read_is_in_its_summary_whatever_notes_stand_behi
     second = prefix_call([SYSTEM, summary(NOTES), TASK, *WORK[5:], history[-len(TURNS) - 1]], MORE_NOTES)
     payload = [SYSTEM, summary(MORE_NOTES), *notes, *TURNS]
     assert not conversation.request(history, payload, second, report=RECALLED if notes else Report()).violations
-
-
-def test_offer_of_functions_may_be_withdrawn_and_breaks_the_prompt_only_then() -> None:
-    conversation, made = Conversation(), call(WORK[:5], NOTES)
-    told = [SYSTEM, summary(NOTES), TASK]
-    says = Report(frozenset({"pruned"}), lambda: [{"kind": "asking"}])
-    assert not conversation.request([SYSTEM, *WORK], [*told, OFFER, *WORK[5:]], made, report=says).violations
-    longer = [SYSTEM, *WORK, {"role": "assistant", "content": "Mended."}]
-    assert not conversation.request(longer, [*told, *longer[6:]]).violations
-    assert kinds(conversation.request(longer, [*told, OFFER, *longer[6:]], report=says)) == {"prefix"}
 
 
 def test_task_and_what_the_user_said_right_behind_a_result_both_stay_where_their_turn_is_split() -> None:

@@ -340,13 +340,5 @@ def test_a_summary_saves_nothing_by_itself() -> None:
     assert saved_by(call(purpose="summary", tokens=Tokens(1_000, 100), chain=None, sizes=None)) == -1_500.0
 
 
-def test_of_several_rounds_the_first_is_the_clients_own_with_the_last_ones_answer() -> None:
-    first, last = {**COMPACTED, "answer": Tokens(1_600, 300)}, call(tokens=Tokens(1_600, 300), chain=None)
-    assert saved_by(LARGE, first) == 450.0 + 200 * 5
-    assert saved_by(LARGE, first, last) == -1_600 - 300 * 5
-    then = call(tokens=Tokens(1_700, 100, 1_500), chain=history(7), sizes=Estimated(6_200, 1_700))
-    assert saved_by(LARGE, first, last, then) == saved_by(LARGE, COMPACTED, then)
-
-
 def test_a_refused_call_saves_nothing_that_is_known() -> None:
     assert saved_by(call(status=400, tokens=Tokens())) is None

@@ -768,7 +768,7 @@ def test_a_bare_off_in_the_file_is_the_preset_off(tmp_path: Path, monkeypatch: p
     ("given", "told"),
     [
         ({"models": {"m": {}}}, "models: must be a list"),
-        ({"compaction": {"ask_functions": []}}, "compaction.ask_functions: must be a mapping"),
+        ({"summary": {"parameters": []}}, "summary.parameters: must be a mapping"),
         ({"limits": [1]}, "limits: must be a mapping"),
     ],
 )

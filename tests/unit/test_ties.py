@@ -75,10 +75,10 @@ def thinking(text: str, calls: tuple[str, ...] = ()) -> Message:
     return replace(message("assistant", text, calls=calls), tied=True, thoughts=("a thought of four words",))
 
 
-def payload(talked: Conversation, view: View, offered: str = "") -> Sent:
-    """As a format renders it, behind the tools that are added."""
+def payload(talked: Conversation, view: View) -> Sent:
+    """As a format renders it."""
     messages = talked.transcript.messages
-    sent: list[tuple[str, str | None]] = [(offered, None)]
+    sent: list[tuple[str, str | None]] = []
 
     def add(*indexes: int, said: str | None = None) -> None:
         for index in indexes:
@@ -132,7 +132,7 @@ def view_of(talked: Conversation, cut: int, kind: str) -> View | None:
 
 
 KINDS = st.sampled_from(["whole", "summary", "shortened", "pruned", "pinned"])
-PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS, st.sampled_from(["", "search"])), min_size=1, max_size=6)
+PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS), min_size=1, max_size=6)
 
 
 @settings(max_examples=100)
@@ -144,22 +144,20 @@ PLANS = st.lists(st.tuples(st.integers(0, 12), KINDS, st.sampled_from(["", "sear
     st.booleans(),
 )
 def test_no_thought_is_ever_sent_behind_another_prompt(
-    steps: list[int], plans: list[tuple[int, str, str]], changes: list[int], moods: list[int], as_sent: bool
+    steps: list[int], plans: list[tuple[int, str]], changes: list[int], moods: list[int], as_sent: bool
 ) -> None:
-    """Whatever is done to the history from one request to the next, whichever tools are added to a view, and whichever
-    prompt a provider signs."""
+    """Whatever is done to the history from one request to the next, and whichever prompt a provider signs."""
     messages = talk(steps)
     provider, prints = StrictProvider(as_sent=as_sent), Prints()
     requests = [end for end in range(2, len(messages)) if messages[end].tied]
     for number, end in enumerate(requests):
         talked = conversation(*messages[:end])
-        cut, kind, offered = plans[changes[number % len(changes)] % len(plans)]
-        offered = offered if (wanted := view_of(talked, cut, kind)) else ""
+        wanted = view_of(talked, *plans[changes[number % len(changes)] % len(plans)])
         thinks = moods[number % len(moods)] > 0
-        tied = tie(talked, wanted, prints, cost, thinks=thinks, offered=offered)
+        tied = tie(talked, wanted, prints, cost, thinks=thinks)
         shown = keep(prints, tied) or wanted or whole(talked)
         assert thinks or not shown.drops
-        read = provider.read(payload(talked, shown, offered), drops=shown.drops)
+        read = provider.read(payload(talked, shown), drops=shown.drops)
         if thinks:
             provider.thought[messages[end].text] = read
         else:

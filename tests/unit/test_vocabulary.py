@@ -36,7 +36,7 @@ REPORT = "Steno's own report and events, the same in every format"
 
 ALLOWED: Mapping[str, Mapping[str, str]] = {
     "compaction/background.py": {"background": PURPOSE},
-    "compaction/request.py": {"summary": PURPOSE, "tools": "a part of the estimate, the same in every format"},
+    "compaction/request.py": {"summary": PURPOSE},
     "compaction/writing.py": dict.fromkeys(("auto", "prefix"), "a style of summary calls"),
     "compaction/leased.py": {"background": PURPOSE},
     "compaction/performer.py": {"background": PURPOSE},
@@ -49,9 +49,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "core/history/messages.py": {"user": "what Steno says itself is said as the user, which is one word everywhere"},
     "core/quoting.py": {"n": "a letter and those that look like it"},
     "core/reasons.py": {"background": "a reason's own word"},
-    "core/recall/asked.py": dict.fromkeys(
-        ("description", "object", "type"), "members of the schema of Steno's own functions"
-    ),
     "core/shapes/shape.py": dict.fromkeys(("diff", "source", "search", "output", "text"), "a shape"),
     "core/shapes/source.py": {"command": "an argument that shells are called with, whatever the format"},
     "core/stages/account.py": dict.fromkeys(("actions", "reason"), REPORT),
@@ -79,7 +76,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "proxy/options.py": {"compaction": OPTION},
     "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "edge/protocol.py": {"status": ASGI},
-    "proxy/report.py": dict.fromkeys(("arguments", "context", "conversation_id", "function", "messages"), REPORT),
+    "proxy/report.py": dict.fromkeys(("context", "conversation_id", "messages"), REPORT),
 }
 
 

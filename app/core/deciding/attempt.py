@@ -24,8 +24,6 @@ class Answer(Struct, frozen=True):
 
     may_go_on: bool = False
     """True if it need not wait for a summary without which it can be sent, if that is made after its answer."""
-    may_ask: bool = False
-    """True if the model may ask for what is left out: whoever relays the answer can answer that."""
 
 
 class Imagine(Struct, frozen=True):

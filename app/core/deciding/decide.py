@@ -29,11 +29,9 @@ from app.core.deciding import effects
 from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, MergeRoles, Recover, StepDown, Untie
 from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
-from app.core.history.messages import own_message
 from app.core.history.recognition import possible_heads
 from app.core.limits.background_budget import most_without_summary
 from app.core.reasons import Code, Reason, Reasons, because
-from app.core.recall.asked import leaves_out, with_line
 from app.core.stages.case import Case
 from app.core.stages.ladder import UNTOUCHED, Decision, Status, merge_roles, settle, step_down
 from app.core.stages.ladder import untouched as needs_nothing
@@ -74,8 +72,7 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
     request, mode = attempt.request, attempt.mode
     match mode:
         case Untie(refused):
-            offered = _offered(request, refused)
-            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties, offered=offered)
+            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties)
             return (yield from _with_ties(refused, found))
         case StepDown(refused, said):
             return (yield from _stepped_down(attempt, refused, said))
@@ -115,7 +112,7 @@ def _answered(attempt: Attempt, *, recalls: bool = True) -> Deciding[Decision]:
     if attempt.without_store:
         decision = replace(decision, why=decision.why or because(Code.STORAGE))
     if recalls:
-        decision = _offering(attempt, (yield from _recalled(request, decision)))
+        decision = yield from _recalled(request, decision)
     return (yield from _tied(request, decision))
 
 
@@ -483,18 +480,6 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
     return decision if found == view else replace(decision, view=found, actions=found.actions)
 
 
-def _offering(attempt: Attempt, decision: Decision) -> Decision:
-    """Offer the functions by which the model may ask for what the view leaves out, where there is room for them."""
-    request, mode, view = attempt.request, attempt.mode, decision.view
-    may_ask = isinstance(mode, Imagine) or (isinstance(mode, Answer) and mode.may_ask)
-    if not may_ask or view is None or not leaves_out(view) or (policy := request.asks) is None:
-        return decision
-    told, tokens = with_line(request.conversation, view, policy, request.cost), request.cost(own_message(policy.text))
-    if told.tokens + tokens > request.budget.limit:
-        return decision
-    return replace(decision, view=told, offered=tokens)
-
-
 def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     """Fit thoughts to the provider. The print of what is sent is kept before: another process may have the next
     request."""
@@ -503,14 +488,8 @@ def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
     if not conversation.history.holds_ties and (view is None or not request.ties):
         return decision
     prints = yield effects.ReadPrints(tied_places(conversation))
-    offered = _offered(request, decision)
-    found = tie(conversation, view, prints, request.cost, thinks=request.ties, offered=offered)
+    found = tie(conversation, view, prints, request.cost, thinks=request.ties)
     return (yield from _with_ties(decision, found))
-
-
-def _offered(request: Request, decision: Decision) -> str:
-    """Return the tools that are added to the client's, as a text; empty for none."""
-    return request.asks.text if decision.offered and request.asks else ""
 
 
 def _with_ties(decision: Decision, found: Tied) -> Deciding[Decision]:

@@ -10,7 +10,6 @@ from msgspec import Struct
 from app.core.history.messages import own_message
 from app.core.lazy import lazy
 from app.core.limits.budget import Budget
-from app.core.recall.asked import AskPolicy
 from app.core.stages.policy import Policy
 from app.core.summary.left_out import RulesLeftOut
 from app.core.summary.rules import WINDOW_SHARE, Patterns
@@ -59,11 +58,6 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     @property
     def place(self) -> Place:
         return self.tenant, self.conversation_id
-
-    @property
-    def asks(self) -> AskPolicy | None:
-        """Functions by which the model may ask for what is left out; None where it cannot."""
-        return None
 
     def can_mark_cache(self, view: View) -> bool:  # noqa: ARG002 - whoever knows the body says so
         """Whether a view's payload may get one more cache breakpoint, before what is quoted for the last message."""

@@ -56,8 +56,6 @@ class Decision(Struct, frozen=True, dict=True):
     """Tokens to which the request's output cap is lowered; None where it stays."""
     made: tuple[SummaryChunk, ...] = ()
     """Summaries that were made for it, or imagined."""
-    offered: int = 0
-    """Tokens of the functions by which the model may ask for what is left out; 0 where they are not offered."""
 
     @lazy
     def status(self) -> Status:

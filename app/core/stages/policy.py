@@ -8,7 +8,6 @@ from msgspec import Struct, field
 
 from app.core.history.blocks import Mark
 from app.core.limits.budget import Budget
-from app.core.recall.asked import AskPolicy, ask_policy
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.fade import FADE_AT
 from app.core.stages.lighten import exceeds
@@ -42,7 +41,6 @@ class Policy(Struct, frozen=True):
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
-    ask: AskPolicy | None = field(default_factory=ask_policy)
     marks: tuple[Mark, ...] = ()
     """Marks of the client's instructions, beside those that everybody's have."""
     folds_in: bool = True

@@ -60,10 +60,9 @@ def tie(
     cost: Cost,
     *,
     thinks: bool = True,
-    offered: str = "",
 ) -> Tied:
     """The view with the thoughts that fit. `thinks`: the model is to, and only then its thoughts of the turn under way
-    are demanded, and its answer is tied. `offered`: the tools that are added to the client's, as a text."""
+    are demanded, and its answer is tied."""
     chain, messages = conversation.chain, conversation.transcript.messages
     plain = _plain_prints(messages)
     users = (i for i in reversed(range(len(messages))) if messages[i].kind is Kind.USER or messages[i].is_told)
@@ -71,7 +70,7 @@ def tie(
     left_out = view.untied if view else frozenset[int]()
     untied = set(left_out)
     kept: list[tuple[bytes, bytes]] = []
-    marked, drops, stood = False, False, _start(offered)
+    marked, drops, stood = False, False, b""
     for index, said in _sent(conversation, view or whole(conversation)):
         goes = index is not None and messages[index].tied and index not in untied
         if index is not None and goes:
@@ -88,7 +87,7 @@ def tie(
                 untied.add(index)
         stood = _next(stood, said, goes)
     if marked and not thinks:  # None is demanded, and what stands before the mark may not fit, either.
-        return tie_refused(conversation, view, cost, thinks=False, offered=offered)
+        return tie_refused(conversation, view, cost, thinks=False)
     end = chain[len(messages)]
     if thinks and (stood != plain[-1] or _prints_in(prints.get(end, frozenset()))):
         kept.append((end, stood))
@@ -104,11 +103,10 @@ def tie_refused(
     cost: Cost,
     *,
     thinks: bool = True,
-    offered: str = "",
 ) -> Tied:
     """View that is sent after a provider refused thoughts in this: it is to drop them, from here on; and where the
-    model is not to think, none are sent. `offered` as for `tie`."""
-    messages, stood = conversation.transcript.messages, _start(offered)
+    model is not to think, none are sent."""
+    messages, stood = conversation.transcript.messages, b""
     sent: set[int] = set()
     mark = None
     for index, said in _sent(conversation, view or whole(conversation)):
@@ -154,7 +152,7 @@ def _sent(conversation: Conversation, view: View) -> Iterator[tuple[int | None, 
 
 def _plain_prints(messages: tuple[Message, ...]) -> list[bytes]:
     """Prints of the history itself: what stands before each message, and the whole."""
-    prints = [_start("")]
+    prints = [b""]
     for message in messages:
         prints.append(_next(prints[-1], message.digest, message.tied))
     return prints
@@ -163,11 +161,6 @@ def _plain_prints(messages: tuple[Message, ...]) -> list[bytes]:
 def _prints_in(found: frozenset[bytes]) -> frozenset[bytes]:
     """Without the marks."""
     return frozenset(each for each in found if len(each) == PRINT_BYTES)
-
-
-def _start(offered: str) -> bytes:
-    """The print of what stands before the first message: nothing of ours but the tools that we add."""
-    return _next(b"", offered.encode("utf-8", "surrogatepass"), thinks=False) if offered else b""
 
 
 def _mark(stood: bytes) -> bytes:

@@ -74,7 +74,7 @@ class Pinned(Struct, frozen=True):
 class Note(Struct, frozen=True):
     """A user message of Steno's own. It is made for this payload and stored nowhere."""
 
-    kind: Literal["stub", "pinned_text", "exact_values", "state", "client_instructions", "asking"]
+    kind: Literal["stub", "pinned_text", "exact_values", "state", "client_instructions"]
     text: str
     tokens: int
 

@@ -20,11 +20,6 @@ from app.settings.types import OFF, Preset, Ratio, Seconds, Section
 _POLICY, _SHARES, _GATE, _RECALL = Policy(), Shares(), CostGate(), RecallPolicy()
 
 
-FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,60}$")]
-"""Name that every API takes for a function, with room for a number."""
-FunctionText = Annotated[str, Field(min_length=1, max_length=2_000)]
-
-
 def _is_mark(written: str) -> str:
     mark_of(written)
     return written
@@ -209,19 +204,6 @@ class CompactionSettings(Section):
     """
     background: BackgroundSettings = BackgroundSettings()
     recall: RecallSettings = RecallSettings()
-    ask: Annotated[Literal["off", "auto", "on"], OFF] = "auto"
-    """Let the model ask for what is left out, by two functions that Steno answers: off, on, or auto: if it has tools.
-
-    They are [added to a request's tools](what-is-kept.md#what-the-model-asks-for) once something is left out. A client
-    switches it off with `x-context-recall: off`.
-    """
-    ask_functions: dict[Literal["search", "read"], tuple[FunctionName, FunctionText]] = Field({}, max_length=2)
-    """Names and descriptions of the two functions, in place of Steno's own, as the model sees them.
-
-    Where the client has a tool of that name, ours gets a number behind it. For example:
-
-        {search: ["look_up", "Search what was said earlier in this conversation."]}
-    """
     wait_seconds: Seconds = 60.0
     """Seconds that a request waits for a compaction before it goes on without; the summary is still finished.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from app.wire.chat_completions.answers import ChatAnswers
 from app.wire.chat_completions.messages import BREAKPOINTS, read_message
 from app.wire.chat_completions.payload import render
-from app.wire.chat_completions.recall_tools import ChatRecallTools
 from app.wire.chat_completions.request import NAME, PATH, ChatRequest, chat_request
 from app.wire.chat_completions.summaries import ChatSummaries
 from app.wire.format import WireFormat
@@ -19,7 +18,6 @@ class ChatCompletions(WireFormat):
     summaries = ChatSummaries()
     answers = ChatAnswers()
     breakpoints = BREAKPOINTS
-    recall_tools = ChatRecallTools()
     message = staticmethod(read_message)
     render = staticmethod(render)
 

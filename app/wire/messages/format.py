@@ -11,7 +11,6 @@ from app.wire.messages.answers import MessagesAnswers
 from app.wire.messages.content import BREAKPOINTS
 from app.wire.messages.messages import is_beside, read_message
 from app.wire.messages.payload import render
-from app.wire.messages.recall_tools import MessagesRecallTools
 from app.wire.messages.request import (
     NAME,
     PATH,
@@ -35,7 +34,6 @@ class Messages(WireFormat):
     largest_body = 32_000_000
     answers = MessagesAnswers()
     breakpoints = BREAKPOINTS
-    recall_tools = MessagesRecallTools()
     summaries = MessagesSummaries()
     request = MessagesRequest
     beside = staticmethod(system_of)

@@ -10,7 +10,6 @@ from app.wire.format import WireFormat
 from app.wire.responses.answers import ResponsesAnswers
 from app.wire.responses.items import BREAKPOINTS, INSTRUCTIONS, read_item, stands_beside
 from app.wire.responses.payload import render
-from app.wire.responses.recall_tools import ResponsesRecallTools
 from app.wire.responses.request import NAME, PATH, ResponsesRequest, as_item, read_request
 from app.wire.responses.summaries import ResponsesSummaries
 from app.wire.responses.tokens import token_rules
@@ -24,7 +23,6 @@ class Responses(WireFormat):
     summaries = ResponsesSummaries()
     answers = ResponsesAnswers()
     breakpoints = BREAKPOINTS
-    recall_tools = ResponsesRecallTools()
     request = ResponsesRequest
     read = staticmethod(read_request)
     token_rules = staticmethod(token_rules)
