@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import sys
 import time
 import zlib
@@ -20,9 +19,9 @@ from app.proxy import options
 from app.wire.early import EVENT_SHAPES
 from lab.simulator import Fault, ScriptedCall, Simulator
 from tests.e2e.histories import HELLO, MODEL, chat, long_history, turns
-from tests.e2e.raw import arrival, connected, curl, pieces, post, read_until, request_bytes, timed_body
+from tests.e2e.raw import arrival, connected, pieces, post, read_until, request_bytes, timed_body
 from tests.e2e.running import StartSteno, Steno
-from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, open_stream_head, stream_head
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -61,87 +60,6 @@ def compactions(frames: Iterable[Any]) -> list[Any]:
 # Untouched streams
 
 
-def test_stream_passes_to_the_byte_but_for_the_status(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """Comments, unknown fields, odd spacing and line ends included."""
-    comment, odd = b": OPENROUTER PROCESSING\n\n", b"event: x\ndata: not JSON\nid: 7\n\n"
-    crlf = TEXT.replace(b"\n", b"\r\n")
-    scripted.then(stream_head() + chunked(comment + FIRST + odd + TEXT + crlf + FINISH + DONE) + LAST_CHUNK)
-    answered = post(before_scripted().url, chat(stream=True))
-    status = b',"context_status":"full"'
-    context = answered.body.partition(b',"context":')[2].partition(b" }\n\ndata: [DONE]")[0]
-    assert json.loads(context)["status"] == "full"
-    first = FIRST.replace(b"]}\n", b"]" + status + b"}\n")
-    finish = FINISH.replace(b"] }", b"]" + status + b',"context":' + context + b" }")
-    assert answered.body == comment + first + odd + TEXT + crlf + finish + DONE
-    assert answered.header("content-type") == "text/event-stream"
-    assert answered.header("x-context-status") == "full"
-
-
-STREAMS = {
-    "/v1/chat/completions": (FIRST, b"event: x\n" + TEXT, b"id: 7\n" + FINISH, DONE),
-    "/v1/messages": (
-        (
-            b'event: message_start\ndata: {"type":"message_start","message":{"id":"m1","type":"message",'
-            b'"role":"assistant","content":[],"model":"m","usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
-        ),
-        (
-            b'event: content_block_start\ndata: {"type":"content_block_start","index":0,'
-            b'"content_block":{"type":"text","text":""}}\n\n'
-        ),
-        (
-            b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
-            b'"usage":{"output_tokens":2}}\n\n'
-        ),
-        b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
-    ),
-    "/v1/responses": (
-        b'event: response.created\ndata: {"type":"response.created","sequence_number":0,"response":{"id":"r1"}}\n\n',
-        (
-            b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":1,'
-            b'"delta":"a"}\n\n'
-        ),
-        (
-            b'event: response.completed\ndata: {"type":"response.completed","sequence_number":2,'
-            b'"response":{"id":"r1","output":[],"usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
-        ),
-    ),
-}
-LINE_ENDS = {
-    "CR": [b"\r"],
-    "CRLF": [b"\r\n"],
-    "LF, CRLF": [b"\n", b"\r\n"],
-    "CRLF, LF": [b"\r\n", b"\n"],
-    "CR, CRLF": [b"\r", b"\r\n"],
-    "LF, CR": [b"\n", b"\r"],
-}
-
-
-@pytest.mark.sampled(0.2)
-@pytest.mark.parametrize("cut", ["frames", "behind each CR", "one piece"])
-@pytest.mark.parametrize("ends", LINE_ENDS)
-@pytest.mark.parametrize("target", STREAMS)
-def test_a_stream_is_read_and_passed_on_whatever_ends_its_lines(
-    scripted: ScriptedProvider, before_scripted: StartSteno, target: str, ends: str, cut: str
-) -> None:
-    """To the byte where nothing is added, and where it is, only with that; a cut one has no end."""
-    frames = [b"".join(ended(frame, LINE_ENDS[ends])) for frame in STREAMS[target]]
-    whole = b"".join(frames)
-    cuts = {"frames": frames, "behind each CR": re.split(rb"(?<=\r)", whole), "one piece": [whole]}
-    steps = [step for piece in cuts[cut] if piece for step in (chunked(piece), 0.005)]
-    scripted.then(stream_head(), *steps, LAST_CHUNK)
-    scripted.then(stream_head(), chunked(frames[0] + frames[1]), 0.02, LAST_CHUNK)
-    asked = {"model": MODEL, "max_tokens": 9, "stream": True}
-    asked["input" if target.endswith("responses") else "messages"] = HELLO
-    url = before_scripted().url
-    body = post(url, asked, target=target).body
-    assert body.count(b'"context_status"') == 2
-    ours = rb',"context_status":"full"(?:,"context":\{[^\r\n]*\}(?= ?\}[\r\n]))?'
-    assert re.sub(ours, b"", body) == whole
-    told = post(url, asked, target=target).body
-    assert b"upstream_disconnected" in told
-    assert told.splitlines()[-2].startswith(b"data: ")
-
-
 def ended(frame: bytes, ends: list[bytes]) -> Iterator[bytes]:
     """A frame whose lines end so, in turn, the last two with the last two of them."""
     *lines, last = frame.removesuffix(b"\n\n").split(b"\n")
@@ -174,83 +92,7 @@ def test_no_byte_leaves_before_the_providers_status(scripted: ScriptedProvider, 
     assert arrived[0][1].startswith(b"HTTP/1.1 429")
 
 
-def test_stored_summary_holds_the_status_too(simulator: Simulator, steno: StartSteno) -> None:
-    """Using a stored chunk is no reason to start early; the SDK can retry."""
-    served = steno()
-    post(served.url, chat(LONG))
-    simulator.next_chat(status=503)
-    refused = post(served.url, chat(LONG, stream=True))
-    assert (refused.status, refused.header("x-context-status")) == (503, "summarized")
-    frames = data(post(served.url, chat(LONG, stream=True)).body)
-    assert [frame.get("context_status") for frame in (frames[0], frames[1], frames[-1])] == [
-        "summarized",
-        None,
-        "summarized",
-    ]
-    assert frames[-1]["context"]["actions"] == ["summarized"]
-    assert not compactions(frames)
-    assert len(simulator.summaries) == 1
-
-
-def test_json_answer_to_a_stream_request_passes(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """As the JSON that it is."""
-    scripted.then(answer(b'{"id":"c1"}'))
-    answered = post(before_scripted().url, chat(stream=True))
-    assert answered.json["id"] == "c1"
-    assert answered.json["context_status"] == "full"
-
-
 # Cuts
-
-CUTS = {
-    "reset": (stream_head(), chunked, "reset"),
-    "close": (stream_head(), chunked, "close"),
-    "clean end": (stream_head(), chunked, LAST_CHUNK),
-    "end of the connection": (open_stream_head(), bytes, "close"),
-}
-
-
-@pytest.mark.parametrize(("head", "frame", "end"), CUTS.values(), ids=CUTS)
-@pytest.mark.parametrize("sent", [b"", FIRST + TEXT[:20]], ids=["0", "1.5"])
-def test_cut_stream_ends_with_an_error(
-    scripted: ScriptedProvider, before_scripted: StartSteno, head: bytes, frame: Any, end: Any, sent: bytes
-) -> None:
-    """Also where the connection was to be closed, and nothing tells a cut from an end."""
-    scripted.then(head, frame(sent) if sent else b"", 0.05, end)
-    answered = post(before_scripted().url, chat(stream=True))
-    *_, last, rest = answered.body.split(b"\n\n")
-    assert rest == b""
-    assert last.startswith(b'data: {"error":{"message":')
-    assert json.loads(last[6:])["error"]["code"] == "upstream_disconnected"
-    assert b"[DONE]" not in answered.body
-
-
-@pytest.mark.parametrize(
-    "kept", [FINISH, FINISH + DONE, DONE, FINISH[:-1]], ids=["finish", "both", "done", "no blank line"]
-)
-def test_stream_that_had_its_end_ends_cleanly(
-    scripted: ScriptedProvider, before_scripted: StartSteno, kept: bytes
-) -> None:
-    """An error after the finish chunk would spoil a good answer."""
-    scripted.then(stream_head() + chunked(FIRST + TEXT + kept), 0.05, "reset")
-    answered = post(before_scripted().url, chat(stream=True))
-    assert b'"error"' not in answered.body
-    assert b"caf" in answered.body
-
-
-def test_cut_after_one_of_two_choices_is_a_cut(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """Each choice has an end of its own."""
-    other = TEXT.replace(b'"index":0', b'"index":1')
-    scripted.then(stream_head() + chunked(FIRST + FINISH + other), 0.05, "close")
-    answered = post(before_scripted().url, chat(stream=True, n=2))
-    assert data(answered.body)[-1]["error"]["code"] == "upstream_disconnected"
-
-
-def test_silence_in_the_middle_of_a_stream_is_an_error(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    scripted.then(stream_head() + chunked(FIRST), "hang")
-    answered = post(before_scripted(upstream={"between_bytes_seconds": 0.3}).url, chat(stream=True))
-    assert data(answered.body)[-1]["error"]["code"] == "upstream_timeout"
-    assert scripted.wait_for(lambda requests: requests[0].closed_at is not None)
 
 
 @pytest.mark.parametrize("cut", ["reset", "close", "end"])
@@ -263,47 +105,11 @@ def test_sdk_raises_on_a_cut_stream(simulator: Simulator, steno: StartSteno, cut
         list(stream)
 
 
-def test_raw_relay_that_breaks_off_is_curls_partial_file(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    """On a path that Steno does not read it aborts the connection."""
-    steno = before_scripted()
-    scripted.default = (stream_head() + chunked(b"data: 1\n\n"), 0.05, "close")
-    assert curl(f"{steno.url}/v1/embeddings", "--data", "{}", "-H", "content-type: application/json").returncode == 18
-    scripted.default = (stream_head() + chunked(b"data: 1\n\n") + LAST_CHUNK,)
-    assert curl(f"{steno.url}/v1/embeddings", "--data", "{}", "-H", "content-type: application/json").returncode == 0
-
-
 # Compaction events
 
 
 def stream_of(steno: Steno, *headers: bytes, messages: Any = LONG, **members: Any) -> bytes:
     return post(steno.url, chat(messages, stream=True, **members), *headers).body
-
-
-def test_compaction_is_told_in_chunks(simulator: Simulator, steno: StartSteno) -> None:
-    """clients.md, the default shape: no event line, choices never empty, one role, one head, no comment."""
-    simulator.next_summary(delay=0.2)
-    answered = post(steno().url, chat(LONG, stream=True))
-    frames = data(answered.body)
-    assert b"\nevent:" not in b"\n" + answered.body
-    assert b"\n:" not in b"\n" + answered.body
-    assert all(frame["choices"] for frame in frames)
-    assert len({(frame["id"], frame["created"], frame["model"]) for frame in frames}) == 1
-    assert frames[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
-    roles = [choice["delta"].get("role") for frame in frames for choice in frame["choices"]]
-    assert roles == ["assistant", *[None] * (len(frames) - 1)]
-    started, completed = compactions(frames)
-    assert compactions(frames[:2]) == [started, completed]
-    assert (started["type"], completed["type"]) == ("compaction_started", "compaction_completed")
-    assert started["id"] == completed["id"]
-    assert started["tokens"]["window"] == 8_000
-    assert completed["status"] == frames[-1]["context_status"] == "summarized"
-    assert answered.header("x-context-status") == "pending"
-    assert answered.header("cache-control") == "no-cache"
-    assert answered.header("x-accel-buffering") == "no"
-    assert answered.header("content-type") == "text/event-stream; charset=utf-8"
-    assert answered.body.endswith(b"data: [DONE]\n\n")
 
 
 @pytest.mark.parametrize("fault", [Fault(), Fault(status=500)], ids=["completed", "failed"])
@@ -397,15 +203,6 @@ def test_a_compressed_answer_that_cannot_be_decoded_is_an_error_in_the_stream(
     assert why in error["message"]
 
 
-def test_a_compressed_refusal_of_a_stream_that_has_begun_is_told(
-    scripted: ScriptedProvider, before_scripted: StartSteno
-) -> None:
-    refusal = gzip.compress(b'{"error":{"code":"busy","message":"Come back tomorrow."}}')
-    scripted.then(answer(SUMMARY)).then(answer(refusal, b"content-encoding: gzip", status=b"403 Forbidden"))
-    error = data(stream_of(before_scripted()))[-1]["error"]
-    assert (error["code"], error["message"]) == ("busy", "Come back tomorrow.")
-
-
 @pytest.mark.parametrize("shape", EVENT_SHAPES)
 @pytest.mark.parametrize("asked_by", ["header", "setting"])
 def test_sdk_reads_a_compacted_stream_in_every_shape(
@@ -427,45 +224,6 @@ def test_sdk_reads_a_compacted_stream_in_every_shape(
     assert told == (["compaction_started", "compaction_completed"] if shape in ("chunk", "start") else [])
     assert (chunks[-1].model_extra or {})["context_status"] == "summarized"
     assert len(simulator.summaries) == 1
-
-
-@pytest.mark.parametrize(
-    ("shape", "started", "completed"),
-    [
-        (b"named", b'event: compaction_started\ndata: {"type":"compaction_started",', b"event: compaction_completed\n"),
-        (b"comment", b': compaction_started {"type":"compaction_started",', b": compaction_completed {"),
-    ],
-)
-def test_other_shapes_stand_before_the_providers_untouched_stream(
-    steno: StartSteno, shape: bytes, started: bytes, completed: bytes
-) -> None:
-    """clients.md: no chunk of ours was sent, so the provider keeps its id and its role."""
-    told, closed, *rest = stream_of(steno(), b"x-context-events: " + shape).split(b"\n\n")
-    assert told.startswith(started)
-    assert closed.startswith(completed)
-    frames = data(b"\n\n".join(rest))
-    assert frames[0]["id"].startswith("chatcmpl-0000")
-    assert frames[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert frames[0]["context_status"] == frames[-1]["context_status"] == "summarized"
-
-
-def test_no_event_holds_the_status(simulator: Simulator, steno: StartSteno) -> None:
-    """`x-context-events: off`"""
-    simulator.next_chat(status=429)
-    refused = post(steno().url, chat(LONG, stream=True), b"x-context-events: off")
-    assert (refused.status, refused.header("x-context-status")) == (429, "summarized")
-    assert len(simulator.summaries) == 1
-
-
-def test_several_choices_hold_the_status(simulator: Simulator, steno: StartSteno) -> None:
-    """A role chunk of ours would belong to one of them only."""
-    served = steno()
-    simulator.next_chat(status=429)
-    refused = post(served.url, chat(LONG, stream=True, n=2))
-    assert (refused.status, refused.header("x-context-status")) == (429, "summarized")
-    stream = served.sdk().chat.completions.create(model=MODEL, messages=LONG, n=2, stream=True)
-    roles = [(choice.index, choice.delta.role) for chunk in stream for choice in chunk.choices if choice.delta.role]
-    assert roles == [(0, "assistant"), (1, "assistant")]
 
 
 @pytest.mark.parametrize("shape", ["chunk", "named", "comment"])
@@ -505,20 +263,6 @@ def test_keep_alives_of_ours_do_not_prolong_the_providers_time(
     assert scripted.wait_for(lambda requests: requests[1].closed_at is not None)
 
 
-@pytest.mark.parametrize("header", [b"x-stainless-read-timeout", b"x-stainless-timeout"])
-def test_keep_alives_come_within_the_patience_that_a_client_announces(
-    simulator: Simulator, steno: StartSteno, header: bytes
-) -> None:
-    """Where it is shorter than usual, but no more often than each second."""
-    simulator.next_summary(delay=4.5)
-    with connected(steno().url) as connection:
-        connection.sendall(request_bytes(chat(LONG, stream=True), header + b": 1.5", b"connection: close"))
-        arrived = timed_body(connection)
-    beats = [at for at, piece in arrived if piece.endswith(b'"delta":{},"finish_reason":null}]}\n\n')]
-    assert len(beats) >= 3
-    assert min(later - earlier for earlier, later in pairwise(beats)) > 0.9
-
-
 def test_client_with_a_short_read_timeout_needs_no_setting(simulator: Simulator, steno: StartSteno) -> None:
     """The SDK announces it."""
     simulator.next_summary(delay=4.5)
@@ -545,93 +289,7 @@ def test_tool_calls_survive_an_early_start(simulator: Simulator, steno: StartSte
     assert choice.message.content is None
 
 
-def test_usage_chunk_stays_where_it_was_asked_for(simulator: Simulator, steno: StartSteno) -> None:
-    """With the same id as the others."""
-    chunks = list(
-        steno()
-        .sdk()
-        .chat.completions.create(model=MODEL, messages=LONG, stream=True, stream_options={"include_usage": True})
-    )
-    assert chunks[-1].choices == []
-    assert chunks[-1].usage is not None
-    assert chunks[-1].usage.prompt_tokens == simulator.chats[0].prompt_tokens
-    assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
-
-
-@pytest.mark.parametrize("choices", [b"[]", b'[{"index":0,"delta":{},"finish_reason":null}]'])
-def test_a_usage_that_was_not_asked_for_stays(
-    scripted: ScriptedProvider, before_scripted: StartSteno, choices: bytes
-) -> None:
-    """Its clients count on it, from the first stream on: nobody asked for it, so it is not ours to take out."""
-    usage = b'data: {"id":"c1","choices":%b,"usage":{"prompt_tokens":9}}\n\n' % choices
-    stream = stream_head() + chunked(FIRST + TEXT + FINISH + usage + DONE) + LAST_CHUNK
-    scripted.then(answer(SUMMARY)).then(stream).then(stream)
-    proxy = before_scripted()
-    for _ in range(2):
-        assert b'"usage":{"prompt_tokens":9}' in stream_of(proxy)
-    assert all(b"stream_options" not in request.body for request in scripted.requests[1:])
-
-
-def test_without_members_no_usage_is_asked_for_that_nobody_takes_out(simulator: Simulator, steno: StartSteno) -> None:
-    """Such a stream is not read."""
-    proxy = steno(events={"body": False})
-    for messages in (HELLO, LONG, LONG):
-        assert b'"usage"' not in stream_of(proxy, messages=messages)
-    assert not any(b"stream_options" in record.body for record in simulator.chats)
-
-
 # After the commitment
-
-
-def test_providers_error_after_the_commitment_raises_in_the_sdk(simulator: Simulator, steno: StartSteno) -> None:
-    """With the provider's own code, as one frame with `error` first, and without [DONE]."""
-    simulator.next_chat(status=403)
-    served = steno()
-    body = stream_of(served)
-    last = body.rstrip(b"\n").rpartition(b"\n\n")[2]
-    assert last.startswith(b'data: {"error":{')
-    error = json.loads(last[6:])["error"]
-    assert (error["code"], error["status"]) == ("model_not_allowed", 403)
-    assert error["request_id"] == f"req_{simulator.chats[0].sequence:012d}"
-    assert {"message", "type", "param", "code"} <= set(error)
-    assert b"[DONE]" not in body
-    assert body.index(b"compaction_completed") < body.index(b'"error"')
-    simulator.next_chat(status=403)
-    other = [*LONG, {"role": "assistant", "content": "word " * 1_500}, {"role": "user", "content": "word " * 3_000}]
-    with pytest.raises(openai.APIError, match="not allowed"):
-        list(served.sdk().chat.completions.create(model=MODEL, messages=other, stream=True))
-
-
-UNREADABLE = "upstream_unreadable"
-
-
-@pytest.mark.parametrize(
-    ("steps", "code"),
-    [
-        (("close",), "upstream_disconnected"),
-        ((answer(b"<html>gone</html>", status=b"404 Not Found", kind=b"text/html"),), "not_found"),
-        ((answer(b'{"error":"busy"}', status=b"400 Oops"),), "bad_request"),
-        ((answer(b'{"detail":"No."}', status=b"401 Unauthorized"),), "invalid_api_key"),
-        ((answer(b'{"id":"c1","choices":[]}'),), UNREADABLE),
-        ((answer(b"<html>Log in</html>", kind=b"text/html"),), UNREADABLE),
-        ((answer(b"\x1f\x8b", b"content-encoding: gzip", kind=b"text/event-stream"),), UNREADABLE),
-        ((answer(b'{"error":{"code":"busy"}}'),), "busy"),
-        ((stream_head() + chunked(FIRST), 0.05, "reset"), "upstream_disconnected"),
-        ((answer(b'{"error":{"code":"busy"}}', status=b"400 Oops")[:-3], "close"), "upstream_disconnected"),
-        ((answer(b'{"error":{"code":"busy"}}', status=b"404 Oops")[:-3], "close"), "not_found"),
-    ],
-)
-def test_every_failure_after_the_commitment_is_an_error_frame(
-    scripted: ScriptedProvider, before_scripted: StartSteno, steps: Any, code: str
-) -> None:
-    """With the code that its status means, where the provider named none."""
-    scripted.then(answer(SUMMARY))
-    scripted.default = steps
-    body = stream_of(before_scripted())
-    error = data(body)[-1]["error"]
-    assert error["code"] == code
-    assert body.count(b'data: {"error":') == 1
-    assert b"[DONE]" not in body
 
 
 TOOL_CALLS = [
@@ -651,97 +309,6 @@ def completion(*messages: Any, **members: Any) -> bytes:
     choices = [{"index": i, "message": said, "finish_reason": finish} for i, said in enumerate(messages)]
     whole = {"id": "c1", "object": "chat.completion", "created": 7, "model": "m", "choices": choices, "usage": COST}
     return json.dumps(whole | members, indent=1).encode()
-
-
-@pytest.mark.parametrize("said", MESSAGES.values(), ids=MESSAGES)
-@pytest.mark.parametrize(("shape", "asks"), [("chunk", False), ("named", True)])
-def test_an_answer_in_one_piece_becomes_the_stream_that_has_begun(
-    scripted: ScriptedProvider, before_scripted: StartSteno, said: Any, shape: str, asks: bool
-) -> None:
-    """It is paid for, and the client has been promised a stream."""
-    scripted.then(answer(SUMMARY)).then(answer(completion(said, service_tier="default")))
-    client = before_scripted().sdk(default_headers={"x-context-events": shape})
-    options: Any = {"stream_options": {"include_usage": True}} if asks else {}
-    with client.chat.completions.stream(model=MODEL, messages=LONG, **options) as stream:
-        chunks = [event.chunk for event in stream if event.type == "chunk"]
-        final = stream.get_final_completion()
-    [choice] = final.choices
-    assert choice.finish_reason == ("tool_calls" if "tool_calls" in said else "stop")
-    assert choice.message.role == "assistant"
-    assert (choice.message.content, choice.message.refusal) == (said["content"], said.get("refusal"))
-    calls = [call.to_dict() for call in choice.message.tool_calls or ()]
-    assert [{name: call[name] for name in ("id", "type")} for call in calls] == [
-        {name: call[name] for name in ("id", "type")} for call in said.get("tool_calls", ())
-    ]
-    assert [call.function.arguments for call in choice.message.tool_calls or ()] == [
-        call["function"]["arguments"] for call in said.get("tool_calls", ())
-    ]
-    assert [chunk.service_tier for chunk in chunks if chunk.service_tier] == ["default"]
-    assert (final.usage and final.usage.total_tokens) == 8
-    assert [chunk.choices == [] for chunk in chunks[-2:]] == [False, asks]
-    assert [(chunk.model_extra or {}).get("context_status") for chunk in chunks if chunk.choices][-1] == "summarized"
-
-
-def test_a_stream_is_known_without_its_type(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """It is paid for, too."""
-    stream = FIRST + TEXT + FINISH + DONE
-    scripted.then(answer(SUMMARY)).then(answer(stream, kind=b"application/octet-stream"))
-    body = stream_of(before_scripted())
-    assert b"caf\\u00e9" in body
-    assert body.endswith(DONE)
-
-
-REPEATED: dict[str, Any] = {
-    "429, in milliseconds": answer(b"{}", b"retry-after-ms: 300", b"retry-after: 1", status=b"429 Too Many Requests"),
-    "503, in seconds": answer(b"{}", b"retry-after: 0.3", status=b"503 Service Unavailable"),
-    "409": answer(b"{}", b"retry-after-ms: 300", status=b"409 Conflict"),
-    "504": answer(b"{}", b"retry-after-ms: 300", status=b"504 Gateway Timeout"),
-    "the provider says so": answer(b"{}", b"retry-after-ms: 300", b"x-should-retry: true", status=b"403 Forbidden"),
-}
-
-
-@pytest.mark.parametrize("refused", REPEATED.values(), ids=REPEATED)
-def test_what_an_sdk_would_repeat_is_repeated_once_the_stream_has_begun(
-    scripted: ScriptedProvider, before_scripted: StartSteno, refused: bytes
-) -> None:
-    """No SDK does it after the first byte; after the pause that the provider asks for."""
-    scripted.then(answer(SUMMARY)).then(refused).then(refused)
-    scripted.then(stream_head() + chunked(FIRST + TEXT + FINISH + DONE) + LAST_CHUNK)
-    body = stream_of(before_scripted())
-    assert b'"error"' not in body
-    assert body.endswith(DONE)
-    _, first, second, third = scripted.requests
-    assert first.body == second.body == third.body
-    assert second.at - first.at > 0.25
-    assert third.at - second.at > 0.25
-
-
-def test_a_third_refusal_is_the_clients(scripted: ScriptedProvider, before_scripted: StartSteno) -> None:
-    """With its status, the provider's name for the request and the pause that it asks for."""
-    scripted.then(answer(SUMMARY))
-    busy = b'{"error":{"message":"Slow down.","type":"requests","param":null,"code":"rate_limit_exceeded"}}'
-    scripted.default = (answer(busy, b"retry-after-ms: 20", b"x-request-id: req_9", status=b"429 Too Many Requests"),)
-    error = data(stream_of(before_scripted()))[-1]["error"]
-    assert error == json.loads(busy)["error"] | {"status": 429, "request_id": "req_9", "retry_after": 0.02}
-    assert len(scripted.requests) == 4
-
-
-@pytest.mark.parametrize(
-    "refused",
-    [
-        answer(b"{}", b"retry-after: 30", status=b"429 Too Many Requests"),
-        answer(b"{}", b"retry-after-ms: 20", b"x-should-retry: false", status=b"429 Too Many Requests"),
-        answer(b"{}", b"retry-after-ms: 20", status=b"404 Not Found"),
-    ],
-    ids=["longer than anybody waits", "the provider says no", "not for an SDK either"],
-)
-def test_what_no_sdk_would_repeat_in_time_is_not_repeated(
-    scripted: ScriptedProvider, before_scripted: StartSteno, refused: bytes
-) -> None:
-    scripted.then(answer(SUMMARY))
-    scripted.default = (refused,)
-    assert data(stream_of(before_scripted(compaction={"wait_seconds": 20})))[-1]["error"]["status"] in (404, 429)
-    assert len(scripted.requests) == 2
 
 
 def test_a_client_is_kept_alive_while_a_refused_request_waits_and_its_leaving_ends_it(
@@ -776,26 +343,6 @@ def test_a_provider_that_cannot_be_reached_is_tried_again_once_the_stream_has_be
     assert not failures
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("fault", [Fault(status=500), Fault(text="no"), Fault(cut="reset")])
-def test_failed_compaction_is_told_and_the_answer_still_comes(
-    simulator: Simulator, steno: StartSteno, fault: Fault
-) -> None:
-    """One step down the ladder, with the reason."""
-    simulator.summary_default = fault
-    answered = post(steno().url, chat(LONG, stream=True))
-    assert answered.status == 200
-    frames = data(answered.body)
-    started, failed = compactions(frames)
-    assert (started["type"], failed["type"]) == ("compaction_started", "compaction_failed")
-    assert started["id"] == failed["id"]
-    assert failed["reason"] == frames[-1]["context"]["reason"]
-    assert failed["reason"]
-    assert frames[-1]["context_status"] == "full"
-    assert frames[-1]["choices"][0]["finish_reason"] == "stop"
-    assert [record.body for record in simulator.chats] == [chat(LONG, stream=True)]
-
-
 def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, steno: StartSteno) -> None:
     """A plain request waits less than the client says it will, then goes on without; the summary is kept."""
     simulator.next_summary(delay=4.0)
@@ -806,31 +353,6 @@ def test_slow_summary_is_not_waited_for_beyond_the_limit(simulator: Simulator, s
     simulator.wait_for(lambda records: any(each.kind == "summary" and each.finished_at for each in records))
     assert post(served.url, chat(LONG)).header("x-context-status") == "summarized"
     assert len(simulator.summaries) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("header", "quiet"), [("x-stainless-timeout", {}), ("x-stainless-read-timeout", {"stream": True, "n": 2})]
-)
-def test_both_ways_to_announce_patience_are_read(
-    simulator: Simulator, steno: StartSteno, header: str, quiet: Any
-) -> None:
-    """Openai-python's and openai-node's, in seconds; a stream without keep-alives waits no longer either."""
-    simulator.next_summary(delay=1.0)
-    answered = post(steno().url, chat(LONG, **quiet), f"{header}: 0.3".encode())
-    assert answered.header("x-context-reason") == "summary_takes_too_long"
-
-
-def test_stream_can_go_without_members(steno: StartSteno) -> None:
-    """The setting leaves them out of streams too, also of one that begins early."""
-    proxy = steno(events={"body": False})
-    answered = post(proxy.url, chat(stream=True))
-    assert b"context" not in answered.body
-    assert answered.header("x-context-status") == "full"
-    body = stream_of(proxy)
-    assert b"compaction_completed" in body
-    assert b'"context_status"' not in body
-    assert b'"context"' not in body
 
 
 def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: StartSteno) -> None:
@@ -845,27 +367,3 @@ def test_two_stenos_in_a_row_make_one_summary(simulator: Simulator, steno: Start
         assert answered.body.count(b'"context":') == 1
     assert len(simulator.summaries) == 1
     assert simulator.summaries[0].header("x-context-call") == "summary"
-
-
-def test_the_word_of_a_steno_behind_stands_where_this_one_did_nothing(steno: StartSteno) -> None:
-    """What was done to the context is not hidden by who did nothing to it."""
-    behind = steno()
-    ahead = steno(upstream={"base_url": behind.base_url}, compaction={"enabled": False})
-    for stream in (False, True):
-        answered = post(ahead.url, chat(LONG, stream=stream), b"x-context-events: off")
-        assert answered.all("x-context-status") == ["summarized"]
-        told = data(answered.body)[-1] if stream else answered.json
-        assert told["context_status"] == "summarized"
-
-
-@pytest.mark.parametrize("quietly", [True, False], ids=["nothing is added", "the request is unreadable"])
-def test_a_stream_to_which_nothing_is_added_is_cut_no_more_cleanly(
-    scripted: ScriptedProvider, before_scripted: StartSteno, quietly: bool
-) -> None:
-    """And one that had its end passes byte for byte."""
-    proxy = before_scripted(events={"body": not quietly})
-    body = chat(stream=True) if quietly else b'{"stream":true,"model":"m","model":"m","messages":[]}'
-    scripted.then(open_stream_head(), FIRST + TEXT, 0.05, "close")
-    assert b'data: {"error":{"message":' in post(proxy.url, body).body
-    scripted.then(open_stream_head(), FIRST + TEXT + FINISH + DONE, 0.05, "close")
-    assert post(proxy.url, body).body == FIRST + TEXT + FINISH + DONE

@@ -18,7 +18,7 @@ FORMATS: tuple[Format, ...] = ("chat", "messages", "responses")
 MODES: tuple[Mode, ...] = ("whole", "streamed")
 DATABASES = ("sqlite",)
 FILE_KEYS = frozenset({"about", "cases", "formats", "modes", "databases", "settings", "environment", "provider",
-                       "fresh", "totals", "expect", "request", "requests", "unchecked"})  # fmt: skip
+                       "fresh", "totals", "expect", "request", "requests", "unchecked", "recorded"})  # fmt: skip
 Mode = Literal["whole", "streamed"]
 Spec = Mapping[str, Any]
 

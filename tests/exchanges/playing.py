@@ -341,7 +341,7 @@ def _seen(exchange: Exchange) -> Json:
     seen: Json = {
         "status": answer.status,
         "cut": answer.is_cut,
-        "headers": dict(answer.headers),
+        "headers": {name: ", ".join(v for key, v in answer.headers if key == name) for name, _ in answer.headers},
         "body": answer.json,
         "answer": answer.body.decode("utf-8", "replace"),
         "context": context_of(answer) if exchange.format else None,

@@ -140,9 +140,10 @@ def facts_of(received: Received, format_: Format | None, body: Json | None, elem
     """What a case may say about a payload. Tokens are the provider's own count: one for each four and a half bytes."""
     history = [json.loads(element) for element in elements]
     member = MEMBER[format_] if format_ else ""
+    names = dict.fromkeys(name.lower() for name, _ in received.headers)
     facts: Json = {
         "path": received.target.decode("latin-1"),
-        "headers": {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in received.headers},
+        "headers": {name.decode("latin-1"): b", ".join(received.all(name)).decode("latin-1") for name in names},
         "summary": b"summary" in received.all(b"x-context-call"),
         "bytes": len(received.body),
         "tokens": 10 + len(received.body) * 10 // 45,
