@@ -16,12 +16,20 @@ from app.main import create_app
 from app.proxy.services import Services
 from app.settings import load
 from tests.e2e import running
-from tests.e2e.histories import chat
-from tests.e2e.test_refused_shapes import documents
+from tests.e2e.histories import chat, used
 
 COMPLETION: Any = {
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}]
 }
+
+
+def documents(number: int) -> list[Any]:
+    """Answered tool results, about 1,400 tokens each, that masks take away."""
+    talk: list[Any] = [{"role": "user", "content": "Read the reports."}]
+    for n in range(number):
+        talk += used(f"c{n}", "the report says that all is well " * 200)
+        talk.append({"role": "assistant", "content": f"Report {n} is well."})
+    return [*talk, {"role": "user", "content": "Sure?"}]
 
 
 @pytest.fixture(autouse=True)
