@@ -46,30 +46,6 @@ def ask(running: Steno, sent: dict[str, Any], *headers: bytes, target: str = PAT
     return send(running.url, request_bytes(json.dumps(sent).encode(), *usual, target=target, usual=False), timeout=30.0)
 
 
-def test_a_long_conversation_is_summarised_in_messages(steno: StartSteno, scripted: ScriptedProvider) -> None:
-    answered = ask(steno(), body())
-    assert (answered.status, answered.header("x-context-status")) == (200, "summarized")
-    summary, forwarded = scripted.requests
-    assert [request.target for request in scripted.requests] == [PATH.encode()] * 2
-    assert summary.all(b"anthropic-version") == [b"2023-06-01"]
-    assert [request.all(b"x-api-key") for request in scripted.requests] == [[b"sk-callers"]] * 2
-    sent = json.loads(forwarded.body)
-    assert sent["system"] == SYSTEM
-    assert len(sent["messages"]) < len(long_history())
-
-
-def test_counting_is_about_what_would_be_forwarded(steno: StartSteno, scripted: ScriptedProvider) -> None:
-    running, counted = steno(), body()
-    del counted["max_tokens"]
-    ask(running, body())
-    forwarded = json.loads(scripted.requests[-1].body)
-    scripted.then(answer(b'{"input_tokens":1234}'))
-    answered = ask(running, counted, b"x-context-count: forwarded", target=f"{COUNT}?beta=true")
-    assert answered.json == {"input_tokens": 1234}
-    assert scripted.requests[-1].target == f"{COUNT}?beta=true".encode()
-    assert json.loads(scripted.requests[-1].body) == {key: forwarded[key] for key in counted}
-
-
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
@@ -98,36 +74,6 @@ def test_what_somebody_else_keeps_or_compacts_passes_as_it_came(
     assert [json.loads(request.body) for request in scripted.requests] == [body(**members)]
 
 
-def test_a_window_that_a_beta_asks_for_is_gone_by(steno: StartSteno) -> None:
-    running = steno(models=[])
-    wide = ask(running, body(), b"anthropic-beta: context-1m-2025-08-07")
-    assert (wide.header("x-context-window"), wide.header("x-context-status")) == ("1000000", "full")
-    assert ask(running, body()).header("x-context-window") == "200000"
-
-
-def test_that_nobody_speaks_it_is_told_in_it(steno: StartSteno, scripted: ScriptedProvider) -> None:
-    refused = ask(steno(upstream={"formats": ["chat_completions"]}), body())
-    assert (refused.status, refused.json["type"]) == (404, "error")
-    assert "No upstream speaks messages" in refused.json["error"]["message"]
-    assert scripted.requests == []
-
-
-def test_plan_and_compact_show_it(steno: StartSteno) -> None:
-    running = steno()
-    plan = ask(running, body(format="messages"), target="/context/plan").json
-    assert (plan["format"], plan["context_status"], plan["summaries_to_make"]) == ("messages", "summarized", 1)
-    made = ask(running, body(format="messages"), b"x-context-conversation-id: mine", target="/context/compact").json
-    assert (made["format"], made["context_status"]) == ("messages", "summarized")
-    assert {message["role"] for message in made["messages"]} == {"user", "assistant"}
-    covered = send(
-        running.url,
-        request_bytes(
-            None, b"x-api-key: sk-callers", method="GET", target="/context/conversations/mine/coverage", usual=False
-        ),
-    )
-    assert [part["kind"] for part in covered.json["parts"]][:2] == ["instructions", "summarized"]
-
-
 MARK = {"type": "ephemeral"}
 BETAS = b"anthropic-beta: claude-code-20250219,context-management-2025-06-27"
 
@@ -150,17 +96,6 @@ def test_to_clear_thinking_and_results_is_no_compaction(steno: StartSteno, scrip
     assert sent_to(scripted)["context_management"] == {"edits": edits}
 
 
-def test_version_and_betas_go_as_they_were_sent(steno: StartSteno, scripted: ScriptedProvider) -> None:
-    """Every header of them, to the summariser too: it is the same account's."""
-    running = steno()
-    for history in (long_history(1), long_history()):
-        ask(running, body(history), BETAS, b"anthropic-beta: another-2026-01-01", b"anthropic-version: 2099-01-01")
-    assert len(scripted.requests) > 2
-    for request in scripted.requests:
-        assert request.all(b"anthropic-version") == [b"2099-01-01"]
-        assert request.all(b"anthropic-beta") == [BETAS.partition(b": ")[2], b"another-2026-01-01"]
-
-
 def test_marks_of_the_cache_are_the_clients_and_one_of_a_summarised_message_goes_to_the_summary(
     steno: StartSteno, scripted: ScriptedProvider
 ) -> None:
@@ -178,11 +113,6 @@ def test_marks_of_the_cache_are_the_clients_and_one_of_a_summarised_message_goes
     assert sent["system"] == SYSTEM
 
 
-def test_a_client_without_marks_gets_none(steno: StartSteno, scripted: ScriptedProvider) -> None:
-    ask(steno(), body(system="You are the shop's clerk."))
-    assert marks_in(sent_to(scripted)) == 0
-
-
 def test_tenants_are_told_apart_by_their_keys_in_whichever_header(
     steno: StartSteno, scripted: ScriptedProvider
 ) -> None:
@@ -197,15 +127,6 @@ def test_tenants_are_told_apart_by_their_keys_in_whichever_header(
 
     keys = b"x-api-key: sk-1", b"x-api-key: sk-2", b"authorization: Bearer sk-3", b"authorization: Bearer sk-1"
     assert [asks_for_summaries(key) for key in keys] == [True, True, True, False]
-
-
-@pytest.mark.parametrize("path", [COUNT, "/v1/messages/batches"])
-def test_other_paths_of_the_format_pass_and_say_so(steno: StartSteno, scripted: ScriptedProvider, path: str) -> None:
-    answered = ask(steno(), body(), BETAS, target=path)
-    assert (answered.status, answered.header("x-context-status")) == (200, "bypassed")
-    assert answered.header("x-context-reason")
-    [request] = scripted.requests
-    assert (request.target, json.loads(request.body)) == (path.encode(), body())
 
 
 THINKING = {"type": "thinking", "thinking": "What was it?", "signature": "c2lnbmVk"}
