@@ -356,7 +356,6 @@ def _lifespan(
         except DatabaseUnusable as error:
             app.state.failure = str(error)
             raise
-        services.store.hear_of_erasures(services.forget)
         await services.providers.start(calibrate=services.calibration.enabled)
         checking = asyncio.ensure_future(_check_services(services)) if reports else None
         sampling = asyncio.ensure_future(services.sampler.run())

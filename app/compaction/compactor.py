@@ -1,6 +1,6 @@
 """The compactor decides what is sent for a request: it does what core's `decide` asks for, or imagines it.
 
-How a compaction is made is in `leased`, and in `unstored` while the database is away.
+How a compaction is made is in `leased`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from app.compaction.prints import SentPrints
 from app.compaction.quotas import BackgroundRoom
 from app.compaction.recaller import Recaller
 from app.compaction.request import ChatRequest
-from app.compaction.unstored import UnstoredCompaction
 from app.core.deciding import effects
 from app.core.deciding.attempt import Answer, Attempt, Imagine, Mode
 from app.core.deciding.decide import decide
@@ -56,7 +55,6 @@ class Compactor:
         self._shared: SharedWork[Stored] = SharedWork()
         self.under_way = performer.under_way
         self._leased = LeasedCompaction(store, performer, holder)
-        self._unstored = UnstoredCompaction(performer)
         self._recaller = Recaller(performer.work, caches)
         self._prints = SentPrints(store, caches)
         self._acts: Mapping[type, _Act] = {
@@ -75,9 +73,7 @@ class Compactor:
             effects.Make: self._leased.make,
             effects.Wait: lambda course, asked: self._leased.wait(course, asked.plan),
             effects.Postpone: _nothing,
-            effects.StoreRecovers: lambda course, _: self._leased.recovers(course),
             effects.Remember: self._remembered,
-            effects.MakeUnstored: self._unstored.make,
             effects.Freed: self._freed,
             effects.Recall: self._recalled,
         }
@@ -121,17 +117,12 @@ class Compactor:
         return is_enabled and self._performer.rates.of(request.place).is_likely_to_continue
 
     def forget(self, erased: Erased) -> None:
-        """Forget what was erased, here or at another process."""
+        """Forget what was erased."""
         for memory in (self._recaller, self._performer.memory, self._performer.rates):
             memory.forget(erased)
 
-    def forget_stored(self) -> None:
-        """Forget the summaries that the database has: another process may have erased some of them unheard."""
-        self._performer.memory.forget_stored()
-
     def forget_summaries(self, tenant: str, ids: Sequence[str]) -> None:
-        """Forget summaries that are not in use any more, which the database knows. Other processes remember them for
-        `memory.SECONDS` at most, and go by that only while the database is away."""
+        """Forget summaries that were edited or deleted. Other processes do when they read the conversation next."""
         self._performer.memory.forget_chunks(tenant, ids)
 
     async def _read(self, request: ChatRequest, *, bind: bool = True) -> Stored:
@@ -139,7 +130,7 @@ class Compactor:
         what = request.place, request.series, request.policy.summarises, mask.key if mask else None, last, bind
         # Once for a crowd, such as one that was woken together: they would wait for each other at the database.
         stored = await self._shared.do(what, lambda: self._find(request, bind=bind))
-        self._performer.memory.keep(request.tenant, stored.chunks)
+        self._performer.memory.keep(request.place, request.series, stored.chunks)
         return stored
 
     async def _find(self, request: ChatRequest, *, bind: bool) -> Stored:
@@ -215,7 +206,7 @@ class Compactor:
 
     async def _remembered(self, course: Course, _: effects.Remember) -> Sequence[SummaryChunk]:
         request = course.request
-        return self._performer.memory.chunks_in(request.tenant, request.series, request.conversation.cut_digests)
+        return self._performer.memory.chunks_in(request.place, request.series, request.conversation.cut_digests)
 
     async def _freed(self, course: Course, asked: effects.Freed) -> None:
         request = course.request

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from time import monotonic
 
 import structlog
-from msgspec.structs import replace
 
 from app.compaction.performer import Course, Performer
 from app.compaction.request import ChatRequest
@@ -93,17 +92,16 @@ class LeasedCompaction:
         finally:
             self.performer.metrics.observe(LEASE_WAITS, monotonic() - began)
 
-    async def recovers(self, course: Course) -> bool:
-        """True if the database may be asked once more, instead of doing without."""
-        return bool(course.seconds_left) and not self.performer.tasks.draining and await self.store.recovers()
-
     async def _run(self, course: Course, asked: Make, lease: Lease) -> Compaction:
         """Run from the lease to its release, whoever is still waiting: the owned task."""
         request, plan, began = course.request, asked.plan, monotonic()
         compaction = Compaction((), Outcome.LEASE_LOST)  # Unless one of the branches below comes to its end.
 
         async def keep(chunk: SummaryChunk) -> SummaryChunk | None:
-            return next(iter(await self._keep(lease, request, [chunk])), None)
+            if stored := await self.store.leases.commit(lease, [chunk]):
+                self.performer.memory.add(request.place, request.series, stored[0])
+                return stored[0]
+            return None
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -113,10 +111,7 @@ class LeasedCompaction:
                 elif await self._is_overtaken(request, asked.known):
                     compaction = Compaction((), Outcome.AWAITED)
                 else:
-                    late = await self._store_late(lease, request, plan)
-                    compaction = late or await self.performer.perform(
-                        asked.flow, request, keep, lambda: course.announce(plan)
-                    )
+                    compaction = await self.performer.perform(asked.flow, request, keep, lambda: course.announce(plan))
                 beating.cancel()
         except* _LeaseLost:
             pass
@@ -128,38 +123,9 @@ class LeasedCompaction:
             return compaction  # Nothing was begun, so that there is nothing to log, count or learn from.
         if compaction.outcome is Outcome.LEASE_LOST and await self._is_revoked(lease):
             compaction = Compaction((), Outcome.DELETED)
-            self.performer.memory.forget(Erased.of(*request.place))
+            self.performer.memory.forget(Erased(*request.place))
         self.performer.ended(request, plan, request.undertaking(plan), compaction, began)
         return compaction
-
-    async def _keep(self, lease: Lease, request: ChatRequest, made: Sequence[SummaryChunk]) -> Sequence[SummaryChunk]:
-        """Store the chunks and return them, none once the lease is lost. Those that cannot be stored are remembered."""
-        try:
-            stored = await self.store.leases.commit(lease, made) or ()
-        except (StoreUnavailable, asyncio.CancelledError):
-            self.performer.memory.keep(request.tenant, made, stored=False)
-            raise
-        self.performer.memory.keep(request.tenant, stored)
-        return stored
-
-    async def _store_late(self, lease: Lease, request: ChatRequest, plan: Plan) -> Compaction | None:
-        """Store chunks that were made while the database was away, in place of these: they are paid for, and were
-        sent."""
-        chain = request.conversation.chain
-        start = chain.positions[plan.range.from_digest]
-        made = self.performer.memory.take_unstored(request.tenant, request.series, request.conversation.cut_digests)
-        # It is this conversation's from now on: whose it was may be deleted by now.
-        due = [
-            replace(chunk, conversation_id=request.conversation_id)
-            for chunk in made
-            if chain.positions[chunk.from_digest] >= start
-        ]
-        if not due:
-            return None
-        if stored := await self._keep(lease, request, due):
-            return Compaction(tuple(stored))
-        self.performer.memory.keep(request.tenant, due, stored=False)
-        return Compaction((), Outcome.LEASE_LOST)
 
     async def _is_stored(self, request: ChatRequest) -> bool:
         """False if the conversation was deleted before the lease was taken, of which a deletion could not know."""

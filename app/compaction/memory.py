@@ -1,8 +1,8 @@
-"""Memory: the chunks this process has seen recently, for when the database is away."""
+"""Memory: the chunks of each conversation as the store last had them, for when it is away."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from sys import getsizeof
 from time import monotonic
 
@@ -15,67 +15,62 @@ from app.runtime.erased import Erased
 CHUNK_BYTES = 2_000
 """Bytes of a chunk beside its texts."""
 SECONDS = 900.0
-"""Seconds for which a chunk is used: of an edit elsewhere nobody hears, nor of a deletion without NOTIFY."""
+"""Seconds after the store's answer for which its chunks are used: another process may have erased them meanwhile."""
 
-Place = tuple[str, str, str]
-"""Tenant, series and id."""
+Place = tuple[str, str]
+"""Tenant and conversation id."""
+_Key = tuple[Place, str]
 
 
 class _Remembered(Struct, frozen=True):
-    chunk: SummaryChunk
-    stored: bool
+    chunks: tuple[SummaryChunk, ...]
     until: float
-    """End of its use, by the clock."""
+    """End of their use, by the clock."""
 
 
 class ChunkMemory:
-    """Chunks by place, used only while the database does not answer: it knows what was edited and deleted."""
+    """Chunks by conversation and series. Each answer of the store takes the place of the one before, so that what was
+    edited or erased is not used once the store has been asked again."""
 
     def __init__(self, caches: Caches, clock: Callable[[], float] = monotonic) -> None:
-        self._chunks: Cache[Place, _Remembered] = caches.cache("summaries", _held_bytes)
+        self._chunks: Cache[_Key, _Remembered] = caches.cache("summaries", _held_bytes)
         self._clock = clock
 
-    def keep(self, tenant: str, chunks: Iterable[SummaryChunk], *, stored: bool = True) -> None:
-        until = self._clock() + SECONDS
-        for chunk in chunks:
-            self._chunks.keep((tenant, chunk.series, chunk.id), _Remembered(chunk, stored, until))
+    def keep(self, place: Place, series: str, chunks: Sequence[SummaryChunk]) -> None:
+        """Keep the store's answer in place of an earlier one."""
+        if chunks:
+            self._chunks.keep((place, series), _Remembered(tuple(chunks), self._clock() + SECONDS))
+        else:
+            self._chunks.pop((place, series))
 
-    def chunks_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
-        """Return the series' chunks that begin and end in the chain."""
-        return [held.chunk for held in self._held_in(tenant, series, chain)]
+    def add(self, place: Place, series: str, chunk: SummaryChunk) -> None:
+        """Add a chunk that was just stored."""
+        held = self._chunks.get((place, series))
+        self.keep(place, series, (*(held.chunks if held else ()), chunk))
 
-    def take_unstored(self, tenant: str, series: str, chain: Sequence[bytes]) -> list[SummaryChunk]:
-        """Take out chunks of the series that could not be stored, the oldest first."""
-        taken = [held.chunk for held in self._held_in(tenant, series, chain) if not held.stored]
-        for chunk in taken:
-            self._chunks.pop((tenant, series, chunk.id))
-        return taken
+    def chunks_in(self, place: Place, series: str, chain: Collection[bytes]) -> list[SummaryChunk]:
+        """Return the conversation's chunks that begin and end in the chain."""
+        held, digests = self._chunks.use((place, series)), frozenset(chain)
+        if held is None or held.until <= self._clock():
+            return []
+        return [chunk for chunk in held.chunks if {chunk.from_digest, chunk.through_digest} <= digests]
 
     def forget(self, erased: Erased) -> None:
-        """Forget the chunks that what was erased made."""
-        self._chunks.drop(lambda place, held: erased.covers(place[0], held.chunk.conversation_id))
+        """Forget an erased conversation, and what others have of its chunks."""
 
-    def forget_stored(self) -> None:
-        """Forget what the database has: of an erasure nobody may have heard."""
-        self._chunks.drop(lambda _, held: held.stored)
+        def is_gone(key: _Key, held: _Remembered) -> bool:
+            tenant, conversation_id = key[0]
+            ids = {conversation_id, *(chunk.conversation_id for chunk in held.chunks)}
+            return any(erased.covers(tenant, id_) for id_ in ids)
 
-    def forget_chunks(self, tenant: str, ids: Iterable[str]) -> None:
-        """Forget these chunks and every fold over any of them."""
+        self._chunks.drop(is_gone)
+
+    def forget_chunks(self, tenant: str, ids: Collection[str]) -> None:
+        """Forget all conversations of the tenant in which any of these chunks stands: the store is asked again."""
         gone = set(ids)
-        own = (held.chunk for (owner, _, _), held in self._chunks.items() if owner == tenant)
-        for chunk in sorted(own, key=lambda chunk: (chunk.last_index, chunk.level)):
-            if not gone.isdisjoint(chunk.children):
-                gone.add(chunk.id)
-        self._chunks.drop(lambda place, _: place[0] == tenant and place[2] in gone)
-
-    def _held_in(self, tenant: str, series: str, chain: Sequence[bytes]) -> Iterator[_Remembered]:
-        digests, now = frozenset(chain), self._clock()
-        for (owner, kind, _), held in self._chunks.items():
-            ends = {held.chunk.from_digest, held.chunk.through_digest}
-            if (owner, kind) == (tenant, series) and held.until > now and ends <= digests:
-                yield held
+        self._chunks.drop(lambda key, held: key[0][0] == tenant and not gone.isdisjoint(c.id for c in held.chunks))
 
 
-def _held_bytes(_: Place, held: _Remembered) -> int:
-    chunk = held.chunk
-    return CHUNK_BYTES + sum(map(getsizeof, (chunk.text, *chunk.values, *chunk.rules, *chunk.children)))
+def _held_bytes(_: _Key, held: _Remembered) -> int:
+    texts = (text for c in held.chunks for text in (c.text, *c.values, *c.rules, *c.children))
+    return CHUNK_BYTES * len(held.chunks) + sum(map(getsizeof, texts))

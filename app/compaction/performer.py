@@ -20,7 +20,7 @@ from app.compaction.summariser import PAUSED, Summariser
 from app.compaction.under_way import UnderWay
 from app.compaction.writing import Writing
 from app.core.deciding.attempt import Attempt, CompactionStart
-from app.core.reasons import Code, Reason, joined
+from app.core.reasons import joined
 from app.core.summary.beside import kept_share
 from app.core.summary.flow import (
     Announce,
@@ -154,14 +154,12 @@ class Performer:
         undertaking: Lineage,
         compaction: Compaction,
         began: float,
-        *,
-        stored: bool = True,
     ) -> None:
         """Count and log a compaction that came to an end, and learn from it. `began` is the monotonic clock's."""
         self.setbacks.learn(undertaking, compaction)
         seconds = monotonic() - began
         self.metrics.compacted(request.purpose, compaction.outcome, compaction.reasons, len(compaction.made), seconds)
-        self._log(request, plan, compaction, seconds, stored=stored)
+        self._log(request, plan, compaction, seconds)
 
     async def _together(self, flows: Sequence[Flow], request: ChatRequest, keep: Keep) -> tuple[Compaction, ...]:
         free = asyncio.Semaphore(SIDE_BY_SIDE)
@@ -188,7 +186,7 @@ class Performer:
             answered.append(_Answered(request, reply, asked, seconds))
         return reply
 
-    def _log(self, request: ChatRequest, plan: Plan, compaction: Compaction, seconds: float, *, stored: bool) -> None:
+    def _log(self, request: ChatRequest, plan: Plan, compaction: Compaction, seconds: float) -> None:
         reasons = compaction.reasons
         if reasons == (PAUSED,):
             return  # The summariser reports it, once, with a count.
@@ -202,7 +200,7 @@ class Performer:
             chunks=len(compaction.made),
             seconds=round(seconds, 2),
             purpose=request.purpose,
-            reason=joined(reasons if reasons or stored else (Reason(Code.STORAGE),)),
+            reason=joined(reasons),
             remedy=None if compaction.is_whole else remedy_for(reasons),
         )
 

@@ -65,7 +65,7 @@ class Services:
 
     async def erase(self, tenant: str) -> None:
         """Erase all that is stored of a tenant."""
-        erased = Erased.of(tenant)
+        erased = Erased(tenant)
         self.conversations.forget(erased)
         await self.providers.forget(tenant)
         await self.store.erase_tenant(tenant)
@@ -74,26 +74,12 @@ class Services:
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation and the summaries it made. False if there was none."""
-        erased = Erased.of(tenant, conversation_id)
+        erased = Erased(tenant, conversation_id)
         self.conversations.forget(erased)
         was_there = await self.store.delete_conversation(tenant, conversation_id)
         # Not before, here too.
         self.compactor.forget(erased)
         return was_there
-
-    def forget(self, erased: Erased | None) -> None:
-        """Forget what another process erased. None: it may have erased something that nobody heard of."""
-        if erased is None:
-            self.compactor.forget_stored()
-            return
-        self.conversations.forget(erased)
-        self.compactor.forget(erased)
-        self.tasks.start(self._forget_unwritten(erased), f"forgetting {erased.tenant}")
-
-    async def _forget_unwritten(self, erased: Erased) -> None:
-        await self.store.writes.forget(erased)
-        if not erased.word:
-            await self.providers.forget(erased.tenant)
 
     @property
     def format(self) -> WireFormat:

@@ -158,8 +158,6 @@ class Database:
         self._statement_cache = statement_cache
         self._is_pooled = bool(self.address.direct) or not statement_cache
         """Whether each transaction may meet another session, as behind PgBouncer in transaction mode."""
-        self.notifies = self.address.kind == "postgresql" and bool(self.address.direct or statement_cache)
-        """Whether NOTIFY is heard."""
         self._lock_seconds = min(lock_seconds, PATIENT_LOCK_SECONDS)
         self._writer = asyncio.Lock() if self.address.kind != "postgresql" else None
         self._driver_connections: WeakSet[Any] = WeakSet()
@@ -215,29 +213,6 @@ class Database:
         """No transaction: each query sees what is committed, waits for no writer, and costs one round trip."""
         async with self._reader.connect() as connection:
             yield connection
-
-    async def connect_to_read(self) -> AsyncConnection:
-        """A connection as `reading` gives, for longer than one block: whoever takes it closes it."""
-        return await self._reader.connect()
-
-    async def listen(
-        self, channel: str, heard: Callable[[str], None], lost: Callable[[], None]
-    ) -> asyncpg.Connection[asyncpg.Record]:
-        """A connection beside the pool that calls `heard` for every NOTIFY, and `lost` when it ends."""
-        connection = await asyncpg.connect(
-            self.address.direct or self.address.dsn,
-            timeout=CONNECT_SECONDS,
-            command_timeout=COMMAND_SECONDS,
-            statement_cache_size=0,
-        )
-        self._driver_connections.add(connection)
-        connection.add_termination_listener(lambda _: lost())
-        try:
-            await connection.add_listener(channel, lambda _connection, _pid, _channel, said: heard(str(said)))
-        except BaseException:
-            connection.terminate()
-            raise
-        return connection
 
     @asynccontextmanager
     async def migrating(self) -> AsyncIterator[AsyncConnection]:

@@ -59,8 +59,6 @@ class StoreUnavailable(StoreError, StoreAway):
 class StatementRefused(StoreUnavailable):
     """Says nothing about the database's health, so it neither opens the breaker nor is it tried again."""
 
-    is_worth_asking_again = False
-
 
 class Contended(StoreUnavailable):
     """Says nothing about the database's health either, but the same call may work in a moment."""

@@ -8,22 +8,20 @@ from typing import Literal
 
 import structlog
 from msgspec import Struct
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.history.recognition import Head
 from app.core.history.secrets import Scrub, without_secrets
 from app.runtime.caches import Caches
 from app.runtime.erased import Erased
 from app.store import conversation_rows, schema, tenant_rows
-from app.store.calls import REST_SECONDS, Calls, P, Query
+from app.store.calls import REST_SECONDS, Calls
 from app.store.database import CLOSE_SECONDS, COMMAND_SECONDS, Database
 from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, StoreUnavailable
 from app.store.guard import REMEDY as UNREADABLE
-from app.store.lease import revoke_leases, tell_waiters
+from app.store.lease import revoke_leases
 from app.store.lease_calls import LeaseCalls
 from app.store.remains import empty_log, merge_indexes
 from app.store.tidying import Tidying
-from app.store.wakeups import CHANNEL, Forget
 from app.store.write_behind import REMEDY as UNWRITABLE
 
 log = structlog.get_logger("steno.store")
@@ -109,7 +107,6 @@ class Store(Calls):
             await asyncio.wait({task})
         await self.readiness.stop()
         await self.writes.stop()
-        await self.leases.waiters.stop()
         if self.writes.waiting:
             await self._flush_last()
         await self.guard.close()
@@ -169,18 +166,14 @@ class Store(Calls):
         unwritten = self.writes.heads(tenant, digests)
         return await self.request(conversation_rows.find_heads, tenant, digests, unwritten)
 
-    async def recovers(self) -> bool:
-        """Wait for a database that does not answer; False once it has been away for half a minute."""
-        return self.readiness.reason is None and await self.guard.recovers()
-
     async def flush(self) -> None:
         """Store what was recorded, within five seconds. Raises StoreUnavailable; the rest then still waits."""
         await self.bounded(self.writes.flush_all, FLUSH_SECONDS)
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation; False if it was not there. A compaction that is under way can no longer commit."""
-        what = Erased.of(tenant, conversation_id)
-        erase = self.change(self._erase, what, conversation_rows.erase_conversation, tenant, conversation_id)
+        what = Erased(tenant, conversation_id)
+        erase = self.change(conversation_rows.erase_conversation, tenant, conversation_id)
         erased = await self.bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
         if erased:
             await empty_log(self)  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
@@ -193,30 +186,12 @@ class Store(Calls):
         erased = False
         while await self.change_at_once(tenant_rows.erase_some, tenant, ERASED_ROWS):
             erased = True
-        rest = self.change(self._erase, Erased.of(tenant), tenant_rows.erase_rest, tenant)
-        erased = await self.bounded(lambda: self.writes.erase(Erased.of(tenant), rest), REST_SECONDS) or erased
+        rest = self.change(tenant_rows.erase_rest, tenant)
+        erased = await self.bounded(lambda: self.writes.erase(Erased(tenant), rest), REST_SECONDS) or erased
         await merge_indexes(self)
         await empty_log(self)
         self.tidying.clear_soon()
         return erased
-
-    async def _erase(
-        self, connection: AsyncConnection, what: Erased, erase: Query[P, bool], *arguments: P.args, **options: P.kwargs
-    ) -> bool:
-        """Erase, and tell the other processes of it as soon as it is done."""
-        erased = await erase(connection, *arguments, **options)
-        if self.database.notifies:
-            await tell_waiters(connection, CHANNEL, what.message)
-        return erased
-
-    def hear_of_erasures(self, forget: Forget) -> None:
-        """Call `forget` from now on with what other processes erase, on PostgreSQL."""
-
-        async def begin() -> None:
-            await self.readiness.ready.wait()
-            self.leases.waiters.wakeups.hear_of_erasures(forget)
-
-        self._tasks.append(asyncio.ensure_future(begin()))
 
     async def _watch_file(self) -> None:
         while True:
@@ -229,7 +204,6 @@ class Store(Calls):
         await self.readiness.stop()
         self.readiness.lose(REPLACED)
         log.warning("database file deleted or replaced", path=self.place, remedy=REPLACED_REMEDY)
-        await self.leases.waiters.stop()
         await self.writes.pause()
         await self.database.let_go()
         self.tidying.is_indexed = False

@@ -22,10 +22,7 @@ FAILURES_TO_OPEN = 3
 PROBE_SECONDS = 1.0
 SLICES = 10
 """Parts in which a call's time is measured: each ends late where the loop is held up."""
-LOOK_SECONDS = 0.25
 REMEDY = "Start the database, or correct storage.url; `steno doctor` tries it. Requests go on without it meanwhile."
-PATIENT_PROBES = 5
-"""Probes that may fail before nobody waits for the database any more: half a minute, in which a failover is over."""
 
 
 class Guard:
@@ -42,10 +39,6 @@ class Guard:
         self._opened = opened
         self._open_seconds = open_seconds
         self._failures = 0
-        self._probed = asyncio.Event()
-        """Set and cleared after each probe."""
-        self._failed_probes = 0
-        """Since it was set aside. They are counted, not timed: a process that was paused knows nothing yet."""
         self._answers = 0
         self._opened_at = 0.0
         self._refused = 0
@@ -93,13 +86,6 @@ class Guard:
         except DATABASE_ERRORS as error:
             raise unavailable(error) from error
 
-    async def recovers(self) -> bool:
-        """Wait a moment, and for as long as the breaker is open; False once the database has been away for a while."""
-        await asyncio.sleep(LOOK_SECONDS)
-        while self.reason is not None and self._failed_probes < PATIENT_PROBES:
-            await self._probed.wait()
-        return self.reason is None
-
     async def close(self) -> None:
         """Stop probing."""
         if self._probing is not None:
@@ -138,8 +124,7 @@ class Guard:
         self._failures += 1
         if self._failures < FAILURES_TO_OPEN or self.reason is not None:
             return
-        self.reason, self._failed_probes = reason, 0
-        self._opened_at, self._refused = monotonic(), 0
+        self.reason, self._opened_at, self._refused = reason, monotonic(), 0
         log.warning("database away", reason=reason, remedy=REMEDY)
         self._probing = asyncio.ensure_future(self._probe_until_well())
 
@@ -152,18 +137,14 @@ class Guard:
                 await self.bounded(self._probe, PROBE_SECONDS)
             except StoreUnavailable as error:
                 self.reason = error.reason
-                self._failed_probes += 1
             except Exception:  # Otherwise the breaker would be open for ever.
                 if (times := self._repeats.again("probe")) is not None:
                     log.exception("probing the database failed", times=times)
-                self._failed_probes += 1
             else:
                 self.reason = None
                 self._repeats.over("probe")
                 self._count_answer()
                 log.info("database back", refused=self._refused, seconds=round(monotonic() - self._opened_at, 1))
-            self._probed.set()
-            self._probed.clear()
 
 
 async def _finishes(task: asyncio.Future[T], timeout: float) -> bool:  # noqa: ASYNC109 - not a cancellation

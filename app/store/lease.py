@@ -7,10 +7,7 @@ it every few seconds (the heartbeat); that of a dead holder expires after its ti
 over raises its epoch. A commit names the epoch it was granted and locks the row (the fence): a holder that was only
 slow, and was replaced without noticing, stores nothing. A row is expired rather than deleted: deleting would let the
 epoch begin anew. A day later nobody can have an epoch left to confuse, nor where its holder gave it up: such rows go
-with their conversation. Whoever finds a live lease takes nothing and
-waits. A release wakes the waiters, those of its own process directly, those of other replicas by NOTIFY on PostgreSQL
-and by the file's data version on SQLite (`waiters`, `wakeups`). They look by themselves, too, four times a second: of
-an expiry nobody announces to them.
+with their conversation. Whoever finds a live lease takes nothing and waits: it looks again four times a second.
 """
 
 from __future__ import annotations
@@ -158,11 +155,6 @@ async def release_lease(connection: AsyncConnection, lease: Lease) -> bool:
     """Let others take it at once; nothing happens if somebody already has, and False is returned."""
     released = await connection.execute(update(leases).where(_held_by(lease)).values(expires_at=-now_ms()))
     return bool(released.rowcount)
-
-
-async def tell_waiters(connection: AsyncConnection, channel: str, word: str) -> None:
-    """Heard by every replica that listens, once the transaction is committed. Only PostgreSQL can."""
-    await connection.execute(select(func.pg_notify(channel, word)))
 
 
 async def fence_holds(connection: AsyncConnection, lease: Lease) -> bool:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Collection, Sequence
 from time import monotonic
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.view.chunks import ChunkRange, SummaryChunk
-from app.runtime.erased import conversation_word
 from app.store import chunks, lease
 from app.store.calls import Calls
 from app.store.database import PATIENT_LOCK_SECONDS
 from app.store.errors import Contended, StatementRefused, StoreUnavailable
 from app.store.lease import Busy, Lease, TooMany
-from app.store.waiters import Waiters
-from app.store.wakeups import CHANNEL
 
 log = structlog.get_logger("steno.store")
 
@@ -25,6 +22,8 @@ COMMIT_AT_SECONDS = (0.0, 0.3, 1.0, 3.0, 8.0, 16.0, 24.0)
 """Earliest times of the tries of a commit: a database that restarts refuses at once, a silent one takes its time, and
 another one takes over after twenty seconds or more."""
 COMMIT_TRY_SECONDS = 1.7
+POLL_SECONDS = 0.25
+"""Time between two looks of a request that waits for a compaction of another one."""
 
 
 class LeaseCalls:
@@ -33,7 +32,6 @@ class LeaseCalls:
     def __init__(self, calls: Calls, ttl_seconds: float) -> None:
         self._calls = calls
         self.ttl_ms = round(1000 * ttl_seconds)
-        self.waiters = Waiters(calls.database, calls.guard)
 
     # On a request's path
 
@@ -48,8 +46,6 @@ class LeaseCalls:
     ) -> Lease | Busy | TooMany:
         """Take the lease of a range; Busy if waiting is better than making the chunk, see `lease`; TooMany if `most`
         conversations of the tenant are being compacted, by all processes."""
-        if busy := self.waiters.awaited(tenant, (conversation_id, wanted, frozenset(chain))):
-            return busy
 
         async def work() -> Lease | Busy | TooMany:
             place = tenant, conversation_id, wanted, chain
@@ -79,8 +75,13 @@ class LeaseCalls:
 
         Raises StoreUnavailable as soon as the database cannot be asked.
         """
-        what = conversation_id, wanted, frozenset(chain)
-        return await self.waiters.wait(tenant, what, lambda: self.live(tenant, conversation_id, wanted, chain), seconds)
+        ends = monotonic() + seconds
+        while await self.live(tenant, conversation_id, wanted, chain):
+            if (left := ends - monotonic()) <= 0:
+                return False
+            # Spread, as those of a crowd begin together.
+            await asyncio.sleep(min(left, POLL_SECONDS * random.uniform(0.75, 1.25)))
+        return True
 
     # In compaction tasks
 
@@ -89,15 +90,8 @@ class LeaseCalls:
         return await self._calls.task_change(lease.renew_lease, held, self.ttl_ms)
 
     async def release(self, held: Lease) -> None:
-        """Lets others in, and wakes those who wait for what was made."""
-        place = held.tenant, held.conversation_id
-
-        async def work(connection: AsyncConnection) -> None:
-            if await lease.release_lease(connection, held) and self._calls.database.notifies:
-                await lease.tell_waiters(connection, CHANNEL, conversation_word(*place))
-
-        await self._calls.task_change(work)
-        self.waiters.ended(*place)
+        """Let others in: those who wait see it when they look next."""
+        await self._calls.task_change(lease.release_lease, held)
 
     async def commit(self, held: Lease, made: Sequence[SummaryChunk]) -> list[SummaryChunk] | None:
         """Store chunks and return them as stored; None if the lease was lost.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -24,7 +25,6 @@ from app.store.errors import DATABASE_ERRORS, Contended, StoreUnavailable, descr
 from app.store.guard import Guard
 from app.store.message_rows import MessageRow, write_messages
 from app.store.usage_records import UsageRecord, write_usage
-from app.store.wakeups import set_within
 
 log = structlog.get_logger("steno.store")
 
@@ -225,11 +225,6 @@ class WriteBehind:
             erased = await erase()
             return self._drop(what) or erased
 
-    async def forget(self, erased: Erased) -> None:
-        """Drop what waits of what another process erased."""
-        async with self._writing:
-            self._drop(erased)
-
     def _drop(self, erased: Erased) -> bool:
         self.catch_up()
         waiting = [(some, key) for some in self._waiting for key in some if erased.covers(*key)]
@@ -285,7 +280,9 @@ class WriteBehind:
 
     async def _run(self, ready: asyncio.Event) -> None:
         while True:
-            await set_within(self._recorded, TRIAL_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TRIAL_SECONDS):
+                    await self._recorded.wait()
             await ready.wait()
             await asyncio.sleep(PAUSE_SECONDS)
             self._recorded.clear()

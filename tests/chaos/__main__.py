@@ -68,7 +68,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
         str(outcome.requests),
         f"{outcome.views} ({outcome.summarised})",
         str(outcome.chunks),
-        f"{outcome.summary_calls} ({outcome.allowed_calls}; {outcome.unstored} unstored, {outcome.unused} unused)",
+        f"{outcome.summary_calls} ({outcome.allowed_calls}; {outcome.unused} unused)",
         str(len(outcome.lost)),
         f"{outcome.gaps + outcome.overlaps}",
         str(outcome.foreign),

@@ -77,8 +77,6 @@ class Outcome:
     summarised: int = 0
     chunks: int = 0
     summary_calls: int = 0
-    unstored: int = 0
-    """Summary calls whose text a process sent while the database was away, and that is not stored."""
     unused: int = 0
     """Summary calls that came to nothing."""
     taken: int = 0
@@ -101,7 +99,7 @@ class Outcome:
     def allowed_calls(self) -> int:
         """What a disturbance took is made again: of each branch one call at most, or the process repeats by itself."""
         repeated = min(self.taken, CONVERSATIONS * len(BRANCHES) * self.disturbances.total())
-        return int(CALLS_PER_CHUNK * (self.chunks + self.unstored)) + repeated
+        return int(CALLS_PER_CHUNK * self.chunks) + repeated
 
     @property
     def paid_twice(self) -> int:
@@ -271,8 +269,7 @@ async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: in
         stored = await watch.stored()
         outcome.chunks, outcome.lost = len(stored), watch.lost(stored, views.acknowledged)
         texts = set(stored.values())
-        outcome.unstored = len(views.unstored - texts)
-        unused = [call for call in views.summaries if call.text not in texts | views.unstored]
+        unused = [call for call in views.summaries if call.text not in texts]
         outcome.unused = len(unused)
         outcome.taken = sum(any(absence.took(call) for absence in chaos.absences) for call in unused)
         stopped = await asyncio.gather(*(replica.stop() for replica in replicas))

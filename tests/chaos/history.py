@@ -43,8 +43,6 @@ class Views:
         self.sentences: list[str] = []
         self.acknowledged: set[str] = set()
         """Summaries in payloads whose client got an answer."""
-        self.unstored: set[str] = set()
-        """Those made without the database, for this one process."""
         self.summaries: list[Record] = []
         """Every summary call that is over."""
         self._simulator = simulator
@@ -89,9 +87,7 @@ class Views:
                     continue
                 self.found[violation.kind] += 1
                 self.sentences.append(f"{one.tag} ({one.conversation}): {violation.kind}: {violation.sentence}")
-            if one.unstored:
-                self.unstored.update(verdict.summaries)
-            elif one.answered:
+            if one.answered:
                 self.acknowledged.update(verdict.summaries)
 
     def payload(self, asked: Asked) -> bytes:

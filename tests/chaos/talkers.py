@@ -62,8 +62,6 @@ class Asked:
     body: bytes
     process: int
     answered: bool = False
-    unstored: bool = False
-    """Steno said that it did without the database: what it summarised is stored nowhere."""
     began: float = 0.0
     done_at: float = 0.0
     """By the monotonic clock, as `began`."""
@@ -176,7 +174,6 @@ class Talkers:
         else:
             ended = not stream or answer.content.rstrip().endswith(b"data: [DONE]")
             asked.answered = answer.status_code == 200 and ended
-            asked.unstored = b'"reason":"storage' in answer.content
             if not asked.answered and (naps % 2 or replica.naps > naps) and _is_unreached(answer):
                 self.overslept += 1
             elif not asked.answered:

@@ -42,6 +42,7 @@ async def _granted(
     chain: Collection[bytes],  # noqa: ARG001 - as the one it stands for
     holder: str,
     ttl_ms: int,  # noqa: ARG001
+    most: int | None,  # noqa: ARG001
 ) -> lease.Lease:
     return lease.Lease(tenant, conversation_id, wanted, holder, epoch=1)
 

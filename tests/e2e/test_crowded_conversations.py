@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import inf
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import post, request_bytes, send
 from tests.e2e.running import StartSteno, Steno
-from tests.e2e.test_without_database import TOO_LONG, context, stored_summaries, take_away
+from tests.e2e.test_without_database import context, take_away
 
 pytestmark = pytest.mark.sampled(0.6)
 
@@ -41,6 +40,12 @@ def ask_and_leave(proxy: Steno, simulator: Simulator, body: bytes) -> None:
     with socket.create_connection(("127.0.0.1", proxy.server.port)) as client:
         client.sendall(request_bytes(body))
         simulator.wait_for(lambda records: sum(r.kind == "summary" for r in records) > calls, timeout=1.0)
+
+
+def stored_summaries(proxy: Steno) -> list[Any]:
+    answered = send(proxy.url, request_bytes(None, method="GET", target="/context/conversations/one/summaries"))
+    listed: list[Any] = json.loads(answered.body)["data"]
+    return listed
 
 
 def found_summaries(proxy: Steno, word: str) -> list[Any]:
@@ -207,20 +212,6 @@ def test_a_lease_is_kept_although_every_other_beat_is_missed(
     assert len(beats) > 3
 
 
-def test_a_summary_that_is_stored_late_belongs_to_the_conversation_that_needs_it(
-    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one it was made for may be deleted by then, and a deletion of this one has to find it."""
-    proxy = steno()
-    with monkeypatch.context() as gone:
-        take_away(proxy, gone)
-        context(post(proxy.url, chat(TOO_LONG, conversation_id="another")))
-    context(post(proxy.url, chat(TOO_LONG, conversation_id="one")))
-    assert found_summaries(proxy, "ORD-0027")
-    send(proxy.url, request_bytes(None, method="DELETE", target="/context/conversations/one"))
-    assert not found_summaries(proxy, "ORD-0027")
-
-
 def test_failures_count_although_no_client_stays_to_see_them(steno: StartSteno, simulator: Simulator) -> None:
     simulator.summary_default = Fault(status=400, delay=0.2)
     proxy = steno()
@@ -240,28 +231,3 @@ def test_a_summary_that_keeps_failing_is_not_asked_for_every_turn_where_the_prom
     told = [context(post(proxy.url, chat(turns(25 + turn), conversation_id="one"))) for turn in range(5)]
     assert [each["reason"] for each in told] == ["summariser_status_400"] * 2 + [FAILED_LATELY] * 3
     assert all(each["actions"] == ["pruned", "stub"] for each in told)
-
-
-def test_one_failure_without_the_database_counts_once_however_many_wait_for_it(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or a crowd would be paused for minutes by a single accident."""
-    simulator.next_summary(REFUSED, delay=0.5)
-    proxy = steno()
-    take_away(proxy, monkeypatch)
-    told = ask_all(proxy, [chat(turns(19), conversation_id="one")] * 8)
-    assert [each["actions"] for each in told].count(["summarized"]) >= 7
-
-
-def test_histories_that_share_a_name_get_a_summary_each_without_the_database(
-    steno: StartSteno, simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Side by side: each has begun before any is done."""
-    simulator.summary_default = Fault(delay=2.0)
-    proxy = steno()
-    take_away(proxy, monkeypatch)
-    told = ask_all(proxy, [chat(turns(30, first=1 + 100 * agent), conversation_id="one") for agent in range(3)])
-    assert [each["actions"] for each in told] == [["summarized"]] * 3
-    calls = simulator.summaries
-    begun = [min(call.at for call in calls if f"ORD-0{agent}0" in str(call.messages)) for agent in range(3)]
-    assert max(begun) < min(call.finished_at or inf for call in calls)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +28,6 @@ from tests.e2e.handicapped import STEPS, WAITS
 from tests.e2e.histories import chat, long_history, turns
 from tests.e2e.raw import Answer, get, post
 from tests.e2e.running import StartSteno
-from tests.faults.proxy import FaultProxy
 
 pytestmark = pytest.mark.slow
 
@@ -234,33 +232,6 @@ def test_two_releases_share_a_database_while_one_replaces_the_other(
 
 
 # Erased
-
-
-def held(process: Serving) -> list[str]:
-    """The memories of a process that hold something of a conversation."""
-    told = get(process.url, "/metrics").body.decode()
-    return [
-        cache
-        for cache in ("heads", "recall", "summaries")
-        if (found := re.search(rf'^steno_cache_bytes\{{cache="{cache}"[^}}]*\}} (\S+)$', told, re.MULTILINE))
-        and float(found[1])
-    ]
-
-
-@pytest.mark.parametrize("what", ["tenant", "conversations/one"])
-def test_what_is_erased_at_one_process_is_forgotten_at_once_by_all(
-    serve: Serve, postgres_url: str, gate: FaultProxy, what: str
-) -> None:
-    """Also where it is only used while the database is away: the summary is not there any more."""
-    eraser, other = serve(DATABASE_URL=postgres_url), serve(DATABASE_URL=gate.url)
-    post(other.url, chat(LONG, conversation_id="one"))
-    assert "summaries" in held(other)
-    assert "heads" in held(other)
-    commands.until(lambda: get(eraser.url, "/context/conversations/one").status == 200)
-    assert get(eraser.url, f"/context/{what}", method="DELETE").status == 200
-    commands.until(lambda: not held(other))
-    gate.inject("refuse")
-    assert stored(post(other.url, chat(LONG, conversation_id="one")))[0] == "full"
 
 
 @pytest.mark.parametrize("what", ["tenant", "conversations/one"])

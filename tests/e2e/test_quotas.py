@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.store import StoreUnavailable
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import chat, turns
 from tests.e2e.raw import Answer, post, request_bytes, send
 from tests.e2e.running import StartSteno
-from tests.e2e.test_without_database import TOO_LONG, fail_once, take_away
+from tests.e2e.test_without_database import take_away
 
 OTHER_KEY = b"authorization: Bearer sk-other"
 CROWD, MOST = 40, 4
@@ -90,17 +89,7 @@ def test_what_the_database_kept_from_beginning_takes_no_room(
     steno: StartSteno, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = steno(limits={"compactions_per_tenant": 1})
-    fail_once(started, monkeypatch, "acquire", StoreUnavailable("away"))
-    assert post(started.url, chat(long(1), conversation_id="c1")).status == 200
-    assert outcome(post(started.url, chat(long(2), conversation_id="c2"))) == ("summarized", None)
-
-
-def test_a_summary_that_cannot_be_stored_takes_room_only_while_it_is_made(
-    steno: StartSteno, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = steno(limits={"compactions_per_tenant": 1})
     with monkeypatch.context() as gone:
-        take_away(started, gone)
-        told = outcome(post(started.url, chat(TOO_LONG, conversation_id="c1")))
-        assert told == ("summarized", "storage")
+        take_away(started, gone, "acquire")
+        assert post(started.url, chat(long(1), conversation_id="c1")).status == 200
     assert outcome(post(started.url, chat(long(2), conversation_id="c2"))) == ("summarized", None)

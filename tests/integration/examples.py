@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -25,6 +26,15 @@ class OpenStore(Protocol):
     def __call__(
         self, url: str, timeout: float = 5.0, *, statement_cache: bool = True, lease_ttl: float = 15.0
     ) -> Store: ...
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it was set in that time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def digest(number: int) -> bytes:

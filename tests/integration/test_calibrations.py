@@ -16,9 +16,8 @@ from app.store.calibration_rows import learn_calibrations, read_calibrations, re
 from app.store.database import Database
 from app.store.pages import Paging
 from app.store.tables import metadata
-from app.store.wakeups import set_within
 from tests.faults.proxy import FaultProxy
-from tests.integration.examples import STRANGER, TENANT, OpenStore
+from tests.integration.examples import STRANGER, TENANT, OpenStore, set_within
 
 FORMULA = "1/o200k_base"
 KEY = CalibrationKey("openai", "gpt-4o", FORMULA, tools=False, tenant=TENANT)

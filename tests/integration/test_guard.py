@@ -115,22 +115,6 @@ async def test_programming_errors_are_not_hidden(guard: Guard) -> None:
         await guard.call(broken, 0.1)
 
 
-async def test_a_database_is_waited_for_until_the_breaker_lets_calls_through(guard: Guard) -> None:
-    assert await guard.recovers()  # Nobody knows of any trouble.
-    await refuse(guard, 3)
-    assert await guard.recovers()
-    assert guard.reason is None
-
-
-async def test_a_database_that_has_been_away_for_a_while_is_not_waited_for() -> None:
-    """It is probes that failed that count: the time of a process that was paused means nothing."""
-    guard = Guard(fail, open_seconds=1.0)
-    await refuse(guard, 3)
-    assert not await asyncio.wait_for(guard.recovers(), 10)
-    assert not await asyncio.wait_for(guard.recovers(), 0.9)
-    await guard.close()
-
-
 async def test_what_a_call_ended_with_as_its_caller_left_is_handed_over(guard: Guard) -> None:
     late, ended = list[str](), asyncio.Event()
 

@@ -20,10 +20,21 @@ from app.store.chunks import chunks_in
 from app.store.conversation_rows import find_conversation
 from app.store.database import CLOSE_SECONDS
 from app.store.places import keep_mask
-from app.store.wakeups import set_within
 from tests.databases import SMALL_POOL
 from tests.faults.proxy import Fault, FaultProxy, Way
-from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, digest, put, seen, span, take
+from tests.integration.examples import (
+    SERIES,
+    TENANT,
+    OpenStore,
+    chain,
+    chunk,
+    digest,
+    put,
+    seen,
+    set_within,
+    span,
+    take,
+)
 
 Call = Callable[[Store], Awaitable[object]]
 

@@ -1,24 +1,21 @@
-"""Waiters: who waits for a lease hears of its end, or asks for it, and never holds up anybody else."""
+"""Requests that wait for a lease ask for its end, and never hold up others."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-import asyncpg
 import pytest
 from sqlalchemy import select, update
 
-from app.store import Store, StoreUnavailable, lease
+from app.store import Store, StoreUnavailable
 from app.store.tables import leases
-from tests.faults.pgbouncer import pgbouncer
 from tests.integration.examples import TENANT, OpenStore, chain, span, take
 
 pytestmark = pytest.mark.sampled(0.6)
 
 LONG = 30.0
-"""Longer than any of these tests should take: who goes on before was woken."""
+"""Longer than any of these tests should take."""
 
 
 async def started(open_store: OpenStore, url: str, number: int = 2, **options: Any) -> list[Store]:
@@ -44,15 +41,7 @@ async def in_time(waiting: asyncio.Task[bool]) -> bool:
         return await waiting
 
 
-@pytest.fixture
-def never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is not woken waits for ever."""
-    monkeypatch.setattr("app.store.waiters.POLL_SECONDS", 1_000.0)
-
-
-@pytest.mark.usefixtures("never_polled")
-async def test_end_in_another_process_wakes_who_waits(open_store: OpenStore, shared_url: str) -> None:
-    """By NOTIFY on PostgreSQL, by the file's data version on SQLite."""
+async def test_end_in_another_process_ends_the_waiting(open_store: OpenStore, shared_url: str) -> None:
     maker, waiter = await started(open_store, shared_url)
     held = await take(maker, 0, 4)
     waiting = await begin_to_wait(waiter)
@@ -60,9 +49,7 @@ async def test_end_in_another_process_wakes_who_waits(open_store: OpenStore, sha
     assert await in_time(waiting)
 
 
-@pytest.mark.usefixtures("never_polled")
-async def test_end_wakes_another_conversation_that_waits_for_it(open_store: OpenStore, shared_url: str) -> None:
-    """It waits for a shared beginning, and the word that is said is the maker's."""
+async def test_another_conversation_waits_for_the_shared_beginning(open_store: OpenStore, shared_url: str) -> None:
     maker, waiter = await started(open_store, shared_url)
     held = await take(maker, 0, 4, conversation_id="c\0\ud800\u00e9")
     waiting = await begin_to_wait(waiter, "c2")
@@ -70,116 +57,12 @@ async def test_end_wakes_another_conversation_that_waits_for_it(open_store: Open
     assert await in_time(waiting)
 
 
-@pytest.mark.usefixtures("never_polled")
-async def test_end_in_the_same_process_needs_no_message(store: Store) -> None:
-    """Also in memory, where nothing else could tell."""
+async def test_a_crowd_waits_for_one_lease(store: Store) -> None:
     held = await take(store, 0, 4)
-    waiting = await begin_to_wait(store)
-    await store.leases.release(held)
-    assert await in_time(waiting)
-
-
-async def test_who_hears_nothing_asks(
-    open_store: OpenStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As behind PgBouncer in transaction mode: LISTEN succeeds, and no word ever comes."""
-    maker, waiter = await started(open_store, postgres_url)
-    held = await take(maker, 0, 4)
-    monkeypatch.setattr("app.store.lease_calls.CHANNEL", "elsewhere")
-    waiting = await begin_to_wait(waiter)
-    await maker.leases.release(held)
-    assert await in_time(waiting)
-
-
-async def test_nothing_listens_without_the_statement_cache(open_store: OpenStore, postgres_url: str) -> None:
-    """It is switched off for PgBouncer, so it asks at once."""
-    maker, waiter = await started(open_store, postgres_url, statement_cache=False)
-    held = await take(maker, 0, 4)
-    waiting = await begin_to_wait(waiter)
-    assert waiter.leases.waiters.wakeups._attending is None
-    await maker.leases.release(held)
-    assert await in_time(waiting)
-
-
-@pytest.mark.usefixtures("never_polled")
-async def test_end_is_heard_past_pgbouncer_where_the_url_says_how(open_store: OpenStore, postgres_url: str) -> None:
-    """LISTEN behind it would hear nothing: it belongs to whichever connection was free at that moment."""
-    socket = parse_qs(urlsplit(postgres_url).query)["host"][0]
-    with pgbouncer(postgres_url) as url:
-        maker, waiter = await started(open_store, f"{url}?direct={socket}", statement_cache=False)
-        held = await take(maker, 0, 4)
-        waiting = await begin_to_wait(waiter)
-        await maker.leases.release(held)
-        assert await in_time(waiting)
-
-
-@pytest.mark.usefixtures("never_polled")
-async def test_lost_connection_is_made_anew(
-    open_store: OpenStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What ended meanwhile is found out too."""
-    monkeypatch.setattr("app.store.wakeups.RECONNECT_SECONDS", 0.1)
-    maker, waiter = await started(open_store, postgres_url)
-    held = await take(maker, 0, 4)
-    waiting = await begin_to_wait(waiter)
-    assert await cut_listeners(postgres_url) == 1
-    await asyncio.sleep(0.5)
-    assert await cut_listeners(postgres_url) == 1
-    await maker.leases.release(held)
-    assert await in_time(waiting)
-
-
-async def cut_listeners(url: str) -> int:
-    connection = await asyncpg.connect(url)
-    try:
-        return len(
-            await connection.fetch(
-                "select pg_terminate_backend(pid) from pg_stat_activity"
-                " where query like 'LISTEN%' and datname = current_database()"
-            )
-        )
-    finally:
-        await connection.close()
-
-
-async def test_only_who_waits_attends_to_the_database(
-    open_store: OpenStore, shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is opened by those who make, and nothing stays open for long after the last who waited."""
-    monkeypatch.setattr("app.store.wakeups.KEEP_SECONDS", 0.2)
-    monkeypatch.setattr("app.store.wakeups.CHECK_SECONDS", 0.1)
-    maker, waiter = await started(open_store, shared_url)
-    held = await take(maker, 0, 4)
-    waiting = await begin_to_wait(waiter)
-    await maker.leases.release(held)
-    assert await in_time(waiting)
-    assert maker.leases.waiters.wakeups._attending is None
-    attending = waiter.leases.waiters.wakeups._attending
-    assert attending is not None
-    async with asyncio.timeout(LONG):
-        await attending
-    assert not waiter.leases.waiters._watches
-
-
-async def test_a_crowd_looks_together(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 that wait for one compaction ask no more often than one."""
-    looks = 0
-    find_live = lease.find_live
-
-    async def counted(*arguments: Any) -> Any:
-        nonlocal looks
-        looks += 1
-        return await find_live(*arguments)
-
-    held = await take(store, 0, 4)
-    monkeypatch.setattr("app.store.lease.find_live", counted)
     crowd = [asyncio.ensure_future(wait_for_end(store)) for _ in range(200)]
     await asyncio.sleep(0.3)
-    assert 1 <= looks <= 4
-    await store.leases.acquire(TENANT, "c1", span(0, 4), chain(10), "h2")
     await store.leases.release(held)
     assert await asyncio.gather(*crowd) == [True] * 200
-    assert looks <= 6
 
 
 async def test_one_that_leaves_does_not_disturb_the_others(store: Store) -> None:

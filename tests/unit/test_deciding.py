@@ -19,7 +19,7 @@ from app.core.deciding.attempt import (
     StepDown,
     Untie,
 )
-from app.core.deciding.decide import RECOVERIES, ROUNDS, untouched
+from app.core.deciding.decide import ROUNDS, untouched
 from app.core.deciding.effects import (
     AskPrices,
     Background,
@@ -31,7 +31,6 @@ from app.core.deciding.effects import (
     LookAhead,
     LookBack,
     Make,
-    MakeUnstored,
     Postpone,
     Prices,
     Read,
@@ -44,7 +43,6 @@ from app.core.deciding.effects import (
     ShapeRefused,
     StoreAway,
     Stored,
-    StoreRecovers,
     Wait,
 )
 from app.core.deciding.request import MANY_BYTES, MANY_MESSAGES
@@ -511,60 +509,17 @@ def test_what_is_remembered_and_still_too_large_is_masked() -> None:
     assert decision.actions == ("masked",)
 
 
-FULL = Policy(mask=None, cost_gate=None, recall=None, fit=False)
-
-
-def test_where_nothing_else_would_do_the_store_is_asked_again_and_then_done_without() -> None:
-    world = World({Read: AWAY, StoreRecovers: True})
-    decision = world.decide(asked(FAR, policy=FULL))
-    assert world.names.count("StoreRecovers") == RECOVERIES
-    assert world.names[-1] == "MakeUnstored"
-    assert (decision.status, decision.why) == ("summarized", because(Code.STORAGE))
-
-
-def test_a_store_that_would_say_the_same_is_not_asked_again() -> None:
-    refused = StoreAway("no such table")
-    refused.is_worth_asking_again = False
-    world = World({Read: refused, StoreRecovers: True})
-    world.decide(asked(FAR, policy=FULL))
-    assert "StoreRecovers" not in world.names
-
-
-def test_a_store_that_is_back_knows_better_than_what_was_remembered() -> None:
-    world = World({Read: Then(AWAY, World()._replies[Read]), StoreRecovers: True, Remember: (chunk(FAR, 0, 2),)})
-    decision = world.decide(asked(FAR, policy=FULL))
-    assert world.names[2:6] == ["Read", "Remember", "StoreRecovers", "Read"]
-    assert decision.why == ()
-    assert decision.view is not None
-    assert all(made.id != "c0-2" for made in decision.view.chunks)
-
-
-def test_without_the_store_another_request_s_summary_is_waited_for_and_used() -> None:
-    world = World({Read: AWAY, MakeUnstored: None, Remember: Then((), (chunk(FAR, 0, 30),))})
-    decision = world.decide(asked(FAR, policy=FULL))
-    assert world.names[-2:] == ["MakeUnstored", "Remember"]
-    assert (decision.status, decision.made) == ("summarized", ())
-
-
-def test_what_could_not_be_made_without_the_store_is_told_beside_it() -> None:
-    not_begun = Compaction((), Outcome.NOT_BEGUN, because(Code.TOO_MANY_COMPACTIONS))
-    decision = World({Read: AWAY, MakeUnstored: not_begun}).decide(asked(FAR, policy=FULL))
-    assert decision.why[:2] == (Reason(Code.STORAGE), Reason(Code.TOO_MANY_COMPACTIONS))
-
-
-def test_without_the_store_nothing_is_made_where_nothing_can_be() -> None:
+def test_what_does_not_fit_without_the_store_is_trimmed() -> None:
     world = World({Read: AWAY})
-    world.decide(asked(conversation(message("user", "hi"), message("assistant", "a", tokens=1_200)), policy=FULL))
-    assert world.names[-1] == "Brief"
+    decision = world.decide(asked(FAR))
+    assert "Make" not in world.names
+    assert (decision.status, decision.why) == ("trimmed", because(Code.STORAGE))
 
 
-def test_a_store_that_goes_away_while_others_are_waited_for_is_asked_again_only_where_that_is_needed() -> None:
-    world = World({Make: None, Wait: Then(AWAY, True, False), StoreRecovers: True})
-    world.decide(asked(FAR, policy=FULL))
-    assert world.names[6:10] == ["Wait", "StoreRecovers", "Wait", "Read"]
-    fits = World({Make: None, Wait: AWAY, StoreRecovers: True})
-    decision = fits.decide(asked(LONG))
-    assert "StoreRecovers" not in fits.names
+def test_a_store_that_goes_away_while_others_are_waited_for_is_done_without() -> None:
+    world = World({Make: None, Wait: AWAY})
+    decision = world.decide(asked(LONG))
+    assert world.names[-2:] == ["Wait", "Remember"]
     assert decision.why == because(Code.STORAGE)
 
 

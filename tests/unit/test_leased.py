@@ -27,18 +27,3 @@ async def test_it_is_waited_for_as_long_as_there_is_time_and_the_wait_is_measure
     [(family, waited)] = waits
     assert family is LEASE_WAITS
     assert 0 <= waited < 60
-
-
-@pytest.mark.parametrize(
-    ("seconds", "draining", "asked"), [(1.0, False, True), (0.0, False, False), (1.0, True, False)]
-)
-async def test_a_database_that_is_away_is_waited_for_while_there_is_time_and_nobody_stops_steno(
-    seconds: float, draining: bool, asked: bool
-) -> None:
-    async def recovers() -> bool:
-        return True
-
-    performer: Any = SimpleNamespace(tasks=SimpleNamespace(draining=draining))
-    course: Any = SimpleNamespace(seconds_left=seconds)
-    store: Any = SimpleNamespace(recovers=recovers)
-    assert await LeasedCompaction(store, performer, "me").recovers(course) is asked

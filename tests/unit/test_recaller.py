@@ -76,9 +76,9 @@ def test_it_reads_on_and_forgets_after_a_deletion() -> None:
     assert before is not None
     assert after is not None
     assert after.recollection is before.recollection
-    kept.forget(Erased.of("t", "c"))
+    kept.forget(Erased("t", "c"))
     assert [key[0] for key in kept._held._held] == [("t", "d"), ("u", "c")]
-    kept.forget(Erased.of("t"))
+    kept.forget(Erased("t"))
     assert [key[0] for key in kept._held._held] == [("u", "c")]
 
 

@@ -61,9 +61,9 @@ def test_rates_are_forgotten_with_what_is_erased_and_after_a_day() -> None:
     rates = RequestRates(clock)
     for place in (ONE, TWO, ("other", "one")):
         rates.answered(place, 100, 100)
-    rates.forget(Erased.of("tenant", "one"))
+    rates.forget(Erased("tenant", "one"))
     assert [rates.of(place).requests for place in (ONE, TWO, ("other", "one"))] == [0, 1, 1]
-    rates.forget(Erased.of("tenant"))
+    rates.forget(Erased("tenant"))
     assert [rates.of(place).requests for place in (TWO, ("other", "one"))] == [0, 1]
     clock.now += REMEMBERED_SECONDS
     assert rates.of(("other", "one")) == RequestRate()

@@ -20,7 +20,6 @@ from app.core.deciding.effects import (
     LookAhead,
     LookBack,
     Make,
-    MakeUnstored,
     Postpone,
     Prices,
     Read,
@@ -31,7 +30,6 @@ from app.core.deciding.effects import (
     Remember,
     StoreAway,
     Stored,
-    StoreRecovers,
     Wait,
 )
 from app.core.deciding.request import Request
@@ -90,9 +88,7 @@ class World:
             Make: self.make,
             Wait: True,
             Postpone: (),
-            StoreRecovers: False,
             Remember: (),
-            MakeUnstored: self.make,
             Recall: lambda effect: effect.view,
         }
         self._replies = {**usual, **(replies or {})}
@@ -117,13 +113,12 @@ class World:
         """Names of the effects so far, in order."""
         return [type(effect).__name__ for effect in self.effects]
 
-    def make(self, effect: Make | MakeUnstored) -> Compaction:
+    def make(self, effect: Make) -> Compaction:
         """Make a compaction whose summaries all succeed, and store it."""
         _, compaction = play(effect.flow, *[notes()] * 20)
         if self.attempt is not None:
             self.attempt.announced = CompactionStart.by(effect.plan)
-        if isinstance(effect, Make):
-            self.stored = replace(self.stored, chunks=(*self.stored.chunks, *compaction.made))
+        self.stored = replace(self.stored, chunks=(*self.stored.chunks, *compaction.made))
         return compaction
 
     def _keep_mask(self, effect: KeepMask) -> None:

@@ -114,8 +114,6 @@ class Attempt:
     """Chunks that the background would make, in a dry run."""
     mask_is_put_off: bool = False
     """True if a mask was due that would have cost more than it saves."""
-    recoveries: int = 0
-    """Number of times that it waited for a store that did not answer."""
 
     _case: Case | None = None
 
@@ -160,9 +158,7 @@ class Attempt:
             self.start = self.case
 
     def came_to(self, compaction: Compaction) -> None:
-        """Record the result of what was due; one without the store says more than that the store is away."""
-        if self.without_store and self.tried:
-            self.tried.pop()
+        """Record the result of what was due."""
         self.tried.append(compaction)
         self.latest = compaction
 
@@ -173,10 +169,6 @@ class Attempt:
         self.before = self.before or self.case
         self.own.append(compaction)
         self.case = self.case.with_chunks(compaction.made)
-
-    def begin_anew(self) -> None:
-        """Forget what was found while the store was away: it knows better."""
-        self.case, self.latest = self.case.without_memories(), None
 
     def _steps(self) -> Iterator[Step]:
         if (start := self.start) is not None:

@@ -145,18 +145,8 @@ def _looked_at(attempt: Attempt, mode: Imagine) -> Deciding[None]:
 
 
 def _made_what_is_due(attempt: Attempt) -> Deciding[None]:
-    while not (yield from _made_with_store(attempt)):
-        yield from _remember(attempt)
-        if attempt.case.is_settled or attempt.case.can_do_without_summary:
-            return
-        if not (yield from _store_recovers(attempt)):
-            yield from _made_without_store(attempt)
-            return
-
-
-def _made_with_store(attempt: Attempt) -> Deciding[bool]:
-    """Go from the look at the store to the compaction. False if the store is away."""
-    attempt.begin_anew()
+    """Go from the look at the store to the compaction. While the store is away, use the chunks of this process, and
+    mask where even that is too large."""
     try:
         looks_again = True
         while looks_again:
@@ -167,23 +157,18 @@ def _made_with_store(attempt: Attempt) -> Deciding[bool]:
                 compaction = yield from _attempted(attempt)
                 attempt.came_to(compaction)
                 looks_again = _goes_on(compaction)
-    except StoreAway as away:
-        if not away.is_worth_asking_again:
-            attempt.recoveries = RECOVERIES
+    except StoreAway:
         attempt.came_to(Compaction((), Outcome.STORE_AWAY))
-    return not attempt.without_store
+    if attempt.without_store:
+        attempt.case = attempt.case.with_chunks((yield effects.Remember()))
+        if not attempt.case.can_do_without_summary and (boundary := due_mask(attempt.case)) is not None:
+            attempt.case = attempt.case.with_boundaries([boundary])
 
 
 def _read(attempt: Attempt) -> Deciding[None]:
     _ = attempt.case  # Worked out here: its digests are asked for in the event loop.
     stored: Stored = yield effects.Read()
     attempt.read(stored.pins, stored.chunks, stored.boundaries)
-
-
-def _store_recovers(attempt: Attempt) -> Deciding[bool]:
-    """True if the store may be asked once more, instead of doing without."""
-    attempt.recoveries += 1
-    return attempt.recoveries <= RECOVERIES and (yield effects.StoreRecovers())
 
 
 def _mask(attempt: Attempt) -> Deciding[None]:
@@ -235,34 +220,8 @@ def _made(attempt: Attempt, plan: Plan) -> Deciding[Compaction]:
     if isinstance(attempt.mode, Ahead):
         return Compaction((), Outcome.TAKES_TOO_LONG)  # Nobody needs it yet: it is not waited for.
     attempt.has_waited = True
-    while True:
-        try:
-            ended = yield effects.Wait(plan)
-        except StoreAway:
-            if attempt.case.can_do_without_summary or not (yield from _store_recovers(attempt)):
-                raise
-        else:
-            return Compaction((), Outcome.AWAITED if ended else Outcome.TAKES_TOO_LONG)
-
-
-def _remember(attempt: Attempt) -> Deciding[None]:
-    """Use what this process remembers, and mask where even that is too large."""
-    attempt.case = attempt.case.with_chunks((yield effects.Remember()))
-    if not attempt.case.can_do_without_summary and (boundary := due_mask(attempt.case)) is not None:
-        attempt.case = attempt.case.with_boundaries([boundary])
-
-
-def _made_without_store(attempt: Attempt) -> Deciding[None]:
-    """Make the summary that is due, or wait for it; that the store is away is reported in any case."""
-    why: Reasons = ()
-    while not attempt.case.is_settled and (plan := (yield from _due_plan(attempt))) is not None:
-        compaction: Compaction | None = yield effects.MakeUnstored(plan, (yield from _flow(attempt, plan)))
-        if compaction is not None:
-            attempt.ended(compaction)
-            why = compaction.reasons
-            break
-        yield from _remember(attempt)
-    attempt.came_to(Compaction((), Outcome.STORE_AWAY, (Reason(Code.STORAGE), *why)))
+    ended = yield effects.Wait(plan)
+    return Compaction((), Outcome.AWAITED if ended else Outcome.TAKES_TOO_LONG)
 
 
 def _compacted(attempt: Attempt, position: int) -> Deciding[Decision]:

@@ -22,9 +22,6 @@ from app.core.view.view import View
 class StoreAway(Exception):
     """The store does not answer; the same question may be answered later."""
 
-    is_worth_asking_again = True
-    """False if the store is there and would say the same again."""
-
 
 class Read(Struct, frozen=True):
     """Read what is stored of the history. Reply: `Stored`."""
@@ -154,20 +151,8 @@ class Postpone(Struct, frozen=True):
     flow: Flow
 
 
-class StoreRecovers(Struct, frozen=True):
-    """Wait for a database that does not answer. Reply: True if it may be asked once more."""
-
-
 class Remember(Struct, frozen=True):
     """Find the chunks that this process has seen lately, for want of the store. Reply: `SummaryChunk`s."""
-
-
-class MakeUnstored(Struct, frozen=True):
-    """Make a compaction without the store. Reply: `Compaction`; None if another request's in this process brought
-    something to look for."""
-
-    plan: Plan
-    flow: Flow
 
 
 class Freed(Struct, frozen=True):
@@ -201,9 +186,7 @@ Effect = (
     | Make
     | Wait
     | Postpone
-    | StoreRecovers
     | Remember
-    | MakeUnstored
     | Freed
     | Recall
 )
