@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -24,8 +24,6 @@ REMINDER = "<system-reminder>\nThe task list is empty. Do not mention it.\n</sys
 TASK = "Find out why invoice INV-7731 was sent twice, and fix it."
 AGENTS = "# AGENTS.md instructions for /srv/shop\n\n<INSTRUCTIONS>\nNever touch the folder `ledger`.\n</INSTRUCTIONS>"
 TOOLS = [{"name": "read", "description": "Reads a page.", "input_schema": {"type": "object"}}]
-PATIENCE = 30
-"""Requests in which something has to happen."""
 
 
 def environment(folder: str) -> str:
@@ -50,15 +48,6 @@ def step_of_messages(number: int, size: int = 150) -> list[Any]:
     ]
 
 
-def step_of_chat(number: int) -> list[Any]:
-    made = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    return [
-        {"role": "assistant", "content": f"Page {number}.", "tool_calls": [made]},
-        {"role": "tool", "tool_call_id": f"call_{number}", "content": filler(number)},
-        *([{"role": "user", "content": REMINDER}] if number % 5 == 0 else []),
-    ]
-
-
 def step_of_responses(number: int) -> list[Any]:
     return [
         {"type": "function_call", "call_id": f"call_{number}", "name": "read", "arguments": "{}"},
@@ -75,11 +64,6 @@ BEGINNINGS: dict[str, list[Any]] = {
         {"role": "user", "content": [text(environment("/srv/shop"), "input_text")]},
         {"role": "user", "content": [text(TASK, "input_text")]},
     ],
-}
-STEPS: dict[str, Callable[[int], list[Any]]] = {
-    MESSAGES.name: step_of_messages,
-    CHAT.name: step_of_chat,
-    RESPONSES.name: step_of_responses,
 }
 
 
@@ -118,24 +102,6 @@ def play(running: Steno, written: Written, history: list[Any], name: str) -> Any
     answered = call(running, written.path, written.body(history, **tools), named)
     assert answered.status == 200, answered.body
     return answered
-
-
-@pytest.mark.sampled(0.4)
-@pytest.mark.parametrize("written", [MESSAGES, CHAT, RESPONSES], ids=lambda written: written.name)
-def test_instructions_and_the_task_stand_in_every_payload_of_a_turn_of_a_hundred_calls(
-    simulator: Simulator, running: Steno, written: Written
-) -> None:
-    history, kept = list(BEGINNINGS[written.name]), AGENTS if written is RESPONSES else RULES
-    for number in range(100):
-        history += STEPS[written.name](number)
-        if number % 4 == 3:
-            play(running, written, history, "agent")
-    assert compactions(simulator.chats) >= 4
-    assert statuses(simulator) == {200}
-    for sent in simulator.chats:
-        assert holds(sent.body, kept), "the client's instructions are in every payload"
-        assert TASK in said(sent.body), "and what the user asked, as it came"
-        assert sum(kept in each for each in said(sent.body)) == 1, "once"
 
 
 @pytest.mark.slow
@@ -201,23 +167,3 @@ def test_instructions_over_a_tenth_of_the_limit_are_named(simulator: Simulator, 
     assert holds(simulator.chats[-1].body, environment("/srv"))
     assert not holds(simulator.chats[-1].body, rules)
     assert statuses(simulator) == {200}
-
-
-def test_marks_of_the_operators_own_count_beside_those(simulator: Simulator, steno: StartSteno) -> None:
-    running = steno(
-        upstream={"formats": [MESSAGES.name]},
-        compaction={"background": {"enabled": False}, "client_instructions": ["<house_rules>*</house_rules>"]},
-    )
-    rules = "<house_rules>Answer as a butler would.</house_rules>"
-    history: list[Any] = [{"role": "user", "content": [text(rules), text(TASK)]}]
-    status = None
-    for number in range(PATIENCE):
-        history += [
-            {"role": "assistant", "content": f"Done with {number}. {filler(number, 600)}"},
-            {"role": "user", "content": f"Go on with part {number}."},
-        ]
-        status = play(running, MESSAGES, history, "own").header("x-context-status")
-        if status == "summarized":
-            break
-    assert status == "summarized"
-    assert sum(rules in each for each in said(simulator.chats[-1].body)) == 1

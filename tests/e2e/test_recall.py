@@ -8,7 +8,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import anthropic
 import httpx2
 import pytest
 
@@ -16,8 +15,8 @@ from app.core.recall.policy import RecallPolicy
 from lab.simulator import Fault, Simulator
 from tests.e2e.histories import calls, result, turns, used
 from tests.e2e.raw import Answer, request_bytes, send
-from tests.e2e.running import WINDOW, StartSteno, Steno
-from tests.e2e.test_three_formats import ALL, CHAT, MESSAGES, RESPONSES, Written
+from tests.e2e.running import StartSteno, Steno
+from tests.e2e.test_three_formats import ALL, CHAT, Written
 from tests.e2e.thinkers import Thinker, script_calls, turn
 
 DETAIL = "The locker is behind the north stairs, code KX-4471, and the key hangs in the pantry."
@@ -65,49 +64,6 @@ def before_the_question(simulator: Simulator, written: Written) -> str:
     return before.rpartition("<recalled ")[2] if "<recalled " in before else ""
 
 
-def by_sdk(running: Steno, written: Written, *, stream: bool) -> None:
-    """Asks with the official client, and reads the answer to its end."""
-    body = written.body(history())
-    if written is MESSAGES:
-        with anthropic.Anthropic(base_url=running.url, api_key="sk-test", max_retries=0, timeout=30.0) as claude:
-            answer = claude.messages.create(**body, stream=stream)
-            assert not stream or list(answer)
-        return
-    create: Any = running.sdk().responses.create if written is RESPONSES else running.sdk().chat.completions.create
-    answer = create(**body, stream=stream)
-    assert not stream or list(answer)
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
-@pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
-def test_a_question_about_what_was_summarised_has_the_detail_before_it(
-    written: Written, stream: bool, simulator: Simulator, running: Steno
-) -> None:
-    by_sdk(running, written, stream=stream)
-    assert simulator.summaries
-    assert f"3 user: {DETAIL}" in before_the_question(simulator, written)
-
-
-@pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
-def test_what_is_recalled_is_told_and_planned(written: Written, running: Steno) -> None:
-    named = b"x-context-conversation-id: mine"
-    answered = ask(running, written, named)
-    context = told(answered, "context")
-    if written is RESPONSES:
-        assert answered.header("x-context-actions") == "summarized,recalled"
-    assert context["actions"] == ["summarized", "recalled"]
-    assert context["recalled"]["messages"] >= 1
-    assert 0 < context["recalled"]["tokens"] <= 1.125 * 0.05 * WINDOW
-    planned = told(ask(running, written, named, target="/context/plan", format=written.name), "parts")
-    (note,) = [part for part in planned if part["kind"] == "recalled"]
-    assert 2 in note["messages"]
-    path = f"{running.url}/context/conversations/mine/coverage"
-    shown = httpx2.get(path, headers={"authorization": "Bearer sk-test"}).raise_for_status().json()
-    (note,) = [part for part in shown["parts"] if part["kind"] == "recalled"]
-    assert 2 in note["messages"]
-    assert (len(note["messages"]), note["tokens"]) == tuple(context["recalled"].values())
-
-
 def test_where_no_summary_can_be_made_an_agent_keeps_its_plan_while_the_same_is_left_out(
     simulator: Simulator, steno: StartSteno
 ) -> None:
@@ -125,48 +81,6 @@ def test_where_no_summary_can_be_made_an_agent_keeps_its_plan_while_the_same_is_
     assert len(noted) == 3
     assert len({*noted}) == 1
     assert "Mend the lexer" in noted[0]
-
-
-@pytest.mark.parametrize("written", ALL, ids=[each.name for each in ALL])
-@pytest.mark.parametrize(
-    ("header", "members", "found"),
-    [
-        ([b"x-context-recall: off"], {}, False),
-        ([b"x-context-recall: FALSE"], {}, False),
-        ([], {"context": {"recall": False}}, False),
-        ([b"x-context-recall: on"], {"context": {"recall": False}}, False),
-        ([b"x-context-recall: on"], {"context": {"recall": True}}, True),
-        ([], {"context": {"preset": "librechat"}}, False),
-    ],
-    ids=str,
-)
-def test_it_is_switched_off_for_one_request(
-    header: list[bytes], members: Any, found: bool, written: Written, simulator: Simulator, running: Steno
-) -> None:
-    context = told(ask(running, written, *header, **members), "context")
-    assert ("recalled" in context["actions"]) == ("recalled" in context) == found
-    assert bool(before_the_question(simulator, written)) == found
-    record = simulator.chats[-1]
-    assert "context" not in record.payload
-    assert record.header("x-context-recall") is None
-
-
-@pytest.mark.parametrize(
-    ("header", "members", "param"),
-    [
-        (b"x-context-recall: maybe", {}, "x-context-recall"),
-        (b"x-a: b", {"context": {"recall": "off"}}, "context.recall"),
-        (b"x-a: b", {"context": {"recall": 0}}, "context.recall"),
-    ],
-)
-def test_what_says_neither_on_nor_off_is_refused_by_name(
-    header: bytes, members: Any, param: str, simulator: Simulator, running: Steno
-) -> None:
-    for written in ALL:
-        answered = ask(running, written, header, **members)
-        assert answered.status == 400
-        assert param in json.dumps(answered.json["error"])
-    assert not simulator.log
 
 
 def test_off_by_its_setting_and_past_its_length(
