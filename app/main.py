@@ -66,20 +66,7 @@ from app.settings.policies import Policies
 from app.settings.presets import PRESETS
 from app.settings.secret import server_secret
 from app.store import DatabaseUnusable, Store, StoreUnavailable
-from app.telemetry.exposition import exposed
-from app.telemetry.families import (
-    CACHE_BYTES,
-    CACHES,
-    DATABASE_SECONDS,
-    DATABASE_UP,
-    DATABASE_WRITABLE,
-    IN_FLIGHT,
-    PAUSED,
-    RECORDS_DROPPED,
-    RECORDS_WAITING,
-    THREAD_WAITS,
-)
-from app.telemetry.metrics import Gauges, Metrics, Sampler
+from app.telemetry.metrics import CACHES, Metrics, Sampler
 from app.telemetry.spans import Tracer
 from app.wire.format import WireFormat
 from app.wire.formats import FORMATS, mark_of
@@ -103,12 +90,12 @@ class Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: bool = True) -> Application:
+def create_app(settings: Settings, *, reports: bool = True) -> Application:
     """Make the application. Raises `ConfigurationError` or `DatabaseURLError` for settings that cannot work together.
 
-    `metrics`: those of one of several workers. `reports`: log problems of the settings, as one worker does.
+    `reports`: log problems of the settings, as the first worker does.
     """
-    instance, metrics = new_instance(), metrics or Metrics.of_one()
+    instance, metrics = new_instance(), Metrics()
     services = open_services(settings, instance, metrics, reports=reports)
     app = Application(
         title="Steno",
@@ -123,7 +110,7 @@ def create_app(settings: Settings, metrics: Metrics | None = None, *, reports: b
     app.openapi = partial(schema_of, app)  # type: ignore[method-assign] # as FastAPI has it done
     app.include_router(health_router(services))
     store, sampler = services.store, services.sampler
-    app.include_router(metrics_router(partial(exposed, metrics.table), store.writes.catch_up, sampler.sample))
+    app.include_router(metrics_router(metrics.exposed, store.writes.catch_up, sampler.sample))
     for router in ROUTERS:
         app.include_router(router)
     if settings.inspector.enabled:
@@ -146,7 +133,7 @@ def add_inspector(app: FastAPI, settings: Settings, services: Services, metrics:
     wrong = [each for each in check_settings(settings, services.estimator.heuristics) if each.state != "ok"]
     password = settings.inspector.password
     sessions = Sessions(server_secret(settings), None if password is None else password.get_secret_value())
-    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics.table, settings.server.port)
+    app.state.inspector = Inspector(services, sessions, Pages(), tuple(wrong), metrics, settings.server.port)
     for router in INSPECTOR_ROUTERS:
         app.include_router(router)
 
@@ -158,9 +145,9 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
     secret = server_secret(settings)
     identity = Identity(secret)
     caches = Caches(settings.limits.cache_bytes)
-    store = open_store(settings, partial(metrics.observe, DATABASE_SECONDS), caches, secret)
+    store = open_store(settings, metrics.database_seconds.observe, caches, secret)
     providers = open_providers(settings, store, instance)
-    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=partial(metrics.observe, THREAD_WAITS))
+    tasks, work = OwnedTasks(), Work(afterwards=heap.give_back, waited=metrics.thread_waits.observe)
     ledger = Ledger(store.writes, tariffs_of(settings), metrics)
     summary, limits = settings.summary, settings.limits
     tracer = open_tracer(settings)
@@ -201,7 +188,7 @@ def open_services(settings: Settings, instance: bytes, metrics: Metrics, *, repo
         keeps_messages=settings.storage.messages,
         scrub=settings.storage.scrub,
         tracer=tracer,
-        sampler=Sampler(metrics, _gauges(store, summariser, in_flight, caches)),
+        sampler=sampler_of(metrics, store, summariser, in_flight, caches),
     )
 
 
@@ -217,21 +204,27 @@ def authenticator_of(settings: Settings, identity: Identity) -> Authenticator:
     )
 
 
-def _gauges(store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches) -> Gauges:
-    """Sources of a worker's gauges."""
-    return {
-        (DATABASE_UP, ()): lambda: store.state == "ok",
-        (DATABASE_WRITABLE, ()): lambda: store.state == "ok" and store.not_written is None,
-        (RECORDS_WAITING, ("requests",)): lambda: store.writes.requests,
-        (RECORDS_WAITING, ("usage",)): lambda: store.writes.records,
-        (RECORDS_WAITING, ("messages",)): lambda: store.writes.messages,
-        (RECORDS_DROPPED, ("requests",)): lambda: store.writes.dropped,
-        (RECORDS_DROPPED, ("usage",)): lambda: store.writes.dropped_records,
-        (RECORDS_DROPPED, ("messages",)): lambda: store.writes.dropped_messages,
-        (PAUSED, ()): lambda: summariser.paused,
-        (IN_FLIGHT, ()): lambda: in_flight.held_bytes,
-        **{(CACHE_BYTES, (name,)): partial(caches.bytes_of, name) for name in CACHES},
-    }
+def sampler_of(
+    metrics: Metrics, store: Store, summariser: Summariser, in_flight: BytesInFlight, caches: Caches
+) -> Sampler:
+    writes, waiting, dropped = store.writes, metrics.records_waiting, metrics.records_dropped
+    return Sampler(
+        {
+            metrics.database_up: lambda: store.state == "ok",
+            metrics.database_writable: lambda: store.state == "ok" and store.not_written is None,
+            waiting["requests"]: lambda: writes.requests,
+            waiting["usage"]: lambda: writes.records,
+            waiting["messages"]: lambda: writes.messages,
+            metrics.paused: lambda: summariser.paused,
+            metrics.in_flight: lambda: in_flight.held_bytes,
+            **{metrics.cache_bytes[name]: partial(caches.bytes_of, name) for name in CACHES},
+        },
+        {
+            dropped["requests"]: lambda: writes.dropped,
+            dropped["usage"]: lambda: writes.dropped_records,
+            dropped["messages"]: lambda: writes.dropped_messages,
+        },
+    )
 
 
 def _reader(identity: Identity, format_: WireFormat, ignore: Sequence[str], caches: Caches) -> MessageReader:

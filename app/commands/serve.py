@@ -1,18 +1,15 @@
-"""Serving: the port is taken, then one process serves there, or several under a supervisor."""
+"""Serving: the port is taken, then one process serves there, or several under uvicorn's supervisor."""
 
 from __future__ import annotations
 
 import resource
 import sys
-from functools import partial
 
 import structlog
 
-from app.commands import ports, server
+from app.commands import ports, server, workers
 from app.commands.logs import configure_logging, is_readable
-from app.commands.workers import Supervisor
 from app.settings import Settings
-from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno")
 
@@ -21,7 +18,7 @@ SPARE_FILES = 200
 
 
 def serve(settings: Settings) -> str | None:
-    """Serve until stopped. Return the reason why it did not start, or None."""
+    """Serve until stopped. Return the reason why it did not start, or None; a worker prints its own, and this exits."""
     configure_logging(settings.log.level, settings.log.format)
     try:
         taken = ports.take_all(settings.server)
@@ -31,11 +28,9 @@ def serve(settings: Settings) -> str | None:
     _allow_files(settings.limits.connections)
     on_terminal = is_readable(settings.log.format) and sys.stdout.isatty()
     settings, password = server.with_password(settings) if on_terminal else (settings, None)
-    announce = partial(server.announce, settings, taken, password=password)
+    run = workers.run if settings.server.workers > 1 else server.run
     try:
-        if settings.server.workers > 1:
-            return Supervisor(settings, taken, announce).run()
-        return server.run(settings, taken, Metrics.of_one(), on_start=announce)
+        return run(settings, taken, password)
     finally:
         ports.remove_files(settings.server)
 

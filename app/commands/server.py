@@ -8,15 +8,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from secrets import token_urlsafe
 from types import FrameType
 
 import structlog
 import uvicorn
-from msgspec import Struct
 from pydantic import SecretStr
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
@@ -27,11 +25,10 @@ from app.commands import ports
 from app.commands.logs import is_readable
 from app.commands.ports import Taken
 from app.edge.protocol import protocol_within
-from app.main import Application, create_app
+from app.main import create_app
 from app.proxy.services import Services
 from app.settings import ConfigurationError, Settings
 from app.store import StoreError
-from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno")
 
@@ -44,45 +41,12 @@ SWITCH_SECONDS = 0.0005
 With Python's own 5 ms a request waited twice as long beside a busy thread."""
 
 
-class Started(Struct, frozen=True):
-    """Facts that are known once the server listens, and only in its process."""
-
-    database: str = ""
-    loop: str = ""
-    http: str = ""
-    estimated: tuple[str, ...] = ()
-    """Encodings whose tables are missing, so that tokens are estimated by bytes."""
-
-
-def run(
-    settings: Settings,
-    taken: Taken,
-    metrics: Metrics,
-    on_start: Callable[[Started], None],
-    supervisor: Connection | None = None,
-    *,
-    reports: bool = True,
-) -> str | None:
-    """Serve until stopped. Return the reason why it did not start, or None.
-
-    `supervisor`: ends when this process is to stop; signals from a keyboard are then not meant for it. `reports`: it
-    logs what is wrong with the settings.
-    """
-    sys.setswitchinterval(SWITCH_SECONDS)
+def run(settings: Settings, taken: Taken, password: str | None = None) -> str | None:
+    """Serve until stopped. Return the reason why it did not start, or None. `password`: see `announce`."""
     try:
-        app = create_app(settings, metrics, reports=reports)
+        return Server(settings, taken, password).run_until_stopped()
     except (ConfigurationError, StoreError) as error:
         return str(error)
-    server = _Server(_config_of(settings, app), settings, app, taken.operator, on_start, supervisor)
-    # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    with suppress(SystemExit):  # uvicorn's own, when the start failed.
-        server.run(taken.callers)
-    if server.started:
-        return None
-    failure: str | None = app.state.failure
-    return failure or server.failure or "The start failed; the log says why."
 
 
 def _config_of(settings: Settings, app: ASGIApp) -> uvicorn.Config:
@@ -114,17 +78,19 @@ def with_password(settings: Settings) -> tuple[Settings, str | None]:
     return settings.model_copy(update={"inspector": inspector}), made
 
 
-def announce(settings: Settings, taken: Taken, started: Started, password: str | None = None) -> None:
+def announce(settings: Settings, taken: Taken, services: Services, http: str, password: str | None) -> None:
     """Report what is in use and where: in one line, or on a terminal in a few. `password`: one that was made for this
     run, which is printed on a terminal alone."""
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    database, estimated = services.store.place, tuple(services.estimator.heuristics)
     host, port = taken.callers[0].getsockname()[:2]
     named = settings.server.admin
     admin = None if named is None else ports.admin_url(named, taken.operator)
     if is_readable(settings.log.format):
         workers = settings.server.workers
-        runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {started.loop}, {started.http}"
+        runs_on = f"{workers} {'worker' if workers == 1 else 'workers'}, {loop}, {http}"
         url = ports.url_of(ports.near(host), port)
-        sys.stdout.write(banner(settings, url, started.database, runs_on, started.estimated, password, admin))
+        sys.stdout.write(banner(settings, url, database, runs_on, estimated, password, admin))
         sys.stdout.flush()
         return
     log.info(
@@ -133,10 +99,10 @@ def announce(settings: Settings, taken: Taken, started: Started, password: str |
         url=f"{ports.url_of(host, port)}/v1",
         admin=named if named is None or named.startswith(ports.UNIX) else admin,
         upstream=settings.upstream.base_url,
-        database=started.database,
+        database=database,
         workers=settings.server.workers,
-        loop=started.loop,
-        http=started.http,
+        loop=loop,
+        http=http,
     )
 
 
@@ -153,51 +119,54 @@ def cannot_listen(settings: Settings, error: OSError) -> str:
     return f"{at}{f' by {by}' if by else ''}. Stop what listens there, or choose another port: {other}."
 
 
-class _Server(uvicorn.Server):
-    """Server that says once that it listens, and is not ready any more as soon as it is asked to stop."""
+class Server(uvicorn.Server):
+    """uvicorn's server with two listeners, which says when it listens and is not ready any more once it is to stop."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        settings: Settings,
-        app: Application,
-        operators: Sequence[socket.socket],
-        on_start: Callable[[Started], None],
-        supervisor: Connection | None,
-    ) -> None:
-        super().__init__(config)
+    def __init__(self, settings: Settings, taken: Taken, password: str | None = None, *, reports: bool = True) -> None:
+        """`reports`: it says that it listens, and logs what is wrong with the settings. Raises `ConfigurationError` and
+        `StoreError`."""
+        sys.setswitchinterval(SWITCH_SECONDS)
+        app = create_app(settings, reports=reports)
+        super().__init__(_config_of(settings, app))
         self._settings = settings
+        self._taken = taken
+        self._password = password
+        self._reports = reports
+        self._app = app
         self._services: Services = app.state.services
-        self._operators = operators
         self._operators_config = _config_of(settings, app.operators_gate)
         self._operators_state = ServerState()
         """Connections of the operator's listener, which those of callers cannot crowd out."""
         self._operators_state.tasks = self.server_state.tasks
-        self._on_start = on_start
-        self._supervisor = supervisor
-        self.failure: str | None = None
+        self._failure: str | None = None
+
+    def run_until_stopped(self) -> str | None:
+        """Serve until stopped. Return the reason why it did not start, or None."""
+        # Once it has drained, uvicorn raises the signal again: a stop that was asked for would end as a failure.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        with suppress(SystemExit):  # uvicorn's own, when the start failed.
+            self.run(self._taken.callers)
+        if self.started:
+            return None
+        failure: str | None = self._app.state.failure
+        return failure or self._failure or "The start failed; the log says why."
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig == signal.SIGINT and self._supervisor is not None:
-            return  # From a keyboard it comes to all processes; the supervisor knows whether it is the first.
         self._services.tasks.stop()
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        if self._supervisor is not None:
-            loop.add_reader(self._supervisor.fileno(), self._stop)
         try:
             await super().startup(sockets)
-            self.servers += [await self._listen_for_operators(each) for each in self._operators]
+            self.servers += [await self._listen_for_operators(each) for each in self._taken.operator]
         except OSError as error:  # Another program has listened since the port was taken.
-            self.failure = cannot_listen(self._settings, error)
+            self._failure = cannot_listen(self._settings, error)
             await self.lifespan.shutdown()
             sys.exit(STARTUP_FAILURE)
-        http = self.config.http_protocol_class.__name__
-        estimated = tuple(self._services.estimator.heuristics)
-        place = self._services.store.place
-        self._on_start(Started(place, type(loop).__module__.partition(".")[0], http, estimated))
+        if self._reports:
+            http = self.config.http_protocol_class.__name__
+            announce(self._settings, self._taken, self._services, http, self._password)
 
     async def _listen_for_operators(self, listener: socket.socket) -> asyncio.base_events.Server:
         loop, config = asyncio.get_running_loop(), self._operators_config
@@ -228,12 +197,6 @@ class _Server(uvicorn.Server):
                 break
         left = self._settings.server.drain_seconds - (time.monotonic() - began)
         self.config.timeout_graceful_shutdown = max(1, round(left))
-
-    def _stop(self) -> None:
-        """Stop, because the supervisor says so or is gone."""
-        if self._supervisor is not None:
-            asyncio.get_running_loop().remove_reader(self._supervisor.fileno())
-        self.handle_exit(signal.SIGTERM, None)
 
 
 _NAMES = {"chat_completions": "Chat Completions", "messages": "Messages", "responses": "Responses"}

@@ -35,7 +35,6 @@ from app.store import Lease, Store, StoreUnavailable
 from app.store.chunks import chunks_in
 from app.store.conversation_rows import read_pulse
 from app.store.lease import TooMany, is_revoked
-from app.telemetry.families import LEASE_WAITS
 
 log = structlog.get_logger("steno.compactor")
 
@@ -90,7 +89,7 @@ class LeasedCompaction:
                     return True
             return False
         finally:
-            self.performer.metrics.observe(LEASE_WAITS, monotonic() - began)
+            self.performer.metrics.lease_waits.observe(monotonic() - began)
 
     async def _run(self, course: Course, asked: Make, lease: Lease) -> Compaction:
         """Run from the lease to its release, whoever is still waiting: the owned task."""

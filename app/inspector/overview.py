@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from math import isinf
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from msgspec import Struct
+from prometheus_client.samples import Sample
 
 from app.inspector.charts import Stacked, stacked
 from app.inspector.formats import DOLLARS, short, whole, words
@@ -19,7 +21,6 @@ from app.store import DayUsage, StoredCalibration, UsageOverview, UsageSum
 from app.store.calibration_rows import read_own_calibrations
 from app.store.pages import Paging
 from app.store.usage_reports import add_sums, read_overview
-from app.telemetry.families import COMPACTIONS, UPSTREAM_ERRORS, WAITS, Family
 
 PERIODS = (7, 14, 30)
 USUAL_DAYS = 14
@@ -139,28 +140,31 @@ def by_day(usage: UsageOverview) -> list[tuple[date, Totals]]:
 def since_start(visit: Visit) -> dict[str, Any]:
     """Counts of all tenants since this Steno was started, from the metrics."""
     visit.services.store.writes.catch_up()
-    waits = visit.inspector.counts.sums(WAITS)
+    samples = visit.inspector.metrics.samples()
+    [waited], [seconds] = (samples[f"steno_summary_wait_seconds_{name}"] for name in ("count", "sum"))
     return {
-        "compactions": counted(visit, COMPACTIONS),
-        "upstream_errors": counted(visit, UPSTREAM_ERRORS),
-        "waits": _waits(waits[:-1]),
-        "waited": sum(waits[:-1]),
-        "mean_wait": waits[-1] / sum(waits[:-1]) if sum(waits[:-1]) else None,
+        "compactions": _counted(samples["steno_compactions_total"], "outcome"),
+        "upstream_errors": _counted(samples["steno_upstream_errors_total"], "code"),
+        "waits": _waits(samples["steno_summary_wait_seconds_bucket"]),
+        "waited": waited.value,
+        "mean_wait": seconds.value / waited.value if waited.value else None,
     }
 
 
-def counted(visit: Visit, family: Family) -> list[Counted]:
-    """Numbers of a metric that are not 0, by the first label, the largest first."""
-    found = dict.fromkeys(next(iter(family.labels.values())), 0.0)
-    for labels, number in zip(family.series, visit.inspector.counts.sums(family), strict=True):
-        found[labels[0]] += number
-    named = sorted(((words(label), number) for label, number in found.items() if number), key=lambda each: -each[1])
-    most = named[0][1] if named else 1.0
-    return [Counted(name, number, number / most) for name, number in named]
+def _counted(samples: Iterable[Sample], label: str) -> list[Counted]:
+    """Sums that are not 0, by the values of a label, the largest first."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for sample in samples:
+        sums[sample.labels[label]] += sample.value
+    named = sorted(((words(value), number) for value, number in sums.items() if number), key=lambda each: -each[1])
+    return [Counted(name, number, number / named[0][1]) for name, number in named]
 
 
-def _waits(numbers: Sequence[float]) -> list[Counted]:
-    most, bounds = max(numbers), (0.0, *WAITS.bounds)
+def _waits(buckets: Iterable[Sample]) -> list[Counted]:
+    """Waits by their length, from the cumulative buckets of a histogram."""
+    ends = sorted((float(sample.labels["le"]), sample.value) for sample in buckets)
+    numbers = [high[1] - low[1] for low, high in pairwise([(0.0, 0.0), *ends])]
+    most, bounds = max(numbers), (0.0, *(bound for bound, _ in ends))
     if not most:
         return []
     names = [f"over {low:g} s" if isinf(high) else f"{low:g} to {high:g} s" for low, high in pairwise(bounds)]

@@ -32,7 +32,7 @@ from app.settings.checks import Finding
 from app.store import StoreUnavailable
 from app.store.calls import OwnQuery, P, T
 from app.store.tenant_rows import latest_tenant
-from app.telemetry.table import Table
+from app.telemetry.metrics import Metrics
 
 FORM_FIELD = "form_token"
 """Name of the field that every form carries."""
@@ -50,7 +50,7 @@ class Inspector(Struct, frozen=True):
     pages: Pages
     findings: tuple[Finding, ...]
     """Problems of the settings that were seen at the start."""
-    counts: Table
+    metrics: Metrics
     """Metrics of all workers."""
     port: int
     """Port of the callers' listener, as it is set."""

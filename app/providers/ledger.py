@@ -17,7 +17,6 @@ from app.core.tokens.usage import UNBILLED, Bill, Decided, Made, Price, Purpose,
 from app.runtime.bounded import MOST_REMEMBERED, BoundedMap
 from app.store import UsageRecord
 from app.store.write_behind import WriteBehind
-from app.telemetry.families import VALUES_KEPT
 from app.telemetry.metrics import Metrics
 
 log = structlog.get_logger("steno.ledger")
@@ -176,7 +175,7 @@ class Ledger:
             )
             self._metrics.called(purpose, tokens, record.saved, estimated, forwarded, record.cost)
             if values_kept is not None:
-                self._metrics.observe(VALUES_KEPT, values_kept)
+                self._metrics.values_kept.observe(values_kept)
             self._writes.record_usage(record)
             for hear in self.heard:
                 hear(record)

@@ -27,7 +27,6 @@ from app.errors import (
 )
 from app.providers.providers import Provider
 from app.runtime.repeats import Repeats
-from app.telemetry.families import WAITS
 from app.telemetry.metrics import Metrics
 from app.telemetry.spans import Span
 
@@ -103,7 +102,7 @@ class RequestRecord:
             _describe(self.span, request, decision)
         if waited and began is not None and not self.has_waited:
             self.has_waited = True
-            self.metrics.observe(WAITS, monotonic() - began)
+            self.metrics.waits.observe(monotonic() - began)
         if decision.view is None and not decision.why:
             if self.verbose:
                 log.debug(

@@ -1,125 +1,282 @@
-"""Metrics: numbers that one process counts. Each call is an addition or two; none of them ever fails."""
+"""Metrics in Prometheus' format: what one process counts, and the sum over all workers.
+
+Every series exists from the start, so that rates are right from the first event on and no client can make up series.
+Where `PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, as for workers, each process keeps its numbers
+in files of that folder, and whichever worker is asked adds them up, those of workers that died included.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from typing import NoReturn
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
-from app.core.reasons import Reasons
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.samples import Sample
+
+from app import __version__
+from app.core.reasons import Code, Reasons
 from app.core.summary.flow import Outcome
 from app.core.tokens.usage import Purpose, Tokens
-from app.telemetry.families import (
-    ANSWERED,
-    CHUNKS,
-    COMPACTION_FAILURES,
-    COMPACTION_SECONDS,
-    COMPACTIONS,
-    COST,
-    ENDS,
-    ESTIMATE_RATIO,
-    ESTIMATED,
-    FIRST_BYTE,
-    FORWARDED,
-    OTHER_4XX,
-    OTHER_5XX,
-    PAYLOAD_REASONS,
-    PAYLOADS,
-    RECALLED,
-    REQUEST_SECONDS,
-    REQUESTS,
-    RESTARTS,
-    SAVED,
-    SUMMARY_CALLS,
-    TOKENS,
-    UPSTREAM_ERRORS,
-    UPSTREAM_FIRST_BYTE,
-    WORKERS,
-    Family,
-)
-from app.telemetry.table import PROCESS, Table, place_of
+from app.errors import UpstreamDisconnected, UpstreamTimedOut, UpstreamUnreachable, UpstreamUnreadable
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable that names the folder of the workers' numbers."""
+ESTIMATED, FORWARDED, SAVED = "estimated", "forwarded", "saved"
+"""Kinds of tokens beside those that a provider reports: Steno's own estimates of what came, of what was sent
+instead, and of the difference."""
+REPORTED = ("prompt", "completion", "cached", "reasoning", "written")
+"""Kinds of tokens that providers report."""
+OTHER_4XX, OTHER_5XX = "4xx", "5xx"
+ANSWERED = "answered"
+"""Results of a summary call that brought an answer."""
+RECORDED = ("requests", "usage", "messages")
+CACHES = ("histories", "bodies", "recall", "tokens", "heads", "summaries", "prints", "archive")
+ENDS = (Outcome.MADE, Outcome.FAILED, Outcome.LEASE_LOST, Outcome.DELETED, Outcome.STORE_AWAY)
+"""Ends of a compaction that was begun. The other outcomes are those of requests."""
+_ROUTES = ("chat", "passthrough", "own", "refused")
+_CONTEXT_STATUSES = ("full", "summarized", "trimmed", "bypassed")
+_STATUSES = ("400", "401", "403", "404", "408", "409", "413", "422", "429", "500", "502", "503", "504", "529")
+_ERRORS = tuple(each.code for each in (UpstreamUnreachable, UpstreamTimedOut, UpstreamDisconnected, UpstreamUnreadable))
+_REASONS = tuple(map(str, Code))
+_OF_SUMMARISERS = tuple(reason for reason in _REASONS if reason.startswith("summariser_"))
+_PURPOSES = get_args(Purpose)
+_SUMMARISING: tuple[Purpose, ...] = ("summary", "background")
+
+_QUEUEING = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_ANSWERING = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_SUMMARY = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+_RATIOS = (0.5, 0.75, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
+
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 
-def _places(family: Family) -> Mapping[tuple[str, ...], int]:
-    """Positions in a row at which the numbers of each series begin."""
-    return {labels: place_of(family) + number * family.numbers for number, labels in enumerate(family.series)}
-
-
-def _single(family: Family) -> Mapping[str, int]:
-    """Positions of a family with one label, by its value."""
-    return {label: place for (label,), place in _places(family).items()}
-
-
-_REQUESTS = {
-    route: [_places(REQUESTS)[route, f"{min(max(hundreds, 1), 5)}xx"] for hundreds in range(10)]
-    for route in REQUESTS.labels["route"]
-}
-"""Positions of requests by route and by a status' hundreds: a provider may answer with 999."""
-_TOKENS = {
-    purpose: {kind: place for (of, kind), place in _places(TOKENS).items() if of == purpose}
-    for purpose in TOKENS.labels["purpose"]
-}
-_FIRST_BYTE, _REQUEST_SECONDS = _single(FIRST_BYTE), _single(REQUEST_SECONDS)
-_ANSWERING, _LAST = FIRST_BYTE.bounds, len(FIRST_BYTE.bounds)
-_PAYLOADS, _REASONS, _CHUNKS = _single(PAYLOADS), _single(PAYLOAD_REASONS), _single(CHUNKS)
-_COMPACTIONS, _FAILURES = _places(COMPACTIONS), _single(COMPACTION_FAILURES)
-_COMPACTION_SECONDS, _SUMMARY_CALLS = _single(COMPACTION_SECONDS), _single(SUMMARY_CALLS)
-_ESTIMATE_RATIO = place_of(ESTIMATE_RATIO)
-_ERRORS, _COST = _single(UPSTREAM_ERRORS), _single(COST)
-_UPSTREAM_FIRST_BYTE, _RECALLED = place_of(UPSTREAM_FIRST_BYTE), place_of(RECALLED)
-_WORKERS, _RESTARTS = place_of(WORKERS), place_of(RESTARTS)
+def _series(metric: M, *values: Iterable[str]) -> Mapping[Any, M]:
+    """Make every series of a metric: by the label's value, or by a tuple of values where it has several labels."""
+    made = {labels: metric.labels(*labels) for labels in product(*values)}
+    return made if len(values) > 1 else {label: series for (label,), series in made.items()}
 
 
 class Metrics:
-    """Row of a worker in the table of counts, for as long as the worker lives."""
+    """Metrics of one process."""
 
-    def __init__(self, table: Table, row: int) -> None:
-        self.table = table
-        self._row = table.row(row)
-        self._row[PROCESS] = os.getpid()
+    def __init__(self) -> None:  # noqa: PLR0915 - one statement for each metric
+        registry = CollectorRegistry()
+        self._all = registry
+        """Source of the exposition."""
+        if FOLDER in os.environ:
+            self._all = CollectorRegistry()
+            MultiProcessCollector(self._all)  # type: ignore[no-untyped-call]
+        else:
+            ProcessCollector(registry=registry)
 
-    @classmethod
-    def of_one(cls) -> Metrics:
-        """Make the metrics of a process that serves alone."""
-        table = Table.of_one()
-        SupervisorMetrics(table, 0).alive(1)
-        return cls(table, 0)
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(name, meaning, labels, registry=registry)
 
-    # On every request's path: written out, because a call more is felt there.
+        def histogram(name: str, meaning: str, bounds: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(name, meaning, labels, buckets=bounds, registry=registry)
+
+        def gauge(name: str, meaning: str, of_workers: Literal["livesum", "livemin", "livemax"], *labels: str) -> Gauge:
+            return Gauge(name, meaning, labels, registry=registry, multiprocess_mode=of_workers)
+
+        build = gauge("steno_build_info", "Which Steno this is; always 1.", "livemax", "version", "python")
+        build.labels(__version__, platform.python_version()).set(1)
+
+        # Requests
+
+        requests = counter(
+            "steno_requests",
+            "Requests that were answered, by what became of them and the status' class.",
+            *("route", "status"),
+        )
+        self._requests = _series(requests, _ROUTES, ("1xx", "2xx", "3xx", "4xx", "5xx"))
+        request_seconds = histogram(
+            "steno_request_duration_seconds",
+            "Seconds from a request's head to the end of its answer.",
+            _ANSWERING,
+            "route",
+        )
+        self._request_seconds = _series(request_seconds, _ROUTES)
+        first_byte = histogram(
+            "steno_request_first_byte_seconds",
+            "Seconds from a request's head to the first byte of its answer, the provider's time included.",
+            _ANSWERING,
+            "route",
+        )
+        self._first_byte = _series(first_byte, _ROUTES)
+        self._upstream_first_byte = histogram(
+            "steno_upstream_first_byte_seconds",
+            "Seconds from sending a client's request to the provider to the first byte of its answer.",
+            _ANSWERING,
+        )
+        upstream_errors = counter(
+            "steno_upstream_errors",
+            "Client requests that a provider refused, did not answer, or answered in part.",
+            "code",
+        )
+        self._upstream_errors = _series(upstream_errors, (*_STATUSES, OTHER_4XX, OTHER_5XX, *_ERRORS))
+
+        # What is done to the context
+
+        payloads = counter(
+            "steno_payloads",
+            "Chat payloads that were made for a provider, by what was done to the context.",
+            "context_status",
+        )
+        self._payloads = _series(payloads, _CONTEXT_STATUSES)
+        payload_reasons = counter(
+            "steno_payload_reasons",
+            "Chat payloads for which something due was not done, by the first reason.",
+            "reason",
+        )
+        self._payload_reasons = _series(payload_reasons, _REASONS)
+        tokens = counter(
+            "steno_tokens",
+            "Tokens of answered calls, as providers reported them, and by Steno's estimate.",
+            *("purpose", "kind"),
+        )
+        self._tokens = _series(tokens, _PURPOSES, (*REPORTED, ESTIMATED, FORWARDED, SAVED))
+        self._recalled = counter("steno_recalled_tokens", "Tokens of messages that were quoted back into payloads.")
+        cost = counter("steno_cost", "Cost of answered calls in the currency of the prices.", "purpose")
+        self._cost = _series(cost, _PURPOSES)
+        self._estimate_ratio = histogram(
+            "steno_estimate_ratio",
+            "Prompt tokens that the provider reported, divided by Steno's estimate of them.",
+            _RATIOS,
+        )
+
+        # Compactions
+
+        compactions = counter(
+            "steno_compactions",
+            "Compactions that ended, by what came of them and whether a request needed them.",
+            *("outcome", "purpose"),
+        )
+        self._compactions = _series(compactions, (outcome.name.lower() for outcome in ENDS), _SUMMARISING)
+        failures = counter(
+            "steno_compaction_failures",
+            "Compactions that ended without all that was planned, by the first reason.",
+            "reason",
+        )
+        self._compaction_failures = _series(failures, _REASONS)
+        compaction_seconds = histogram(
+            "steno_compaction_duration_seconds",
+            "Seconds that compactions took, whatever came of them.",
+            _SUMMARY,
+            "purpose",
+        )
+        self._compaction_seconds = _series(compaction_seconds, _SUMMARISING)
+        chunks = counter(
+            "steno_chunks", "Summaries that were made, and those made earlier that a payload used again.", "result"
+        )
+        self._chunks = _series(chunks, ("new", "reused"))
+        summary_calls = counter(
+            "steno_summary_calls", "Summaries that summarisers were asked for, by what came of it.", "result"
+        )
+        self._summary_calls = _series(summary_calls, (ANSWERED, *_OF_SUMMARISERS))
+        self.values_kept = histogram(
+            "steno_summary_values_kept",
+            "Share of the exact values of its messages that a summary's own text holds.",
+            (0.25, 0.5, 0.75, 0.9, 1.0),
+        )
+
+        # Waits
+
+        self.waits = histogram(
+            "steno_summary_wait_seconds",
+            "Seconds that chat requests waited because a summary was being made.",
+            _SUMMARY,
+        )
+        self.lease_waits = histogram(
+            "steno_lease_wait_seconds",
+            "Seconds that requests waited for a compaction that another request, or another replica, was making.",
+            _SUMMARY,
+        )
+        self.thread_waits = histogram(
+            "steno_thread_wait_seconds",
+            "Seconds that long bodies and histories waited for a thread.",
+            _QUEUEING,
+        )
+        self.database_seconds = histogram(
+            "steno_database_call_seconds",
+            "Seconds that requests' calls to the database took, with the wait for their turn.",
+            _QUEUEING,
+        )
+
+        # State
+
+        self.database_up = gauge("steno_database_up", "Whether every worker reads the database: 1, or 0.", "livemin")
+        self.database_writable = gauge(
+            "steno_database_writable", "Whether every worker can store something in the database: 1, or 0.", "livemin"
+        )
+        waiting = gauge("steno_records_waiting", "What was recorded and could not be stored yet.", "livesum", "kind")
+        self.records_waiting = _series(waiting, RECORDED)
+        dropped = counter("steno_records_dropped", "What was recorded and never stored.", "kind")
+        self.records_dropped = _series(dropped, RECORDED)
+        self.paused = gauge(
+            "steno_summarisers_paused", "Models that a worker asks for no summaries now, at most.", "livemax"
+        )
+        self.in_flight = gauge("steno_in_flight_bytes", "Bytes of the chat requests that are being served.", "livesum")
+        cache_bytes = gauge("steno_cache_bytes", "Bytes that caches hold.", "livesum", "cache")
+        self.cache_bytes = _series(cache_bytes, CACHES)
+
+    # The sum over all workers
+
+    def exposed(self) -> bytes:
+        """Return all metrics, to be sent as Prometheus' `CONTENT_TYPE_LATEST`."""
+        return generate_latest(self._all)
+
+    def samples(self) -> Mapping[str, Sequence[Sample]]:
+        """Return all samples by their names."""
+        found: defaultdict[str, list[Sample]] = defaultdict(list)
+        for metric in self._all.collect():
+            for sample in metric.samples:
+                found[sample.name].append(sample)
+        return found
+
+    # On every request's path
 
     def begun(self, route: str, status: int, seconds: float) -> None:
         """Count the status of an answer, `seconds` after its request's head came."""
-        row, place = self._row, _FIRST_BYTE[route]
-        row[_REQUESTS[route][status // 100]] += 1
-        row[place + bisect_left(_ANSWERING, seconds)] += 1
-        row[place + _LAST] += seconds
+        # A provider may answer with 999.
+        self._requests[route, f"{min(max(status // 100, 1), 5)}xx"].inc()
+        self._first_byte[route].observe(seconds)
 
     def ended(self, route: str, seconds: float) -> None:
         """Count the end of an answer, `seconds` after its request's head came."""
-        row, place = self._row, _REQUEST_SECONDS[route]
-        row[place + bisect_left(_ANSWERING, seconds)] += 1
-        row[place + _LAST] += seconds
+        self._request_seconds[route].observe(seconds)
 
     def upstream_began(self, seconds: float) -> None:
         """Count the beginning of a provider's answer, `seconds` after it was sent the request."""
-        row = self._row
-        row[_UPSTREAM_FIRST_BYTE + bisect_left(_ANSWERING, seconds)] += 1
-        row[_UPSTREAM_FIRST_BYTE + _LAST] += seconds
+        self._upstream_first_byte.observe(seconds)
 
     def payload(self, context_status: str) -> None:
-        self._row[_PAYLOADS[context_status]] += 1
+        self._payloads[context_status].inc()
 
-    # Beside it, or where something is done.
+    # Beside it, or where something is done
 
     def not_done(self, why: Reasons) -> None:
         """Count a payload for which something was due that was not done."""
-        self._row[_REASONS[why[0].code]] += 1
+        self._payload_reasons[str(why[0].code)].inc()
 
     def recalled(self, tokens: int) -> None:
         """Count recalled tokens, as the provider counts them."""
-        self._row[_RECALLED] += tokens
+        self._recalled.inc(tokens)
 
     def called(
         self,
@@ -131,108 +288,65 @@ class Metrics:
         cost: float | None = None,
     ) -> None:
         """Count a call that a provider answered."""
-        row, places = self._row, _TOKENS[purpose]
-        row[places["prompt"]] += tokens.prompt or 0
-        row[places["completion"]] += tokens.completion or 0
-        row[places[ESTIMATED]] += estimated or 0
-        row[places[FORWARDED]] += forwarded or 0
-        # Of most calls nothing is known of these, and an addition to the row is not free.
-        if tokens.cached:
-            row[places["cached"]] += tokens.cached
-        if tokens.reasoning:
-            row[places["reasoning"]] += tokens.reasoning
-        if tokens.written:
-            row[places["written"]] += tokens.written
-        if saved:
-            row[places[SAVED]] += saved
+        counts = {kind: getattr(tokens, kind) for kind in REPORTED}
+        for kind, number in (counts | {ESTIMATED: estimated, FORWARDED: forwarded, SAVED: saved}).items():
+            if number and number > 0:  # A counter cannot go down.
+                self._tokens[purpose, kind].inc(number)
         if cost:
-            row[_COST[purpose]] += cost
+            self._cost[purpose].inc(cost)
         if tokens.prompt and forwarded:
-            self.observe(ESTIMATE_RATIO, tokens.prompt / forwarded, _ESTIMATE_RATIO)
+            self._estimate_ratio.observe(tokens.prompt / forwarded)
 
     def compacted(self, purpose: Purpose, outcome: Outcome, why: Reasons, chunks: int, seconds: float) -> None:
         """Count a compaction that ended, and its new chunks."""
         of_work: Purpose = "background" if purpose == "background" else "summary"
         end = outcome if outcome in ENDS else Outcome.FAILED
-        self._row[_COMPACTIONS[end.name.lower(), of_work]] += 1
-        self._row[_CHUNKS["new"]] += chunks
+        self._compactions[end.name.lower(), of_work].inc()
+        self._chunks["new"].inc(chunks)
         if outcome is not Outcome.MADE and why:
-            self._row[_FAILURES[why[0].code]] += 1
-        self.observe(COMPACTION_SECONDS, seconds, _COMPACTION_SECONDS[of_work])
+            self._compaction_failures[str(why[0].code)].inc()
+        self._compaction_seconds[of_work].observe(seconds)
 
     def reused(self, chunks: int) -> None:
         """Count chunks of earlier compactions that were used in one payload."""
-        self._row[_CHUNKS["reused"]] += chunks
+        self._chunks["reused"].inc(chunks)
 
     def summary_called(self, why: Reasons = ()) -> None:
         """Count a call of a summariser; `why` it gave no answer."""
         result = str(why[0].code) if why else ANSWERED
-        if (place := _SUMMARY_CALLS.get(result)) is not None:
-            self._row[place] += 1
+        if (counted := self._summary_calls.get(result)) is not None:
+            counted.inc()
 
     def upstream_error(self, code: str | int) -> None:
         """Count a status from 400 on, or one of our own codes for a provider that is away."""
-        place = _ERRORS.get(str(code))
-        if place is None:
-            place = _ERRORS[OTHER_4XX if str(code).startswith("4") else OTHER_5XX]
-        self._row[place] += 1
-
-    def grown(self, counter: Family, number: float, *labels: str) -> None:
-        """Add the growth of a counter since it was looked at last."""
-        self._row[_places(counter)[labels]] += number
-
-    def measured(self, gauge: Family, number: float, *labels: str) -> None:
-        """Set the value that a gauge of this worker shows from now on."""
-        self._row[_places(gauge)[labels]] = number
-
-    def observe(self, histogram: Family, number: float, place: int | None = None) -> None:
-        """Count a number in a histogram, which may begin at a place that is looked up already."""
-        place = place_of(histogram) if place is None else place
-        self._row[place + bisect_left(histogram.bounds, number)] += 1
-        self._row[place + len(histogram.bounds)] += number
-
-
-class SupervisorMetrics:
-    """Metrics that are counted where workers are started."""
-
-    def __init__(self, table: Table, row: int) -> None:
-        self._table = table
-        self._row = table.row(row)
-
-    def alive(self, workers: int) -> None:
-        self._row[_WORKERS] = workers
-
-    def restarted(self) -> None:
-        self._row[_RESTARTS] += 1
-
-    def ended(self, worker: int) -> None:
-        """Clear the id of a process that is gone: it may soon be another one's."""
-        self._table.row(worker)[PROCESS] = 0
+        counted = self._upstream_errors.get(str(code))
+        if counted is None:
+            counted = self._upstream_errors[OTHER_4XX if str(code).startswith("4") else OTHER_5XX]
+        counted.inc()
 
 
 SAMPLE_SECONDS = 5.0
-"""Seconds between two samples of the gauges, which all workers report."""
-
-Gauges = Mapping[tuple[Family, tuple[str, ...]], Callable[[], float]]
-"""Source of each number, by its family and labels. A counter's number is the worker's own, which begins at 0."""
+"""Seconds between two samples of the gauges."""
 
 
 class Sampler:
-    def __init__(self, metrics: Metrics, gauges: Gauges) -> None:
-        self._metrics = metrics
+    """Sets gauges to what their sources say, and counters likewise, whose sources only grow."""
+
+    def __init__(
+        self, gauges: Mapping[Gauge, Callable[[], float]], counters: Mapping[Counter, Callable[[], float]]
+    ) -> None:
         self._gauges = gauges
-        self._counted: dict[tuple[Family, tuple[str, ...]], float] = {}
+        self._counters = counters
+        self._counted = dict.fromkeys(counters, 0.0)
         """Counters' values when they were last looked at."""
 
     def sample(self) -> None:
-        for (family, labels), look_up in self._gauges.items():
-            number = look_up()
-            if family.kind == "counter":
-                before = self._counted.get((family, labels), 0)
-                self._counted[family, labels] = number
-                self._metrics.grown(family, number - before, *labels)
-            else:
-                self._metrics.measured(family, number, *labels)
+        for gauge, value in self._gauges.items():
+            gauge.set(value())
+        for counter, value in self._counters.items():
+            number = value()
+            counter.inc(number - self._counted[counter])
+            self._counted[counter] = number
 
     async def run(self) -> NoReturn:
         while True:

@@ -81,11 +81,9 @@ def operator(url: str) -> Iterator[httpx2.Client]:
 # What is where
 
 
-@pytest.mark.parametrize(
-    ("workers", "module"), [("1", "app.commands.cli"), ("2", "app.commands.cli"), ("2", "tests.e2e.spawned")]
-)
-def test_what_is_the_operators_is_at_his_listener_and_nowhere_else(serve: Serve, workers: str, module: str) -> None:
-    serving = serve("--workers", workers, module=module)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_is_the_operators_is_at_his_listener_and_nowhere_else(serve: Serve, workers: str) -> None:
+    serving = serve("--workers", workers)
     say(serving.url, "order-4711")
     for _ in range(8):  # Connections meet all workers.
         with browser(serving.url) as callers, browser(admin_of(serving)) as admin:

@@ -356,9 +356,7 @@ async def _passes(method: bytes, target: bytes, headers: list[tuple[bytes, bytes
     }
     server = _settings().server
     door = Door(server.host, server.allowed_hosts, server.allowed_origins)
-    gate = Gate(
-        app, app, app, app, formats=FORMATS, instance=b"0" * 16, door=door, metrics=Metrics.of_one(), verbose=False
-    )
+    gate = Gate(app, app, app, app, formats=FORMATS, instance=b"0" * 16, door=door, metrics=Metrics(), verbose=False)
     await gate(scope, receive, send)
     [status] = statuses
     return status

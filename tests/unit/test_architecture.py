@@ -24,7 +24,6 @@ MAY_COUNT = {
     # They make the tokenizer and hand it, or one of its counters, to the estimate.
     "main.py": {"Tokenizer"},
     "commands/run.py": {"Tokenizer"},
-    "commands/workers.py": {"Tokenizer"},
     # It tells which tables are missing.
     "commands/doctor.py": {"Tokenizer"},
     # What was answered, where the provider does not tell its size: an upper bound, from which a window is learnt.

@@ -22,7 +22,7 @@ from app.wire.summaries import read_answer
 from tests.unit.bills import BILLS, Bill, Json
 
 TARIFFS = tariffs_of(load(storage={"url": "memory"}))
-METRICS = Metrics.of_one()
+METRICS = Metrics()
 BY_NAME = {each.name: each for each in FORMATS}
 TEXT = "A summary of what was said before, which is long enough to be one."
 LATE = ("output_tokens", "output_tokens_details", "server_tool_use", "iterations", "cost", "cost_details", "is_byok")

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from app.telemetry.exposition import exposed
 from app.telemetry.metrics import Metrics
 from tests.unit.promql import RATES, asked
 
@@ -32,7 +31,7 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? \S+$", re.MULTILINE)
 def exposed_labels() -> dict[str, dict[str, set[str]]]:
     """Each series' name with the values of its labels."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for name, labels in _SAMPLE.findall(exposed(Metrics.of_one().table).decode()):
+    for name, labels in _SAMPLE.findall(Metrics().exposed().decode()):
         for label, value in re.findall(r'(\w+)="([^"]*)"', labels):
             found[name][label].add(value)
         found[name].update({})
@@ -40,7 +39,7 @@ def exposed_labels() -> dict[str, dict[str, set[str]]]:
 
 
 KNOWN = exposed_labels()
-OPEN = {"version", "python", "worker"}
+OPEN = {"version", "python"}
 """Labels whose values are the installation's."""
 
 
@@ -145,7 +144,7 @@ def test_there_is_a_section_for_each_alert_and_no_other() -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    ['rate(steno_requests_total{route="chat"}[5m]', "rate steno_workers", "[5m]", "steno_workers $", 'a{b="c"'],
+    ['rate(steno_requests_total{route="chat"}[5m]', "rate steno_paused", "[5m]", "steno_paused $", 'a{b="c"'],
 )
 def test_what_is_no_expression_is_not_taken_for_one(broken: str) -> None:
     with pytest.raises(ValueError, match=r".+"):

@@ -62,7 +62,7 @@ def call(**changes: Any) -> Call:
 def recorded(*calls: Call, price: Price | None = None) -> list[UsageRecord]:
     store: Any = Kept()
     ledger = Ledger(
-        store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics.of_one()
+        store, lambda asked, _: None if price is None else Tariff(asked, "settings", ((0, price),)), Metrics()
     )
     for each in calls:
         ledger.record(**each)
@@ -182,7 +182,7 @@ def test_a_call_that_cannot_be_recorded_fails_nothing() -> None:
 
     store: Any = Broken()
     with capture_logs() as logs:
-        Ledger(store, lambda *_: None, Metrics.of_one()).record(**call())
+        Ledger(store, lambda *_: None, Metrics()).record(**call())
     assert [entry["event"] for entry in logs] == ["a call was not recorded"]
 
 
@@ -205,7 +205,7 @@ def test_the_first_price_that_matches_holds() -> None:
 def test_a_call_is_charged_by_the_model_that_answered() -> None:
     store: Any = Kept()
     tariffs = {name: Tariff(name, "registry", ((0, price),)) for name, price in (("a", PRICE), ("b", CACHING))}
-    ledger = Ledger(store, lambda asked, answered: tariffs.get(answered) or tariffs.get(asked), Metrics.of_one())
+    ledger = Ledger(store, lambda asked, answered: tariffs.get(answered) or tariffs.get(asked), Metrics())
     for answered in ("b", "a", "", "unknown"):
         ledger.record(**call(model="a", bill=Bill(answered, "flex", searches=2)))
     assert [record.priced_model for record in store.records] == ["b", "a", "a", "a"]
@@ -241,7 +241,7 @@ def warmth(*calls: Call, passed: float = 0.0) -> bool:
     """Whether the conversation of `call` is warm so many seconds after these."""
     now = [0.0]
     store: Any = Kept()
-    ledger = Ledger(store, lambda *_: None, Metrics.of_one(), lambda: now[0])
+    ledger = Ledger(store, lambda *_: None, Metrics(), lambda: now[0])
     for each in calls:
         ledger.record(**each)
     now[0] = passed
@@ -304,7 +304,7 @@ def saved_by(*calls: Call, passed: float = 0.0) -> float | None:
     now, store = [0.0], Kept()
     kept: Any = store
     tariff = Tariff("gpt-4o", "settings", ((0, Price(1, 5, cached=0.1)),))
-    ledger = Ledger(kept, lambda *_: tariff, Metrics.of_one(), lambda: now[0])
+    ledger = Ledger(kept, lambda *_: tariff, Metrics(), lambda: now[0])
     for each in calls:
         if each is calls[-1]:
             now[0] = passed

@@ -1,35 +1,10 @@
-"""Workers: how long a place stays empty, and what each of several processes may hold."""
+"""What each of several workers may hold."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from app.commands.workers import Worker
 from app.settings import load
-
-NOTHING: Any = None
-
-
-def ended_after(*lives: float) -> list[float]:
-    """How long each next process waits, where they lived so many seconds."""
-    worker, now, pauses = Worker(0, NOTHING, NOTHING, began=0.0), 0.0, []
-    for life in lives:
-        worker.began, now = now, now + life
-        pauses.append(worker.has_ended(now))
-        assert worker.due == now + pauses[-1]
-        now = worker.due
-    return pauses
-
-
-def test_a_worker_that_ends_is_replaced_at_once_and_one_that_ends_again_and_again_ever_later() -> None:
-    assert ended_after(0.1) == [0.0]
-    assert ended_after(*[0.1] * 9) == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-
-
-def test_a_worker_that_lived_for_a_while_ends_by_accident() -> None:
-    assert ended_after(0.1, 0.1, 0.1, 60.0, 0.1, 0.1) == [0.0, 1.0, 2.0, 0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(
