@@ -333,12 +333,6 @@ def mcp(
         fail(f"This needs the extra `mcp`: {install_command('mcp')}.")
 
 
-cli.command(
-    "bench",
-    help="Measure what Steno costs on this machine, with a scripted provider: no key, no network.",
-    context_settings=PASSED_ON,
-)(_pass_on)
-
 conversations = typer.Typer(
     help="List, show, export or delete stored conversations, of all tenants.", no_args_is_help=True
 )

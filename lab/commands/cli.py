@@ -62,16 +62,6 @@ def _ratios(written: str) -> tuple[float, ...]:
 
 
 @cli.command()
-def bench(
-    seconds: Annotated[float, typer.Option(min=1, help="About how long to measure.")] = 12.0,
-) -> None:
-    """Measure what Steno costs on this machine, with a scripted provider: no key, no network."""
-    bench = of_lab("commands.bench")
-    with failing_on(bench.BenchFailed):
-        bench.bench(seconds)
-
-
-@cli.command()
 def demo(
     upstream: Upstream = None,
     model: Model = None,

@@ -169,11 +169,3 @@ def test_an_export_does_not_need_the_official_clients(tmp_path: Path, stored: st
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["conversation"]["id"] == "order-one"
-
-
-def test_a_bench_measures_both_ways(tmp_path: Path) -> None:
-    measured = run(tmp_path, "bench", "--seconds", "1").stdout
-    [rates] = [line for line in measured.splitlines() if line.startswith("requests a second")]
-    direct, through, ratio = (float(number.replace(",", "")) for number in rates.split()[-3:])
-    assert min(direct, through) > 0
-    assert ratio == pytest.approx(through / direct, abs=0.1)
