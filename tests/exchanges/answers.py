@@ -49,6 +49,8 @@ def body_in(steps: Sequence[Step]) -> bytes:
     """Body of the answer that these steps send, without the borders of chunks."""
     data = b"".join(step for step in steps if isinstance(step, bytes))
     head, _, body = data.partition(b"\r\n\r\n")
+    if head.startswith(b"HTTP/1.1 100"):
+        head, _, body = body.partition(b"\r\n\r\n")
     if b"transfer-encoding: chunked" not in head.lower():
         return body
     joined = b""

@@ -88,6 +88,10 @@ class Exchange:
     """What expectations are about."""
 
     @property
+    def sent_body(self) -> bytes:
+        return self.sent.partition(b"\r\n\r\n")[2]
+
+    @property
     def attempts(self) -> list[Call]:
         return [call for call in self.calls if not call.is_summary]
 
@@ -354,10 +358,19 @@ def _seen(exchange: Exchange) -> Json:
     }
     if payload is not None:
         sent = payload.elements
-        seen["payload"] = {**payload.facts, "unchanged": sent == exchange.elements, **_prefix(exchange, sent)}
+        same = {
+            "unchanged": sent == exchange.elements,
+            "same_last": _is_last_whole(exchange, sent),
+            "same_bytes": payload.received.body == exchange.sent_body,
+        }
+        seen["payload"] = {**payload.facts, **same, **_prefix(exchange, sent)}
         seen["same_answer"] = is_same_answer(answer, payload, exchange.body)
     seen["events"] = own_events(answer)
     return seen
+
+
+def _is_last_whole(exchange: Exchange, sent: list[bytes]) -> bool:
+    return not sent or not exchange.elements or sent[-1] == exchange.elements[-1]
 
 
 def _prefix(exchange: Exchange, sent: list[bytes]) -> Json:
@@ -428,12 +441,12 @@ def frames_in(body: bytes) -> list[bytes]:
 
 
 def data_in(frame: bytes) -> bytes:
-    return frame.partition(b"data: ")[2].rstrip(b"\r\n")
+    return frame.partition(b"data:")[2].strip(b" \r\n")
 
 
 def without_own_data(frame: bytes) -> bytes | None:
     """A frame without Steno's members; None for a frame that is Steno's own."""
-    if frame.startswith(b": "):
+    if frame.startswith((b": compaction_", b": keep-alive", b"event: compaction_")):
         return None
     data = data_in(frame)
     told = own_members(data)
@@ -496,15 +509,12 @@ def universal_problems(exchange: Exchange) -> list[str]:
     passed = any(call.elements == exchange.elements for call in exchange.answering)
     if (exchange.seen["context"] or {}).get("status") == "full" and not passed:
         problems.append("The status is full, and the payload is not the client's history.")
-    if (
-        payload.elements
-        and exchange.elements
-        and payload.elements[-1] != exchange.elements[-1]
-        and exchange.answer.status == 200
-    ):
+    whole_last = member(exchange.spec, "expect.payload.same_last") is not False
+    if whole_last and exchange.answer.status == 200 and not exchange.seen["payload"]["same_last"]:
         last = exchange.elements[-1]
         problems.append(f"The last element did not arrive as it was sent: {last[:200]!r}")
-    if exchange.answer.status == 200 and not exchange.answer.is_cut and not exchange.seen["same_answer"]:
+    is_whole = exchange.answer.status == 200 and not exchange.answer.is_cut
+    if is_whole and exchange.spec["expect"].get("same_answer", True) and not exchange.seen["same_answer"]:
         problems.append("The answer is not the provider's with Steno's own members and events added.")
     return problems
 
