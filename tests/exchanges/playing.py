@@ -83,7 +83,7 @@ class Exchange:
     previous: list[bytes]
     """Elements of the payload before this one."""
     forwarded: Any
-    """Tokens of the payload before this request, as the member `context` of its answer has them."""
+    """Tokens of the payload before this one, as the member `context` of its answer has them; `...` if it has none."""
     seen: Json = field(default_factory=dict)
     """What expectations are about."""
 
@@ -243,7 +243,8 @@ class Player:
         exchange = Exchange(number, spec, format_, sent, body, elements, calls, answer, *before)
         self._remember(exchange)
         exchange.seen.update(_seen(exchange))
-        self._forwarded = member(exchange.seen, "context.tokens.forwarded") if format_ else self._forwarded
+        if "get" not in spec:
+            self._forwarded = member(exchange.seen, "context.tokens.forwarded")
         return exchange
 
     def _remember(self, exchange: Exchange) -> None:
@@ -522,12 +523,15 @@ def universal_problems(exchange: Exchange) -> list[str]:
 def _coverage_problems(coverage: Json, forwarded: Any) -> list[str]:
     """The parts of a coverage are the payload that was sent last. `forwarded`: its tokens."""
     tokens = [part["tokens"] for part in coverage["parts"]]
-    if sum(tokens) == coverage["tokens"] == forwarded and min(tokens) >= 0:
+    if sum(tokens) == coverage["tokens"] and forwarded in (..., coverage["tokens"]) and min(tokens) >= 0:
         return []
     return [f"The parts have {tokens} tokens, the coverage {coverage['tokens']}; forwarded were {forwarded}."]
 
 
 def _declared_in(body: bytes) -> list[bytes | None]:
     """What a body says of the functions that the model may call, to the byte."""
-    raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    try:
+        raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
     return [bytes(raw[name]) if name in raw else None for name in ("tools", "functions", "tool_choice")]
