@@ -43,7 +43,7 @@ from app.providers.providers import Provider
 from app.proxy.archiving import archive
 from app.proxy.caller import Caller
 from app.proxy.decoding import Encoded, plain_body
-from app.proxy.early import BegunStream, EarlyStream
+from app.proxy.early import EarlyStream
 from app.proxy.forwarding import Forwarding
 from app.proxy.gate import CONVERSATION, FORMAT, TARGET, UPSTREAM
 from app.proxy.intake import count_meanwhile, model_of, read, take_in
@@ -254,9 +254,8 @@ class Exchange:
             first: set[asyncio.Future[Any]] = {obtaining, beginning}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if milestones.is_early:
-                stream = BegunStream(self.answer, request, self._relay.stream, self.services.events.body)
-                failed, seconds = self.record.failed, keep_alive_seconds(self.caller)
-                await EarlyStream(stream, await beginning, milestones.decided, failed, seconds).serve(obtaining)
+                reports, seconds = self.services.events.body, keep_alive_seconds(self.caller)
+                await EarlyStream(self._relay, request, milestones, reports, seconds).serve(obtaining)
             else:
                 await self._answer(*await obtaining)
         finally:
@@ -278,7 +277,7 @@ class Exchange:
         self, observed: Observation, answering: UpstreamAnswer, milestones: Milestones
     ) -> Coroutine[Any, Any, Obtained] | None:
         """Obtain the answer to what is sent in place of what was refused; None if the refusal is the answer."""
-        if milestones.resent:
+        if milestones.is_resent:
             return None
         if observed.misshapen is not None:
             return self._stepped_down(observed, answering, observed.misshapen, milestones)
@@ -346,15 +345,14 @@ class Exchange:
         decision = replace(decision, actions=(*decision.actions, "recovered"))
         recovered = self._decided(request, decision, began, milestones)
         recovered.is_smaller = recovery.budget is not None
-        again = await self._sent_again(observed, recovered, answering, milestones)
-        if again is None:
-            return observed, answering
-        observed.replaced()
-        if recovery.budget is not None:
-            observed.confirmed()
-        else:
-            request.provider.adds_output.saw(request.tenant, (request.format.name, request.model), True)
-        return recovered, again
+        latest = await self._replaced(observed, answering, recovered, milestones)
+        if latest[0] is recovered:
+            observed.replaced()
+            if recovered.is_smaller:
+                observed.confirmed()
+            else:
+                request.provider.adds_output.saw(request.tenant, (request.format.name, request.model), True)
+        return latest
 
     async def _stepped_down(
         self, observed: Observation, answering: UpstreamAnswer, said: str, milestones: Milestones
@@ -373,30 +371,29 @@ class Exchange:
         if decision is refused:
             milestones.decide(refused)
             return observed, answering
-        lower = self._decided(request, decision, began, milestones)
-        again = await self._sent_again(observed, lower, answering, milestones)
-        return (observed, answering) if again is None else (lower, again)
+        return await self._replaced(
+            observed, answering, self._decided(request, decision, began, milestones), milestones
+        )
 
-    async def _sent_again(
-        self, observed: Observation, latest: Observation, answering: UpstreamAnswer, milestones: Milestones
-    ) -> UpstreamAnswer | None:
-        """Return the answer to what is sent in place of a refused payload; None if the refusal stays the answer. A
+    async def _replaced(
+        self, observed: Observation, answering: UpstreamAnswer, latest: Observation, milestones: Milestones
+    ) -> Obtained:
+        """Send another payload in place of a refused one. Return its answer, or the refusal if that stays the answer. A
         refusal of the client's own bytes is for the client in any case."""
-        milestones.resent += 1
+        milestones.is_resent = True
         try:
             again = await self._forwarding.obtain(latest, milestones)
         except StenoError as error:
             self.record.failed(error)
-            milestones.decide(observed.decision)
-            return None
-        goes_whole = latest.decision.view is None and observed.decision.view is not None
-        if (again.status == 200 and latest.overflow is None) or goes_whole:
-            await answering.close()
-            self.own_headers = context_headers(observed.request, latest.decision)
-            return again
-        await again.close()
+        else:
+            goes_whole = latest.decision.view is None and observed.decision.view is not None
+            if (again.status == 200 and latest.overflow is None) or goes_whole:
+                await answering.close()
+                self.own_headers = context_headers(observed.request, latest.decision)
+                return latest, again
+            await again.close()
         milestones.decide(observed.decision)
-        return None
+        return observed, answering
 
     async def _answer(self, observed: Observation, answering: UpstreamAnswer) -> None:
         """Send the provider's status first, then its bytes."""

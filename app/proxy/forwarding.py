@@ -110,9 +110,9 @@ class Forwarding(Struct, frozen=True):
         if answering.status in REFUSALS:
             is_fault = answering.status >= HTTPStatus.INTERNAL_SERVER_ERROR
             refused = await read_whole(answering, is_passed_on=is_fault)
-            if not milestones.resent and await observed.mended(refused):
+            if not milestones.is_resent and await observed.mended(refused):
                 await refused.close()
-                milestones.resent += 1
+                milestones.is_resent = True
                 answering = await self._send_observed(observed, milestones)
                 if answering.status not in REFUSALS:
                     return self._told(answering)

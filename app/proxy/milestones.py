@@ -21,15 +21,15 @@ class Milestones:
         self._reports = reports
         self._answers: list[UpstreamAnswer] = []
         self._begun: CompactionStart | None = None
-        self._settled = True
-        """True once the decision is the final one."""
-        self._waiting: list[asyncio.Future[None]] = []
+        self._start = asyncio.Event()
+        self._final = asyncio.Event()
+        """Set once the decision is the final one."""
         self.decision: Decision | None = None
         """Latest decision; None if there was none."""
         self.observed: list[Observation] = []
         """Calls of the request to the provider."""
-        self.resent = 0
-        """Number of times that a refused payload was sent otherwise."""
+        self.is_resent = False
+        """True once a changed payload was sent in place of a refused one: that happens once."""
 
     @property
     def has_begun(self) -> bool:
@@ -44,19 +44,19 @@ class Milestones:
     async def started(self) -> CompactionStart:
         """Wait until a summary is being made."""
         while self._begun is None:
-            await self._news()
+            await self._start.wait()
         return self._begun
 
     async def decided(self) -> Decision:
         """Wait until it is known what is sent."""
-        while self.decision is None or not self._settled:
-            await self._news()
+        while self.decision is None or not self._final.is_set():
+            await self._final.wait()
         return self.decision
 
     def on_start(self, compaction: CompactionStart) -> None:
         if self._begun is None:
             self._begun = compaction
-            self._tell()
+            self._start.set()
 
     def observe(self, observation: Observation) -> Observation:
         """Observe a payload to be sent, to be compared with its answer."""
@@ -64,25 +64,13 @@ class Milestones:
         return observation
 
     def decide(self, decision: Decision) -> None:
-        self.decision, self._settled = decision, True
-        if self._waiting:
-            self._tell()
+        self.decision = decision
+        self._final.set()
 
     def reopen(self) -> None:
         """Take back a decision that did not hold. A stream that has begun has announced it, and says no more."""
         if self._begun is None:
-            self._settled = False
-
-    async def _news(self) -> None:
-        news = asyncio.get_running_loop().create_future()
-        self._waiting.append(news)
-        await news
-
-    def _tell(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for news in waiting:
-            if not news.done():
-                news.set_result(None)
+            self._final.clear()
 
     def own(self, answering: A) -> A:
         """Own an answer that has begun. Whatever becomes of it, it is closed at the end."""
