@@ -41,7 +41,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema thinking histories rules clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema histories rules clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -147,10 +147,6 @@ fleet: dev-env ## kill, partition, restart and upgrade three processes, PgBounce
 poisoning: dev-env ## each way in which one tenant may try to change what another gets, alone
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	POISONING=1 $(VENV)/python -m pytest --all tests/e2e/test_poisoning.py $(PYTEST_ARGS)
-
-thinking: dev-env ## a thousand histories whose thinking is bound to its prefix, and what is harder; options: HISTORIES=1000
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	HISTORIES=$(HISTORIES) $(VENV)/python -m pytest --all tests/e2e/test_messages_thinking.py $(PYTEST_ARGS)
 
 histories: dev-env ## hostile histories in three formats through every preset, before strict providers; options: HISTORIES=1000 SEED=7 ONLY=number
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -13,7 +13,6 @@ from typing import Any
 from app.compaction.breakers import HistoryBreaker, Setbacks
 from app.compaction.leased import LeasedCompaction
 from app.compaction.performer import Course, OnStart, Performer, nobody
-from app.compaction.prints import SentPrints
 from app.compaction.quotas import BackgroundRoom
 from app.compaction.recaller import Recaller
 from app.compaction.request import ChatRequest
@@ -56,12 +55,9 @@ class Compactor:
         self.under_way = performer.under_way
         self._leased = LeasedCompaction(store, performer, holder)
         self._recaller = Recaller(performer.work, caches)
-        self._prints = SentPrints(store, caches)
         self._acts: Mapping[type, _Act] = {
             effects.Read: lambda course, _: self._read(course.request),
             effects.KeepMask: self._keep_mask,
-            effects.ReadPrints: lambda course, asked: self._prints.at(course.request, asked.places),
-            effects.KeepPrint: lambda course, asked: self._prints.keep(course.request, asked.place, asked.print),
             effects.ReadRewritten: self._rewritten,
             effects.ReadHeads: self._heads,
             effects.Brief: self._brief,
@@ -81,7 +77,6 @@ class Compactor:
             **self._acts,
             effects.Read: lambda course, _: self._read(course.request, bind=False),
             effects.KeepMask: _nothing,
-            effects.KeepPrint: _nothing,
             effects.ReadRewritten: _nothing,
             effects.LookBack: self._lately_imagined,
             effects.Make: self._imagined_compaction,

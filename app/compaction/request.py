@@ -14,7 +14,7 @@ from app.core.limits.background_budget import least_counted
 from app.core.limits.budget import Budget, Window
 from app.core.limits.output_cap import output_cap
 from app.core.recall.recall import quotation_for_last
-from app.core.stages.ladder import TASK_BUDGET_LOWERED, Decision, capped
+from app.core.stages.ladder import TASK_BUDGET_LOWERED, THINKING_OFF, Decision, capped
 from app.core.summary.plan import Plan
 from app.core.tokens.usage import Decided, Purpose
 from app.core.view.reading import covered_by
@@ -127,7 +127,14 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
         window does not hold both, and the task budget, of which the provider no longer sees the omitted tokens."""
         if self._lowered_task_budget(decision) is not None and TASK_BUDGET_LOWERED not in decision.actions:
             decision = replace(decision, actions=(*decision.actions, TASK_BUDGET_LOWERED))
+        if self.turns_thinking_off and THINKING_OFF not in decision.actions:
+            decision = replace(decision, actions=(*decision.actions, THINKING_OFF))
         return self._with_output_cap(decision)
+
+    @property
+    def turns_thinking_off(self) -> bool:
+        """True if the turn under way goes without thinking that its provider would demand."""
+        return self.thinking_from > 0 and self.wire.demands_thinking
 
     def _lowered_task_budget(self, decision: Decision) -> int | None:
         """Task budget in place of the client's, less the omitted tokens; None where it stays."""
@@ -180,6 +187,8 @@ class ChatRequest(Request, frozen=True, eq=False, dict=True, weakref=True, kw_on
             body = self.wire.untouched
         else:
             body = self.wire.with_messages(self.rendered(decision.view), ask_usage)
+        if self.turns_thinking_off:
+            body = self.wire.with_thinking_off(body)
         if (task_budget := self._lowered_task_budget(decision)) is not None:
             body = self.wire.with_task_budget(body, task_budget)
         return body if decision.output_cap is None else self.wire.with_output_cap(body, decision.output_cap)

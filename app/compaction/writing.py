@@ -51,9 +51,9 @@ class Writing:
         if alternates and not request.policy.alternates:
             style = "transcript"  # The conversation is written for its own provider.
         if style == "auto":
-            # What is bound to the very prompt it was made after would be refused behind any other end.
-            is_bound = request.ties or request.conversation.history.holds_ties
-            reads_it = warm and self.is_by_own_model(request) and not is_bound
+            # Signed thinking may be refused where the prompt ends otherwise.
+            is_signed = request.wire.thinks or request.conversation.history.holds_signed_thinking
+            reads_it = warm and self.is_by_own_model(request) and not is_signed
             style = "prefix" if reads_it else "transcript"
         return SummaryBrief(
             model=summariser,

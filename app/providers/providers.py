@@ -31,6 +31,8 @@ ADDED_OUTPUT_SECONDS = 24 * 3600.0
 """Seconds for which it is remembered that a model's output cap counts against its window."""
 ALTERNATION_SECONDS = 24 * 3600.0
 """Seconds for which it is remembered that a model refuses two messages of one role in a row."""
+REFUSED_THINKING_SECONDS = 24 * 3600.0
+"""Seconds for which it is remembered that the thinking of a turn was refused."""
 UNSPOKEN_SECONDS = 3600.0
 """Time for which it is remembered that a format's path was not there: the next release of a server may have it."""
 
@@ -105,6 +107,20 @@ class Provider(Struct, frozen=True, eq=False, dict=True):
         if not self.demands_alternation(format_, model, tenant):
             log.info("upstream refuses two messages of one role in a row", upstream=self.name, model=model)
         self._alternating.saw(tenant, (format_, model), True)
+
+    @lazy
+    def _refused_thinking(self) -> Sightings[tuple[str, str, bytes], int]:
+        """Number of messages up to which thinking was refused, by format, model and digest of the turn's beginning."""
+        return Sightings(REFUSED_THINKING_SECONDS, counts=self._was_answered)
+
+    def thinking_from(self, format_: str, model: str, turn: bytes, tenant: str) -> int:
+        """Position from which on a model was not yet seen to refuse the thinking of a turn."""
+        return self._refused_thinking.own(tenant, (format_, model, turn)) or 0
+
+    def learn_refused_thinking(self, format_: str, model: str, turn: bytes, tenant: str, messages: int) -> None:
+        """Remember that a model refused the thinking of a turn that had come so far."""
+        if len(model) <= LONGEST_MODEL:
+            self._refused_thinking.saw(tenant, (format_, model, turn), messages)
 
     @lazy
     def unspoken(self) -> Unspoken:

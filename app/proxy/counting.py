@@ -34,7 +34,7 @@ class Counting(Exchange):
         await count(self.services, request.tenant, request.conversation, request.prompt)
         self.own_headers = context_headers(request, decision)
         body = await request.beside(self.services.work.do, partial(request.payload, decision))
-        answering = await self._forwarding.send_decided(body, request, decision)
+        answering = await self._forwarding.send(body, request.provider, request.model)
         try:
             await self._relay.as_sent(answering, self.own_headers)
         finally:

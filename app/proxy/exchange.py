@@ -187,19 +187,12 @@ class Exchange:
     async def _if_too_large(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
         """Take in a request by which its history is compacted elsewhere; None if it can pass whole.
 
-        Where it would overflow it is still compacted, or the client could not go on at all. Where it fits, only
-        thoughts are left out that its provider would refuse.
+        Where it would overflow it is still compacted, or the client could not go on at all.
         """
         if not _passes_where_it_fits(handed_off):
             return None
         request = await self._take_in(wire)
-        if not request.conversation.is_within(request.budget.limit):
-            return request
-        if not request.conversation.history.holds_ties:
-            return None
-        alone = replace(request, compaction=False)
-        decision = await self.services.compactor.decide(alone, Answer())
-        return None if decision.view is None else alone
+        return None if request.conversation.is_within(request.budget.limit) else request
 
     def _take_in(self, wire: WireRequest) -> Coroutine[Any, Any, ChatRequest]:
         return take_in(self.services, wire, self.caller, self.record.request_id, remember=self.remembers)
@@ -297,7 +290,7 @@ class Exchange:
 
     def _at_once(self, request: ChatRequest) -> Decision | None:
         """Decide without the store: the client's bytes go as they are; None if more is to be decided."""
-        if request.conversation.history.holds_ties:
+        if request.thinking_from:
             return None
         if request.is_left_alone:
             return UNTOUCHED

@@ -13,8 +13,6 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
-from app.compaction.request import ChatRequest
-from app.core.stages.ladder import Decision
 from app.edge.connection import Exchange
 from app.edge.relayed import EVENT_STREAM, Headers, forwarded, media_type
 from app.edge.upstream import LONGEST_REFUSAL, UpstreamAnswer
@@ -74,15 +72,6 @@ class Forwarding(Struct, frozen=True):
         """Return the provider's answer. Once the client's stream has begun no SDK repeats a request: then we do, as
         it would. Raises the upstream errors."""
         return self._ask_again(observed, milestones) if milestones.is_early else self._ask(observed, milestones)
-
-    def send_decided(
-        self, body: bytes, request: ChatRequest, decision: Decision, *, tells: bool = True
-    ) -> Awaitable[Exchange]:
-        """Make one call with a decision, whose provider is asked to leave out what thoughts do not fit it."""
-        if decision.view is None or not decision.view.drops:
-            return self.send(body, request.provider, request.model, tells=tells)
-        body, headers = request.format.dropping(body, self.caller.headers)
-        return self.send(body, request.provider, request.model, list(headers), tells=tells)
 
     async def _ask_again(self, observed: Observation, milestones: Milestones) -> UpstreamAnswer:
         patience = Patience(observed.request.wait_seconds)
@@ -168,7 +157,7 @@ class Forwarding(Struct, frozen=True):
         else:
             body = await request.beside(self.services.work.do, observed.payload)
         observed.size = len(body)
-        answering = milestones.own(await self.send_decided(body, request, decision, tells=False))
+        answering = milestones.own(await self.send(body, request.provider, request.model, tells=False))
         observed.answered(answering.status)
         return answering
 

@@ -20,6 +20,7 @@ from app.core.history.identity import Identity
 from app.core.history.messages import Kind
 from app.core.history.recognition import heads_of
 from app.core.stages.policy import Strategy
+from app.core.view.thinking import current_turn
 from app.core.view.view import Conversation
 from app.providers.estimator import Prompt
 from app.proxy.caller import Caller
@@ -124,7 +125,7 @@ async def take_in(
         recalls=caller.allows_recall and wire.wishes.options.get("recall") is not False,
         pins=_pinned(wire, conversation) if wire.wishes.pins else (),
         pinned_text=measured.pinned_text,
-        ties=wire.ties,
+        thinking_from=_thinking_from(wire, caller, measured, conversation),
         request_id=request_id,
         format=caller.format,
         wire=wire,
@@ -139,6 +140,13 @@ async def take_in(
         events=events,
         wait_seconds=wait_seconds(rules, events, caller),
     )
+
+
+def _thinking_from(wire: WireRequest, caller: Caller, measured: Measure, conversation: Conversation) -> int:
+    if not conversation.history.holds_signed_thinking:
+        return 0
+    turn = conversation.chain[current_turn(conversation) + 1]
+    return measured.provider.thinking_from(caller.format.name, wire.model, turn, caller.tenant)
 
 
 async def digest(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 
 import structlog
 from msgspec.structs import replace
 
 from app.compaction.request import ChatRequest
-from app.core.deciding.attempt import Untie
 from app.core.limits.overflow import LEAST_LIMIT, CutAnswer, Overflow, overflow_of
 from app.core.limits.recovery import Recovery, Sent, least_room, recover
 from app.core.stages.ladder import Decision
 from app.core.tokens.calibration import Sample, picture_sample, pictures_of
 from app.core.tokens.savings import Estimated
 from app.core.tokens.usage import UNBILLED, Tokens
+from app.core.view.thinking import current_turn, without_thinking
 from app.edge.upstream import LONGEST_REFUSAL, Headers
 from app.providers.learnt_limits import overflow_in
 from app.providers.ledger import NOT_REPORTED
@@ -186,31 +187,35 @@ class Observation:
 
     async def mended(self, refusal: PeekedAnswer) -> bool:
         """True if the provider, which did not take the request, may take the same messages, now without what we
-        added, or with thoughts dropped. Remembered."""
+        added, or without signed thinking. Remembered."""
         model, spoken = self.request.wire.model, self.request.format
         if self.asks_usage and refusal.status in (400, 422) and spoken.answers.refuses_to_tell_usage(refusal.read):
             self.asks_usage = False
             self._remember(StreamedUsage.REFUSED)
             log.info("the provider reports no usage in streams", model=model)
             return True
-        if await self._goes_without(refusal):
-            log.info("the provider is asked to drop thoughts that it refused", model=model)
+        if await self._goes_without_thinking(refusal):
+            log.info("the provider refused thinking", model=model)
             return True
         return False
 
-    async def _goes_without(self, refusal: PeekedAnswer) -> bool:
-        """True if thoughts were refused that are tied to something else, and the request can do without: what was
-        known of them is gone, or another process knows it."""
+    async def _goes_without_thinking(self, refusal: PeekedAnswer) -> bool:
+        """True if signed thinking was refused that the request can do without."""
         view, request = self.decision.view, self.request
-        if view is not None and view.drops:
+        is_about_it = request.format.refuses_thinking(refusal.read, request.wire, changed=view is not None)
+        if refusal.status != HTTPStatus.BAD_REQUEST or not is_about_it:
             return False
-        if refusal.status != HTTPStatus.BAD_REQUEST or not request.format.refuses_ties(refusal.read, request.wire):
+        conversation = request.conversation
+        messages = len(conversation.transcript)
+        leaving_out = partial(without_thinking, conversation, view, messages, request.cost)
+        left = await request.beside(self.services.work.do, leaving_out)
+        if left is view and not request.wire.demands_thinking:
             return False
-        before = self.decision
-        untied = await self.services.compactor.decide(request, Untie(before))
-        if untied is before:
-            return False
-        self.decision = request.with_output_limits(replace(untied, output_cap=None))
+        turn = conversation.chain[current_turn(conversation) + 1]
+        request.provider.learn_refused_thinking(request.format.name, request.model, turn, request.tenant, messages)
+        self.request = replace(request, thinking_from=messages)
+        without = replace(self.decision, view=left, actions=left.actions if left else (), output_cap=None)
+        self.decision = self.request.with_output_limits(without)
         return True
 
     async def refusal(self, status: int, headers: Headers, body: bytes, *, first_frame: bool = False) -> None:
@@ -305,9 +310,6 @@ class Observation:
         provider.windows.succeeded(tenant, wire.model, reported, self.request.measure.asked)
         if not self.services.calibration.enabled:
             return
-        expected = (self.decision.budget or self.request.budget).line.reported(self.sent)
-        if self.decision.view is not None and self.decision.view.drops and reported <= expected:
-            return  # Nobody knows which thoughts the provider left out. Without them it counts too much all the more.
         calibrations, formula, tools = provider.calibrations, self.request.measure.formula, self.request.measure.tools
         taught = (pictures_of(formula), False) if conversation.holds_media else (formula, tools)
         if not calibrations.is_due(tenant, wire.model, *taught):

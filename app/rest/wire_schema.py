@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from app.core.stages.ladder import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, Status
+from app.core.stages.ladder import OUTPUT_CAPPED, TASK_BUDGET_LOWERED, THINKING_OFF, Status
 from app.core.view.view import ACTIONS
 from app.edge import own_headers
 from app.settings.presets import PRESETS
@@ -26,7 +26,7 @@ _NUMBER: Schema = {"type": "integer"}
 _STATUS: Schema = {"type": "string", "enum": list(get_args(Status)), "description": "What became of the context."}
 _ACTIONS: Schema = {
     "type": "array",
-    "items": {"type": "string", "enum": [*ACTIONS, OUTPUT_CAPPED, TASK_BUDGET_LOWERED, "recovered"]},
+    "items": {"type": "string", "enum": [*ACTIONS, THINKING_OFF, OUTPUT_CAPPED, TASK_BUDGET_LOWERED, "recovered"]},
     "description": "What was done, in the order of the stages.",
 }
 _CHUNKS: Schema = {"type": "array", "items": _TEXT, "description": "The summaries in the payload, in order."}

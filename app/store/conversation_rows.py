@@ -35,7 +35,7 @@ from app.store.pages import Page, Paging, read_page
 from app.store.pins import delete_pins
 from app.store.prepared import Insert, PreparedInsert
 from app.store.rows import members, owned, rows_of
-from app.store.tables import conversations, heads, masks, messages, prints, usage_records
+from app.store.tables import conversations, heads, masks, messages, usage_records
 
 MOST_HEADS = 256
 """Most heads of a conversation between two flushes: the latest stay."""
@@ -218,7 +218,7 @@ async def erase_conversation(connection: AsyncConnection, tenant: str, conversat
     await revoke_leases(connection, tenant, conversation_id)
     await _lock_as_flushes_do(connection, tenant, conversation_id)
     await delete_chunks_of(connection, tenant, conversation_id)
-    for table in (usage_records, heads, masks, prints, messages):
+    for table in (usage_records, heads, masks, messages):
         await connection.execute(delete(table).where(owned(table, tenant, conversation_id=conversation_id)))
     deleted = await connection.execute(delete(conversations).where(owned(conversations, tenant, id=conversation_id)))
     # Last: whoever sets pins holds the conversation's row, so either they are there by now or it finds no conversation.

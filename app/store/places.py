@@ -1,7 +1,6 @@
-"""Places in a history, by their digests: from where tool results are masked, and what was sent and said at that point.
+"""Places in a history, by their digests: from where tool results are masked, and what was said at that point.
 
-A mask is a boundary before which answered tool results are masked. A print is what stood before an answer whose
-thoughts its provider takes back only there. Both are only ever added.
+A mask is a boundary before which answered tool results are masked; it is only ever added.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.store.batches import Lookup
 from app.store.clock import now_ms
 from app.store.database import insert_into
-from app.store.tables import masks, prints
+from app.store.tables import masks
 
 _IN_A_CHAIN = Lookup(
     masks.c.digest,
@@ -40,32 +39,6 @@ async def keep_mask(
     values = {"tenant": tenant, "settings": settings, "digest": digest, "start_digest": start}
     await connection.execute(
         insert_into(connection, masks)
-        .values(**values, conversation_id=conversation_id, created_at=now_ms())
-        .on_conflict_do_nothing()
-    )
-
-
-_AT_PLACES = Lookup(
-    prints.c.digest,
-    lambda at_places: select(prints.c.digest, prints.c.print).where(prints.c.tenant == bindparam("tenant"), at_places),
-)
-
-
-async def prints_at(connection: AsyncConnection, tenant: str, places: Sequence[bytes]) -> dict[bytes, frozenset[bytes]]:
-    """Prints by their places in a history."""
-    found: dict[bytes, frozenset[bytes]] = {}
-    for row in await _AT_PLACES.find(connection, frozenset(places), tenant=tenant):
-        found[row.digest] = found.get(row.digest, frozenset()) | {row.print}
-    return found
-
-
-async def keep_print(
-    connection: AsyncConnection, tenant: str, place: bytes, print_: bytes, conversation_id: str
-) -> None:
-    """Needs a transaction; doing it twice is doing it once."""
-    values = {"tenant": tenant, "digest": place, "print": print_}
-    await connection.execute(
-        insert_into(connection, prints)
         .values(**values, conversation_id=conversation_id, created_at=now_ms())
         .on_conflict_do_nothing()
     )

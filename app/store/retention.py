@@ -22,7 +22,6 @@ from app.store.tables import (
     masks,
     messages,
     pins,
-    prints,
     summary_chunks,
     usage_records,
 )
@@ -53,7 +52,7 @@ async def remove_conversations(connection: AsyncConnection, kept_ms: int, most: 
     await connection.execute(
         select(heads.c.digest).where(owned).order_by(heads.c.tenant, heads.c.digest).with_for_update()
     )
-    for table in (heads, masks, pins, prints, messages):
+    for table in (heads, masks, pins, messages):
         await connection.execute(delete(table).where(tuple_(table.c.tenant, table.c.conversation_id).in_(gone)))
     await connection.execute(delete(conversations).where(tuple_(*conversations.primary_key).in_(gone)))
     return len(gone)

@@ -270,20 +270,6 @@ masks = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# What a payload looked like where it was no copy of the history, by the place in it where the answer goes; and marks,
-# which are a byte longer: see `core/view/ties`.
-prints = Table(
-    "prints",
-    metadata,
-    _required("tenant", CleanText),
-    _required("digest", LargeBinary),
-    _required("print", LargeBinary),
-    _required("conversation_id", CleanText),
-    _required("created_at", Milliseconds),
-    PrimaryKeyConstraint("tenant", "digest", "print"),
-    Index(None, "tenant", "conversation_id"),
-)
-
 # The archive, which is empty unless the operator wants one: see `archive`. A message is its place in the history of a
 # conversation, so that a history that is sent again adds what is new, and branches keep their own.
 messages = Table(

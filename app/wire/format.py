@@ -129,13 +129,8 @@ class WireFormat:
         """
         raise NotImplementedError
 
-    def dropping(self, payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
-        """The same request, of which its provider leaves out by itself what thoughts are tied to something else. In
-        most formats none are."""
-        return payload, headers
-
-    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:  # noqa: ARG002 - most formats know none
-        """Whether a refusal is about thoughts that are tied to something else, and `dropping` would go round it."""
+    def refuses_thinking(self, refusal: bytes, request: WireRequest, *, changed: bool) -> bool:  # noqa: ARG002 - most formats sign none
+        """Whether a refusal is about signed thinking in a payload. `changed`: it is not the history as it came."""
         return False
 
     def messages_in(self, payload: bytes) -> bytes:

@@ -31,15 +31,15 @@ def placed(
     view: View,
     note: Callable[[str], bytes],
     altered: Callable[[bytes, Altered], bytes | None],
-    untied: Callable[[bytes], bytes | None] = lambda raw: raw,
+    unthinking: Callable[[bytes], bytes | None] = lambda raw: raw,
 ) -> list[Placed]:
     """The payload's raw messages in order. `note` writes a text of ours, `altered` what is left of a message, or None
-    for nothing, and `untied` likewise what is left of it without the thoughts that are tied to what stood before."""
+    for nothing, and `unthinking` likewise what is left of it without signed thinking."""
     payload = [Placed(message.raw, role=message.role) for message in conversation.instructions]
     for each in _placed(conversation, view, note, altered):
-        if each.place not in view.untied:
+        if each.place not in view.without_thinking:
             payload.append(each)
-        elif (left := untied(each.raw)) is not None:
+        elif (left := unthinking(each.raw)) is not None:
             payload.append(each._replace(raw=left))
     return payload
 

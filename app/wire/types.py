@@ -138,9 +138,18 @@ class WireRequest(Struct, frozen=True):
         return {name: raw for name in self.CACHED_MEMBERS if (raw := self.source.raw(name)) is not None}
 
     @property
-    def ties(self) -> bool:
-        """Whether the answer may hold thoughts that its provider takes back only behind this very prompt."""
+    def thinks(self) -> bool:
+        """Whether the answer may hold thinking that its provider signs."""
         return False
+
+    @property
+    def demands_thinking(self) -> bool:
+        """Whether the provider refuses a turn under way without the thinking that it began with."""
+        return False
+
+    def with_thinking_off(self, body: bytes) -> bytes:
+        """A body of this request, by which the model is not to think."""
+        return body
 
     @property
     def is_typical(self) -> bool:

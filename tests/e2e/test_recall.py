@@ -148,7 +148,7 @@ def test_replicas_on_one_database_send_the_same_bytes(
 
 
 @pytest.mark.sampled(0.4)
-def test_thinking_that_is_tied_to_its_prompt_is_taken_back(simulator: Simulator, steno: StartSteno) -> None:
+def test_thinking_is_taken_back_that_was_made_behind_quotations(simulator: Simulator, steno: StartSteno) -> None:
     """Each turn quotes something else, and what it is made behind stays before it."""
     script_calls(simulator)
     thinkers = [_Curious(number, streams=number == 1) for number in (0, 1)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice, pairwise
@@ -20,7 +20,6 @@ import httpx2
 
 from lab.simulator import ScriptedCall, Simulator
 from lab.simulator.log import Record
-from lab.simulator.messages.thoughts import drops, misplaced, without
 
 MODEL = "claude-bind"
 MARK = {"type": "ephemeral"}
@@ -67,8 +66,6 @@ class Thinker:
     made: list[frozenset[str]] = field(default_factory=list)
     """The summaries in each answer's payload, one after the other."""
     acts: list[tuple[str, ...]] = field(default_factory=list)
-    masked: list[int] = field(default_factory=list)
-    """Number of masked messages in each payload."""
     adaptive: bool = False
     capricious: bool = False
     """Now and then it goes back, has a turn without thinking or one without compaction."""
@@ -86,11 +83,6 @@ class Thinker:
     def compactions(self) -> int:
         """How often summaries came that had not been there before."""
         return sum(bool(later - earlier) for earlier, later in pairwise([frozenset(), *self.made]))
-
-    def changed(self, number: int) -> bool:
-        """Whether the answer behind that one stood on another view: other summaries, or more masks."""
-        first, second = ((self.made[n], self.masked[n]) for n in (number, number + 1))
-        return first != second
 
     def ask(self) -> None:
         """The next turn's beginning."""
@@ -181,7 +173,6 @@ async def turn(client: httpx2.AsyncClient, thinker: Thinker, urls: Iterator[str]
         context = answer.get("context") or {}
         thinker.made.append(frozenset(context.get("chunks", ())))
         thinker.acts.append(tuple(context.get("actions", ())))
-        thinker.masked.append(context.get("messages", {}).get("masked", 0))
         if not thinker.take(answer):
             return
 
@@ -219,36 +210,3 @@ def message_of(events: Iterable[Json]) -> Json:
         if block["type"] == "tool_use":
             block["input"] = json.loads(written)
     return {**message, "content": blocks}
-
-
-def payloads_by_thinker(records: Sequence[Record]) -> dict[str, list[Json]]:
-    """What the provider was sent for each conversation, in order."""
-    found: dict[str, list[Json]] = {}
-    for record in records:
-        if record.kind == "chat":
-            found.setdefault(record.payload["system"][0]["text"], []).append(record.payload)
-    return found
-
-
-def parts_of(payload: Mapping[str, Any]) -> list[str]:
-    """A prompt as its model reads it, in its smallest parts: each block with who says it, without marks of the cache,
-    and without thinking that the provider was asked to leave out."""
-    parts = []
-    read = without(payload, list(misplaced(payload))) if drops(payload) else payload
-    for message in read["messages"]:
-        content = message["content"]
-        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
-            left = {key: value for key, value in block.items() if key != "cache_control"}
-            parts.append(json.dumps([message["role"], left]))
-    return parts
-
-
-def kept(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> float:
-    """The share of a prompt, in characters, that the next one begins with."""
-    before, now = parts_of(earlier), parts_of(later)
-    same = 0
-    for one, other in zip(before, now, strict=False):
-        if one != other:
-            break
-        same += len(one)
-    return same / sum(map(len, before))

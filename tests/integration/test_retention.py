@@ -17,7 +17,7 @@ from app.store.learned_windows import learn_window
 from app.store.lease import is_revoked
 from app.store.pages import Paging
 from app.store.pins import set_pins
-from app.store.places import keep_mask, keep_print
+from app.store.places import keep_mask
 from app.store.search import search_texts
 from app.store.tables import (
     calibrations,
@@ -83,7 +83,6 @@ async def live(store: Store, tenant: str = TENANT) -> None:
     for one in made:
         await put(store, one, tenant=tenant)
     await store.request_change(keep_mask, tenant, "m", digest(start), digest(0), "c1")
-    await store.request_change(keep_print, tenant, digest(start), digest(0), "c1")
     for name in ("c1", "c2"):
         used_here = ("own", "others") if name == "c1" else ()
         store.writes.record(seen(name, tenant=tenant, heads=((digest(ord(name[1])), 1),), summaries=used_here))

@@ -17,7 +17,6 @@ from app.core.deciding.attempt import (
     Imagine,
     Recover,
     StepDown,
-    Untie,
 )
 from app.core.deciding.decide import ROUNDS, untouched
 from app.core.deciding.effects import (
@@ -26,7 +25,6 @@ from app.core.deciding.effects import (
     Brief,
     Effect,
     Freed,
-    KeepPrint,
     Lately,
     LookAhead,
     LookBack,
@@ -35,7 +33,6 @@ from app.core.deciding.effects import (
     Prices,
     Read,
     ReadHeads,
-    ReadPrints,
     ReadRewritten,
     Recall,
     Remember,
@@ -46,6 +43,7 @@ from app.core.deciding.effects import (
     Wait,
 )
 from app.core.deciding.request import MANY_BYTES, MANY_MESSAGES
+from app.core.history.messages import Kind
 from app.core.reasons import Code, Reason, because
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.ladder import UNTOUCHED, Decision
@@ -55,8 +53,7 @@ from app.core.tokens.economy import CostGate, Rates
 from app.core.tokens.usage import Price
 from app.core.view.chunks import FirstChunk
 from app.core.view.mask import MaskPolicy
-from app.core.view.ties import MARK
-from app.core.view.view import Pruned, View
+from app.core.view.view import Pruned, Verbatim, View
 from tests.unit.conversations import (
     SETTINGS,
     TENANT,
@@ -668,35 +665,31 @@ def test_nothing_is_recalled_where_that_is_off_or_the_history_is_too_long(change
     assert "Recall" not in world.names
 
 
-def test_the_print_of_what_is_sent_is_kept_where_its_answer_may_be_tied() -> None:
-    world = World()
-    decision = world.decide(asked(LONG, ties=True))
-    assert world.names[-2:] == ["ReadPrints", "KeepPrint"]
-    assert decision.status == "summarized"
+def thinking(*behind: Any) -> Any:
+    thoughts = [replace(message("assistant", f"I look {n}."), signed_thinking=True, thoughts=("so",)) for n in range(2)]
+    return conversation(message("user", "one"), thoughts[0], message("user", "two"), thoughts[1], *behind)
 
 
-def thinking() -> Any:
-    thought = replace(message("assistant", "I look."), tied=True, thoughts=("because",))
-    return conversation(message("user", "one"), thought, message("user", "two"))
+def test_a_history_that_goes_as_it_came_keeps_its_thinking() -> None:
+    assert World().decide(asked(thinking())) is UNTOUCHED
 
 
-def test_thoughts_that_do_not_fit_are_left_out_of_a_history_that_goes_as_it_came() -> None:
-    talk = thinking()
-    world = World({ReadPrints: {talk.chain[1]: frozenset({b"x" * 16})}})
-    decision = world.decide(asked(talk))
-    assert world.names[:1] == ["ReadPrints"]
+def test_a_changed_view_leaves_out_the_thinking_of_finished_turns_and_keeps_the_current_ones() -> None:
+    said = [replace(each, signed_thinking=each.kind is Kind.ASSISTANT, thoughts=("so",)) for each in turns(10, 40)]
+    calls = replace(message("assistant", "I look.", calls=["a"]), signed_thinking=True, thoughts=("so",))
+    talk = conversation(*said, QUESTION, calls, message("tool", "found", answers="a"))
+    decision = World().decide(asked(talk))
     assert decision.view is not None
-    assert decision.view.untied == {1}
-    assert World().decide(asked(talk)) is UNTOUCHED
+    [rest] = [part for part in decision.view.parts if isinstance(part, Verbatim)]
+    assert decision.view.without_thinking == {index for index in range(rest.start, 20) if index % 2}
+    assert decision.actions == ("summarized", "thinking_removed")
 
 
-def test_thoughts_that_were_refused_are_marked_and_the_provider_asked_to_drop_them() -> None:
-    world = World()
-    decision = world.decide(asked(thinking(), ties=True), Untie(UNTOUCHED))
-    kept = [effect.print for effect in world.effects if isinstance(effect, KeepPrint)]
+def test_thinking_of_the_current_turn_that_was_refused_is_left_out_of_a_history_as_it_came_too() -> None:
+    decision = World().decide(asked(thinking(), thinking_from=4))
     assert decision.view is not None
-    assert kept
-    assert any(each.startswith(MARK) for each in kept) is decision.view.drops
+    assert decision.view.without_thinking == {1, 3}
+    assert decision.view.tokens == thinking().tokens
 
 
 # The attempt

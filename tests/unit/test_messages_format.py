@@ -295,13 +295,15 @@ def test_what_a_provider_compacted_is_instructions_and_read_from_there_on_only()
 # Payloads
 
 
-def test_thinking_is_left_out_where_it_is_tied_to_what_is_gone_and_kept_where_it_is_not() -> None:
+def test_thinking_is_left_out_of_the_messages_that_a_view_names() -> None:
     history = [user("q"), assistant(THOUGHT, block("a")), user("b"), assistant(THOUGHT, use("a")), user(result("a"))]
     talk = talk_of(*history, assistant(THOUGHT), user("c"))
     parts = summary(talk, 1), Verbatim(1, 7)
-    sent = [json.loads(raw) for raw in MESSAGES.render(talk, View(parts, 1, untied=frozenset({1, 5})))]
+    sent = [json.loads(raw) for raw in MESSAGES.render(talk, View(parts, 1, without_thinking=frozenset({1, 5})))]
     assert sent[1:] == [assistant(block("a")), *history[2:], user("c")]
-    alone = [json.loads(raw) for raw in MESSAGES.render(talk, View((Verbatim(0, 7),), 1, untied=frozenset({3})))]
+    alone = [
+        json.loads(raw) for raw in MESSAGES.render(talk, View((Verbatim(0, 7),), 1, without_thinking=frozenset({3})))
+    ]
     assert alone == [*history[:3], assistant(use("a")), history[4], assistant(THOUGHT), user("c")]
 
 

@@ -165,7 +165,7 @@ def asked(raw: bytes, pins: Sequence[int] = ()) -> Asked:
     prompt = ESTIMATOR.prompt("gpt-4o", read, b"", Declarations)
     talk = Conversation(read, IDENTITY, "t", prompt.costs, None)
     pinned = tuple(sorted({pin for pin in pins if pin < len(talk.transcript)}))
-    return Asked(list(slices), talk, prompt, pinned, ties=True)
+    return Asked(list(slices), talk, prompt, pinned)
 
 
 def sent(request: Asked, steno: Steno, raw: bytes, *, alternate: bool) -> dict[str, Any] | None:

@@ -107,7 +107,6 @@ class Steno(World):
                 cost=asked.prompt.cost,
                 compaction=self.enabled,
                 pins=asked.pins,
-                ties=asked.ties,
                 pinned_text="be careful" if asked.pins else "",
             )
         )
@@ -155,7 +154,6 @@ class Asked:
     talk: Conversation
     prompt: Prompt
     pins: tuple[int, ...] = ()
-    ties: bool = False
 
 
 def asked(messages: Sequence[Any], pins: Sequence[int] = ()) -> Asked:

@@ -136,16 +136,16 @@ def test_a_message_that_loses_its_calls_goes_without_signed_thoughts() -> None:
     def costing(message: Message) -> int:
         return cost(message) + len(message.thoughts)
 
-    thinking = replace(caller("a", text="I look."), tied=True, thoughts=(thoughts,))
+    thinking = replace(caller("a", text="I look."), signed_thinking=True, thoughts=(thoughts,))
     talk = conversation(USER, thinking, USER, DONE, USER)
     view = repair(talk, whole(talk), costing)
     assert view.parts[1] == Altered(1, ("I look.",), 2, "repaired", ())
-    assert view.untied == {1}
+    assert view.without_thinking == {1}
     assert view.actions == ("repaired", "thinking_removed")
     assert problems(talk, view, 100) == []
-    half = replace(caller("a", "b"), tied=True, thoughts=(thoughts,))
+    half = replace(caller("a", "b"), signed_thinking=True, thoughts=(thoughts,))
     kept = conversation(USER, half, result("a"), USER)
-    assert repair(kept, whole(kept), costing).untied == frozenset()
+    assert repair(kept, whole(kept), costing).without_thinking == frozenset()
 
 
 def test_for_who_demands_it_a_note_stands_where_the_assistant_was_made_to_speak_twice() -> None:

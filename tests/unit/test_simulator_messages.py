@@ -9,7 +9,6 @@ import pytest
 
 from lab.simulator.messages.binding import seal, sign_compaction, whole_prefix
 from lab.simulator.messages.judge import refusal_of
-from lab.simulator.messages.thoughts import misplaced
 
 TOOL = {"name": "look_up", "input_schema": {"type": "object"}}
 USER: Any = {"role": "user", "content": "Hello"}
@@ -270,12 +269,10 @@ def test_other_models_read_thinking_behind_any_prefix() -> None:
     assert refused(continued(system="Be cruel.", model="claude-think")) == ""
 
 
-def test_misplaced_thinking_is_dropped_where_the_caller_asks_for_that_with_its_beta() -> None:
-    drop = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
-    asked = continued(system="Be cruel.", thinking=drop)
+def test_what_is_to_become_of_misplaced_thinking_needs_a_beta() -> None:
+    asked = continued(thinking={"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "error"}})
     assert refused(asked) == "thinking.adaptive.block_binding: Extra inputs are not permitted"
     assert refused(asked, BINDING) == ""
-    assert [each.path for each in misplaced(asked)] == ["messages.1.content.0"]
 
 
 # Compaction

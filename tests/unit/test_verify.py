@@ -150,11 +150,11 @@ def test_nothing_may_stand_between_a_message_and_the_one_it_is_bound_to() -> Non
 
 
 def test_no_message_ends_with_thoughts_as_its_calls_were_taken_out() -> None:
-    thinking = replace(message("assistant", "I look.", calls=["a"]), tied=True, thoughts=("hm",))
+    thinking = replace(message("assistant", "I look.", calls=["a"]), signed_thinking=True, thoughts=("hm",))
     talk = conversation(message("user", "q"), thinking, message("user", "well?"))
     left = View((Verbatim(0, 1), Altered(1, ("I look.",), 2, "repaired", ()), Verbatim(2, 3)), 10)
     assert problems(talk, left, 100) == ["thoughts_last"]
-    assert problems(talk, replace(left, untied=frozenset({1})), 100) == []
+    assert problems(talk, replace(left, without_thinking=frozenset({1})), 100) == []
 
 
 def test_for_who_demands_it_the_assistant_never_speaks_first_or_twice_in_a_row() -> None:

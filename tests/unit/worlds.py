@@ -24,7 +24,6 @@ from app.core.deciding.effects import (
     Prices,
     Read,
     ReadHeads,
-    ReadPrints,
     ReadRewritten,
     Recall,
     Remember,
@@ -78,7 +77,6 @@ class World:
         usual: dict[type, Any] = {
             Read: lambda _: self.stored,
             KeepMask: self._keep_mask,
-            ReadPrints: {},
             ReadRewritten: (),
             ReadHeads: (),
             Brief: SETTINGS,

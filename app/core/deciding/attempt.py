@@ -55,12 +55,6 @@ class MergeRoles(Struct, frozen=True):
     """Words of the provider."""
 
 
-class Untie(Struct, frozen=True):
-    """Decide again after a refusal of thoughts that are tied to something else."""
-
-    refused: Decision
-
-
 class Compact(Struct, frozen=True):
     """Summarise because a client asked, whatever that frees."""
 
@@ -76,7 +70,7 @@ class Ahead(Struct, frozen=True):
     """Tokens that a mask has to reach then."""
 
 
-Mode = Answer | Imagine | Recover | StepDown | MergeRoles | Untie | Compact | Ahead
+Mode = Answer | Imagine | Recover | StepDown | MergeRoles | Compact | Ahead
 
 
 class CompactionStart(Struct, frozen=True):

@@ -5,12 +5,11 @@ compaction), stands still until it is sent the reply, and returns the decision. 
 in this module alone; the compactor acts, a dry run imagines, a test answers from a list. The way of every mode is one
 line:
 
-    answer    read, mask; while a compaction is due: make it, or wait for it, and read again; settle; recall; tie
+    answer    read, mask; while a compaction is due: make it, or wait for it, and read again; settle; recall
     imagine   the same, with what is made imagined, or without making anything
     recover   read; settle if that reaches the budget, else as answer
-    step down read; one step lower on the ladder; tie
-    merge     the refused view with alternating roles; tie
-    untie     tie anew
+    step down read; one step lower on the ladder
+    merge     the refused view with alternating roles
     compact   read; make everything up to a position, until it is there
     ahead     read; make the one that is due, unless something speaks against it
 
@@ -26,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from app.core.deciding import effects
-from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, MergeRoles, Recover, StepDown, Untie
+from app.core.deciding.attempt import Ahead, Answer, Attempt, Compact, Imagine, MergeRoles, Recover, StepDown
 from app.core.deciding.effects import Background, Effect, Lately, Prices, StoreAway, Stored
 from app.core.deciding.request import Request
 from app.core.history.recognition import possible_heads
@@ -45,7 +44,7 @@ from app.core.summary.worth import calls_of_plan, change_of_mask, change_of_plan
 from app.core.tokens.economy import CostGate, is_worth
 from app.core.view.mask import Boundary
 from app.core.view.reading import build_view
-from app.core.view.ties import Tied, tie, tie_refused, tied_places
+from app.core.view.thinking import current_turn, without_thinking
 
 T = TypeVar("T")
 Deciding: TypeAlias = Generator[Effect, Any, T]
@@ -71,14 +70,11 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
     a client asked for, and which summaries would be made."""
     request, mode = attempt.request, attempt.mode
     match mode:
-        case Untie(refused):
-            found = tie_refused(request.conversation, refused.view, request.cost, thinks=request.ties)
-            return (yield from _with_ties(refused, found))
         case StepDown(refused, said):
             return (yield from _stepped_down(attempt, refused, said))
         case MergeRoles(refused, said):
             if (merged := merge_roles(attempt.case, refused)) is not None:
-                return (yield from _tied(request, merged))
+                return _with_due_thinking(request, merged)
             return (yield from _stepped_down(attempt, refused, said))
         case Compact(position):
             return (yield from _compacted(attempt, position))
@@ -95,7 +91,7 @@ def decide(attempt: Attempt) -> Deciding[Decision]:
 def _answered(attempt: Attempt, *, recalls: bool = True) -> Deciding[Decision]:
     request, mode = attempt.request, attempt.mode
     if (early := untouched(request)) is not None:
-        return (yield from _tied(request, early))
+        return _with_due_thinking(request, early)
     if isinstance(mode, Imagine):
         try:
             yield from _looked_at(attempt, mode)
@@ -113,7 +109,7 @@ def _answered(attempt: Attempt, *, recalls: bool = True) -> Deciding[Decision]:
         decision = replace(decision, why=decision.why or because(Code.STORAGE))
     if recalls:
         decision = yield from _recalled(request, decision)
-    return (yield from _tied(request, decision))
+    return _with_due_thinking(request, decision)
 
 
 def _recovered(attempt: Attempt) -> Deciding[Decision]:
@@ -126,7 +122,7 @@ def _recovered(attempt: Attempt) -> Deciding[Decision]:
         return (yield from _answered(attempt, recalls=False))
     if store_away:
         attempt.came_to(Compaction((), Outcome.STORE_AWAY))
-    return (yield from _tied(attempt.request, _settled(attempt)))
+    return _with_due_thinking(attempt.request, _settled(attempt))
 
 
 def _settled(attempt: Attempt) -> Decision:
@@ -423,7 +419,7 @@ def _below(attempt: Attempt, status: Status, why: Reasons) -> Deciding[Decision 
     with suppress(StoreAway):
         yield from _read(attempt)  # For its pins.
     lower = step_down(attempt.case, status, why)
-    return None if lower is None else (yield from _tied(attempt.request, lower))
+    return None if lower is None else _with_due_thinking(attempt.request, lower)
 
 
 def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
@@ -439,21 +435,11 @@ def _recalled(request: Request, decision: Decision) -> Deciding[Decision]:
     return decision if found == view else replace(decision, view=found, actions=found.actions)
 
 
-def _tied(request: Request, decision: Decision) -> Deciding[Decision]:
-    """Fit thoughts to the provider. The print of what is sent is kept before: another process may have the next
-    request."""
+def _with_due_thinking(request: Request, decision: Decision) -> Decision:
+    """The decision without signed thinking that its provider need not get, or has refused."""
     conversation = request.conversation
-    view = decision.view
-    if not conversation.history.holds_ties and (view is None or not request.ties):
+    if not conversation.history.holds_signed_thinking or (decision.view is None and not request.thinking_from):
         return decision
-    prints = yield effects.ReadPrints(tied_places(conversation))
-    found = tie(conversation, view, prints, request.cost, thinks=request.ties)
-    return (yield from _with_ties(decision, found))
-
-
-def _with_ties(decision: Decision, found: Tied) -> Deciding[Decision]:
-    for place, print_ in found.news:
-        yield effects.KeepPrint(place, print_)
-    if found.view is decision.view or found.view is None:
-        return decision
-    return replace(decision, view=found.view, actions=found.view.actions)
+    start = max(current_turn(conversation) + 1, request.thinking_from)
+    view = without_thinking(conversation, decision.view, start, request.cost)
+    return decision if view is None or view is decision.view else replace(decision, view=view, actions=view.actions)

@@ -41,19 +41,6 @@ class KeepMask(Struct, frozen=True):
     boundary: Boundary
 
 
-class ReadPrints(Struct, frozen=True):
-    """Read the prints of what was sent up to these places. Reply: `Prints`; what is known here if the store is away."""
-
-    places: tuple[bytes, ...]
-
-
-class KeepPrint(Struct, frozen=True):
-    """Keep a print, or a mark, of what is about to be sent up to a place. No reply."""
-
-    place: bytes
-    print: bytes
-
-
 class ReadRewritten(Struct, frozen=True):
     """Read the first chunks that were made lately of histories with messages of this one. Reply: `FirstChunk`s."""
 
@@ -173,8 +160,6 @@ class Recall(Struct, frozen=True):
 Effect = (
     Read
     | KeepMask
-    | ReadPrints
-    | KeepPrint
     | ReadRewritten
     | ReadHeads
     | Brief

@@ -52,8 +52,8 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     """Text that the operator puts after pinned messages; empty for nothing."""
     rule_patterns: Patterns | None = ()
     """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are kept."""
-    ties: bool = False
-    """True if its answer may hold thoughts that are tied to what is sent."""
+    thinking_from: int = 0
+    """Position from which on the thinking of the turn under way is sent: what stands before was refused."""
 
     @property
     def place(self) -> Place:

@@ -116,9 +116,8 @@ class Message(Struct, frozen=True, weakref=True):
     """Reasoning that is kept in the history: text to its model, and never changed or quoted."""
     sealed: bool = False
     """Signed or encrypted as a whole: it is sent as it came or not at all, and never quoted."""
-    tied: bool = False
-    """Among its thoughts are some that their provider takes back only behind the very prompt that they were made
-    behind: see `core/view/ties`."""
+    signed_thinking: bool = False
+    """Among its thoughts are some that their provider signed: see `core/view/thinking`."""
     bound: bool = False
     """True for a message that goes where the message after it goes: a provider refuses it by itself."""
     expires: bool = False
@@ -188,7 +187,7 @@ def own_message(text: str) -> Message:
     return Message(Kind.USER, "user", (text,), raw=b"", digest=b"")
 
 
-_CALLS, _ANSWERS, _MEDIA, _TIES, _EXPIRES = 1, 2, 4, 8, 16
+_CALLS, _ANSWERS, _MEDIA, _THINKING, _EXPIRES = 1, 2, 4, 8, 16
 """Bits that say what messages hold."""
 
 
@@ -300,8 +299,8 @@ class History(tuple[Message, ...]):  # noqa: SLOT001 - it keeps what was worked 
         return bool(self.held & _MEDIA)
 
     @property
-    def holds_ties(self) -> bool:
-        return bool(self.held & _TIES)
+    def holds_signed_thinking(self) -> bool:
+        return bool(self.held & _THINKING)
 
     @lazy
     def results(self) -> Mapping[CallPosition, Sequence[int]]:
@@ -434,7 +433,7 @@ def _held_by(message: Message) -> int:
         held |= _MEDIA
     if message.expires:
         held |= _EXPIRES
-    return held | _TIES if message.tied else held
+    return held | _THINKING if message.signed_thinking else held
 
 
 def _places(messages: Iterable[Message], kind: Kind) -> tuple[int, ...]:

@@ -77,6 +77,11 @@ TASK_BUDGET_LOWERED = "task_budget_lowered"
 """Action of a decision with which the client's task budget is lowered by the omitted tokens."""
 
 
+THINKING_OFF = "thinking_off"
+"""Action of a decision by which the model is not to think in this answer: the turn goes without thinking that was
+refused, and its provider would demand it."""
+
+
 def capped(decision: Decision, tokens: int) -> Decision:
     """The decision with the output cap lowered to so many tokens."""
     others = (action for action in decision.actions if action != OUTPUT_CAPPED)

@@ -44,18 +44,18 @@ def repair(conversation: Conversation, view: View, cost: Cost, *, orphans: bool 
     if not (lost or left):
         return view
     parts: list[Part] = []
-    tokens, untied = view.tokens, set(view.untied)
+    tokens, without_thinking = view.tokens, set(view.without_thinking)
     for index, part in standing(view):
         now = part
         if index in lost:
             now = Pruned(index, index + 1, "repaired")
         elif index in left:
             now = _with_calls(conversation, index, part, left[index], cost)
-            if messages[index].tied and not left[index]:
-                untied.add(index)
+            if messages[index].signed_thinking and not left[index]:
+                without_thinking.add(index)
         tokens += _tokens(conversation, index, now) - _tokens(conversation, index, part)
         append(parts, now)
-    return replace(view, parts=tuple(parts), tokens=tokens, untied=frozenset(untied))
+    return replace(view, parts=tuple(parts), tokens=tokens, without_thinking=frozenset(without_thinking))
 
 
 def separated(conversation: Conversation, view: View, cost: Cost) -> View:
@@ -123,7 +123,7 @@ def _with_calls(conversation: Conversation, index: int, part: Part, left: Sequen
     message, calls = message_of(conversation, index, part), conversation.transcript.messages[index].calls
     arguments = dict(part.calls) if isinstance(part, Altered) and part.calls is not None else {}
     kept = tuple(replace(calls[place], arguments=arguments.get(place, calls[place].arguments)) for place in left)
-    thoughts = () if message.tied and not left else message.thoughts
+    thoughts = () if message.signed_thinking and not left else message.thoughts
     tokens = cost(replace(message, calls=kept, thoughts=thoughts))
     return Altered(
         index, message.texts, tokens, "repaired", tuple(zip(left, (call.arguments for call in kept), strict=True))

@@ -64,7 +64,7 @@ def _spared(conversation: Conversation, view: View, cost: Cost | None) -> dict[i
     messages = conversation.transcript.messages
     if cost is None:
         return {}
-    return {at: cost(messages[at]) - cost(replace(messages[at], thoughts=())) for at in view.untied}
+    return {at: cost(messages[at]) - cost(replace(messages[at], thoughts=())) for at in view.without_thinking}
 
 
 def _holds(part: dict[str, Any], index: int) -> bool:

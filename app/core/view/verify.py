@@ -68,7 +68,7 @@ def problems(conversation: Conversation, view: View, limit: int, *, alternates: 
         (_is_pair_split(transcript.messages, sent, kept_calls), Code.TOOL_PAIR_SPLIT),
         (_are_results_apart(transcript.messages, order), Code.RESULT_APART),
         (_is_parted(transcript.messages, order), Code.BOUND_MESSAGE_PARTED),
-        (_ends_with_thoughts(transcript.messages, kept_calls, view.untied), Code.THOUGHTS_LAST),
+        (_ends_with_thoughts(transcript.messages, kept_calls, view.without_thinking), Code.THOUGHTS_LAST),
         (alternates and bool(gaps_in(transcript.messages, order)), Code.ROLES_NOT_ALTERNATING),
         (not (sent or view.chunks or conversation.instructions), Code.NOTHING_LEFT),
         (not quoted.isdisjoint(verbatim), Code.QUOTED_AND_SENT),
@@ -153,10 +153,13 @@ def _is_apart(messages: Sequence[Message], order: Order, placed: Mapping[int, in
 
 
 def _ends_with_thoughts(
-    messages: Sequence[Message], kept_calls: Mapping[int, frozenset[int]], untied: frozenset[int]
+    messages: Sequence[Message], kept_calls: Mapping[int, frozenset[int]], without_thinking: frozenset[int]
 ) -> bool:
     """Whether a message may, as its calls were taken out from behind them."""
-    return any(messages[index].tied and not calls and index not in untied for index, calls in kept_calls.items())
+    return any(
+        messages[index].signed_thinking and not calls and index not in without_thinking
+        for index, calls in kept_calls.items()
+    )
 
 
 def _is_parted(messages: Sequence[Message], order: Order) -> bool:

@@ -323,7 +323,7 @@ class Kept:
 ACTIONS = (
     *("masked", "summarized", "pinned", "trimmed", "cleared", "faded"),
     *("shortened", "truncated", "pruned", "stub", "repaired", "recalled", "cache_marked"),
-    *("thinking_removed", "thinking_dropped"),
+    "thinking_removed",
 )
 
 
@@ -332,12 +332,10 @@ class View(Struct, frozen=True):
 
     parts: tuple[Part, ...]
     tokens: int
-    untied: frozenset[int] = frozenset()
-    """The messages that go without those of their thoughts that were made behind another prompt: see `ties`."""
+    without_thinking: frozenset[int] = frozenset()
+    """Positions of the messages that are sent without their signed thinking."""
     marks_cache: bool = False
     """The end of what stands before the last quotation gets a cache breakpoint."""
-    drops: bool = False
-    """The provider is to leave such thoughts out itself, where they have to be sent."""
 
     @property
     def chunks(self) -> tuple[SummaryChunk, ...]:
@@ -369,8 +367,8 @@ class View(Struct, frozen=True):
             "stub": stub,
             "recalled": bool(self.recalled),
             "cache_marked": self.marks_cache,
+            "thinking_removed": bool(self.without_thinking),
         }
-        others |= {"thinking_removed": bool(self.untied), "thinking_dropped": self.drops}
         done |= {name for name, was_done in others.items() if was_done}
         return tuple(action for action in ACTIONS if action in done)
 

@@ -15,9 +15,8 @@ from app.wire.messages.request import (
     NAME,
     PATH,
     MessagesRequest,
-    dropping,
     messages_request,
-    refuses_ties,
+    refuses_thinking,
     system_of,
     window_asked,
 )
@@ -42,7 +41,6 @@ class Messages(WireFormat):
     token_rules = staticmethod(token_rules)
     message = staticmethod(read_message)
     render = staticmethod(render)
-    dropping = staticmethod(dropping)
 
     def assembled(self, model: str, messages: Sequence[bytes], output: int | None = None) -> bytes:
         shown = b'{"model":%b' % msgspec.json.encode(model)
@@ -52,8 +50,8 @@ class Messages(WireFormat):
             shown += b',"system":%b' % messages[0]
         return shown + b',"messages":[%b]}' % b",".join(raw for raw in messages if not is_beside(raw))
 
-    def refuses_ties(self, refusal: bytes, request: WireRequest) -> bool:
-        return isinstance(request, MessagesRequest) and refuses_ties(refusal, request)
+    def refuses_thinking(self, refusal: bytes, request: WireRequest, *, changed: bool) -> bool:
+        return isinstance(request, MessagesRequest) and refuses_thinking(refusal, request, changed=changed)
 
 
 MESSAGES: WireFormat = Messages()

@@ -99,7 +99,7 @@ def _read(message: dict[str, Any], raw: bytes) -> Message:
         ),
         sealed=expires or (bool(blocks) and all(map(is_sealed, blocks))),
         expires=expires,
-        tied=any(block.get("type") in SEALED for block in blocks),
+        signed_thinking=any(block.get("type") in SEALED for block in blocks),
         # A turn was paused before the provider's own result, which the assistant's next message begins with.
         bound=any(block.get("id") not in returned for block in served),
     )

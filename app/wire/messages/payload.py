@@ -48,7 +48,7 @@ def render(conversation: Conversation, view: View, alternate: bool = False) -> l
     """
     instructions = [message.raw for message in conversation.instructions]
     messages = conversation.transcript.messages
-    if view.parts == (Verbatim(0, len(messages)),) and not view.untied:
+    if view.parts == (Verbatim(0, len(messages)),) and not view.without_thinking:
         return [*instructions, *(message.raw for message in messages)]
     entries = list(_entries(conversation, view))
     begun = "user" if any(not is_beside(raw) for raw in instructions) else ""

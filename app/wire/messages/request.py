@@ -48,7 +48,11 @@ _SESSION = re.compile(r"_session_([0-9a-fA-F-]{36})$")
 BETAS = b"anthropic-beta"
 BINDING_MEMBER = b"block_binding"
 """Member of `thinking`: what is to become of blocks that are signed over another prompt. Their refusal names it."""
-BINDING_CONTROLS = b"thinking-binding-controls-2026-08-01"
+_THINKING_REFUSED = re.compile(
+    rb"(?:signature|data). in .(?:redacted_)?thinking. block"
+    rb"|blocks in the latest assistant message cannot be modified"
+    rb"|Expected .thinking. or .redacted_thinking."
+)
 _WINDOW = re.compile(rb"\bcontext-(\d{1,2})m-")
 LONGEST_NAMES = 4_000
 """Bytes of a member that is looked into for a conversation's name."""
@@ -77,9 +81,15 @@ class MessagesRequest(WireRequest, frozen=True):
         return None if raw is None else ("metadata.user_id", raw)
 
     @property
-    def ties(self) -> bool:
-        """Whether the answer may hold thinking, which is signed over the prompt."""
+    def thinks(self) -> bool:
         return _thinking(self.source).get("type") not in (None, "disabled")
+
+    @property
+    def demands_thinking(self) -> bool:
+        return _thinking(self.source).get("type") == "enabled"
+
+    def with_thinking_off(self, body: bytes) -> bytes:
+        return RawObject(body).spliced({"thinking": b'{"type":"disabled"}'})
 
     @property
     def is_typical(self) -> bool:
@@ -198,19 +208,12 @@ def _thinking(source: RawObject) -> Json:
     return thinking if isinstance(thinking, dict) else {}
 
 
-def refuses_ties(refusal: bytes, request: MessagesRequest) -> bool:
-    """Whether thinking is refused because it is signed over another prompt; not where the client wants to know."""
-    return BINDING_MEMBER in refusal and BINDING_MEMBER.decode() not in _thinking(request.source)
-
-
-def dropping(payload: bytes, headers: Headers) -> tuple[bytes, Headers]:
-    """The same request, of which the provider leaves out thinking that is signed over another prompt."""
-    source = RawObject(payload)
-    thinking = {**_thinking(source), BINDING_MEMBER.decode(): {"prefix_mismatch_behavior": "drop_block"}}
-    betas = [value for name, value in headers if name == BETAS]
-    joined = b",".join(betas if any(BINDING_CONTROLS in value for value in betas) else [*betas, BINDING_CONTROLS])
-    others = [(name, value) for name, value in headers if name != BETAS]
-    return source.spliced({"thinking": msgspec.json.encode(thinking)}), [*others, (BETAS, joined)]
+def refuses_thinking(refusal: bytes, request: MessagesRequest, *, changed: bool) -> bool:
+    """Whether signed thinking is refused: because of what stands before it, or, where the history was `changed`, for
+    another reason. Not where the client itself says what is to become of such thinking."""
+    if BINDING_MEMBER.decode() in _thinking(request.source):
+        return False
+    return BINDING_MEMBER in refusal or (changed and _THINKING_REFUSED.search(refusal) is not None)
 
 
 def edits_in(source: RawObject) -> Sequence[Json]:

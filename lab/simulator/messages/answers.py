@@ -48,7 +48,7 @@ class Answer:
     def whole(self) -> Json:
         usage = {} if self.usage is None else {"usage": self.usage}
         head = self._head(self.blocks, self.stop_reason, self.stop_sequence)
-        return {**head, **usage, **_transformations(self.request), **self.fault.extra}
+        return {**head, **usage, **self.fault.extra}
 
     def frames(self) -> Iterator[Frame]:
         for event in self._events():
@@ -56,7 +56,7 @@ class Answer:
 
     def _events(self) -> Iterator[dict[str, Any]]:
         usage = {} if self.usage is None else {"usage": {**(self.before or self.usage), "output_tokens": 1}}
-        message = {**self._head((), None, None), **usage, **_transformations(self.request)}
+        message = {**self._head((), None, None), **usage}
         yield {"type": "message_start", "message": message}
         for index, block in enumerate(self.blocks):
             yield {"type": "content_block_start", "index": index, "content_block": _begun(block)}
@@ -131,7 +131,7 @@ def _calls(sequence: int, fault: Fault) -> list[Json]:
 def _thinking(request: AcceptedRequest, fault: Fault, before: Sequence[Json]) -> list[Json]:
     if fault.thinking is None and not request.thinks:
         return []
-    prefix = whole_prefix(request.bound_to)
+    prefix = whole_prefix(request.request)
     for block in before:
         prefix = prefix.then("assistant", block)
     omitted = (request.request.get("thinking") or {}).get("display") == "omitted"
@@ -232,12 +232,3 @@ def _managed(request: AcceptedRequest) -> Json:
     if request.request.get("context_management") is None:
         return {}
     return {"context_management": {"applied_edits": []}}
-
-
-def _transformations(request: AcceptedRequest) -> Json:
-    if not request.dropped:
-        return {}
-    gone = [
-        {"type": "thinking_dropped", "path": each.path, "reason": "prefix_binding_mismatch"} for each in request.dropped
-    ]
-    return {"input_transformations": gone}

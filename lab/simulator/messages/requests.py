@@ -27,7 +27,7 @@ from lab.simulator.messages.refusals import (
     too_many_bytes,
     unreadable,
 )
-from lab.simulator.messages.thoughts import Misplaced, drops, is_bound, is_bound_as_sent, misplaced, without
+from lab.simulator.messages.thoughts import is_bound
 from lab.simulator.messages.threads import Threads
 from lab.simulator.prompt_cache import LOOKBACK, Block, BreakpointCache, Cached
 from lab.simulator.refusals import Refused
@@ -43,12 +43,9 @@ USUAL_TRIGGER = 150_000
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """An acceptable request, without what the provider drops from it."""
+    """An acceptable request."""
 
     request: Mapping[str, Any]
-    sent: Mapping[str, Any]
-    """The request as it was sent, with what the provider drops."""
-    dropped: Sequence[Misplaced]
     room: int
     """Tokens that the window leaves for the answer."""
     prompt_tokens: int
@@ -74,11 +71,6 @@ class AcceptedRequest:
     @property
     def conversation(self) -> Sequence[Any]:
         return conversation_of(self.request)
-
-    @property
-    def bound_to(self) -> Mapping[str, Any]:
-        """The request that the answer's thinking is sealed over."""
-        return self.sent if is_bound_as_sent(self.model) else self.request
 
     @property
     def thinks(self) -> bool:
@@ -117,8 +109,7 @@ class Reader:
     def read(self, record: Record, rules: RequestRules, counted: Callable[[int], None]) -> AcceptedRequest:
         """Raise `Refused` as the provider would; `counted` is given the prompt tokens before the window is checked."""
         betas = betas_of(record)
-        sent, dropped = self._accepted(record, rules, betas)
-        request = without(sent, dropped) if dropped else sent
+        request = self._accepted(record, rules, betas)
         model = _model_of(request, rules)
         parts, tokens = self._parts(request, rules)
         counted(sum(tokens))
@@ -127,8 +118,6 @@ class Reader:
         cached, hour = self._cached(request, parts, tokens)
         return AcceptedRequest(
             request=request,
-            sent=sent,
-            dropped=dropped,
             room=window - sum(tokens),
             prompt_tokens=sum(tokens),
             cache_read=cached.read,
@@ -139,8 +128,7 @@ class Reader:
 
     def count(self, record: Record, rules: RequestRules) -> int:
         """Tokens that `count_tokens` answers, whatever the window is."""
-        sent, dropped = self._accepted(record, rules, betas_of(record), required=())
-        request = without(sent, dropped) if dropped else sent
+        request = self._accepted(record, rules, betas_of(record), required=())
         _model_of(request, rules)
         return sum(self._parts(request, rules)[1])
 
@@ -150,8 +138,7 @@ class Reader:
         rules: RequestRules,
         betas: Collection[str],
         required: Collection[str] = ("max_tokens",),
-    ) -> tuple[Mapping[str, Any], Sequence[Misplaced]]:
-        """The request as it was sent, and what is to be dropped from it."""
+    ) -> Mapping[str, Any]:
         if record.method != "POST":
             raise Refused(no_such_method())
         if len(record.body) > MOST_BYTES:
@@ -161,7 +148,7 @@ class Reader:
             raise Refused(unreadable())
         request = self._threads.whole(request)
         check(request, betas, required, rules.strict_roles)
-        return request, list(misplaced(request)) if drops(request) else []
+        return request
 
     def _parts(self, request: Mapping[str, Any], rules: RequestRules) -> tuple[list[Any], list[int]]:
         """Tools and system, then each message that the model still reads; and the tokens of each."""

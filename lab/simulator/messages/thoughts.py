@@ -50,9 +50,8 @@ def check_thinking(request: Json, betas: Collection[str]) -> None:
     if thinking.get("type") == "enabled":
         _check_open_turn(messages)
     _check_seals(messages)
-    if not drops(request):
-        for wrong in misplaced(request):
-            raise Refused(bound_elsewhere(wrong.path, wrong.kind, wrong.difference))
+    for wrong in misplaced(request):
+        raise Refused(bound_elsewhere(wrong.path, wrong.kind, wrong.difference))
 
 
 def is_bound(model: str) -> bool:
@@ -60,22 +59,9 @@ def is_bound(model: str) -> bool:
     return "-bind" in model
 
 
-def is_bound_as_sent(model: str) -> bool:
-    """Whether the prefix includes thinking that the provider was asked to drop; else a model binds to what it read."""
-    return "-bind-sent" in model
-
-
-def drops(request: Json) -> bool:
-    """Whether the caller wants misplaced thinking removed in place of an error."""
-    binding = (request.get("thinking") or {}).get("block_binding") or {}
-    return bool(binding.get("prefix_mismatch_behavior") == "drop_block")
-
-
 def misplaced(request: Json) -> Iterator[Misplaced]:
-    """Misplaced thinking in order; what follows one is read as if it were not there, unless the model binds to what is
-    sent."""
-    model = str(request["model"])
-    if not is_bound(model):
+    """Misplaced thinking in order; what follows one is read as if it were not there."""
+    if not is_bound(str(request["model"])):
         return
     prefix = prefix_of(request)
     for index, message in enumerate(request["messages"]):
@@ -84,24 +70,8 @@ def misplaced(request: Json) -> Iterator[Misplaced]:
                 packed, _ = opened(*_sealed(block))
                 if packed is not None and not prefix.matches(packed):
                     yield Misplaced(index, place, block["type"], prefix.difference(packed))
-                    if not is_bound_as_sent(model):
-                        continue
+                    continue
             prefix = prefix.then(message["role"], block)
-
-
-def without(request: Json, dropped: Sequence[Misplaced]) -> Json:
-    """The request as it is read once these blocks are gone."""
-    gone = {(each.message, each.block) for each in dropped}
-    messages = [
-        {
-            **message,
-            "content": [
-                block for place, block in enumerate(blocks_of(message["content"])) if (index, place) not in gone
-            ],
-        }
-        for index, message in enumerate(request["messages"])
-    ]
-    return {**request, "messages": messages}
 
 
 def _check_open_turn(messages: Sequence[Json]) -> None:
