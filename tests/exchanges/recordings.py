@@ -12,7 +12,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ Texts = Sequence[tuple[str, str]]
 FOLDER = Path(__file__).parent / "recorded"
 WIDTH = 220
 """Columns in which a JSON value stands on one line."""
+DEEPEST = 3
+"""Columns of indentation at most: deeper ones took a fifth of the files."""
 SHORTEST_FILLER = 60
 SHORTEST_TEXT = 40
 """Characters from which a text of the client's is referred to inside another."""
@@ -372,19 +375,49 @@ def write(variant: Variant, recording: Json) -> None:
     """Put a recording into its file, which other processes may write at the same time."""
     path, case = file_of(variant)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(path.parent):
         held = _resolved(json.loads(path.read_text("utf-8"))) if path.exists() else {}
         held.setdefault(case, {})[key_of(variant)] = recording
-        ordered = {
-            name: dict(sorted(held[name].items(), key=lambda pair: _ORDER.index(pair[0]))) for name in sorted(held)
-        }
-        made = path.with_suffix(".new")
-        made.write_text(_written(_shared(ordered)), "utf-8")
-        made.replace(path)  # Other processes read without the lock.
+        _replace(path, held)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing recordings in this folder."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(lock)
+
+
+def _replace(path: Path, held: Json) -> None:
+    ordered = {name: dict(sorted(held[name].items(), key=lambda pair: _ORDER.index(pair[0]))) for name in sorted(held)}
+    made = path.with_suffix(".new")
+    made.write_text(_written(_shared(ordered)), "utf-8")
+    made.replace(path)  # Other processes read without the lock.
+
+
+def without_case(variants: Iterable[Variant], *, removed: bool) -> list[str]:
+    """Names of the recordings of which there is no case any more. `removed`: they are taken out."""
+    known: dict[Path, set[tuple[str, str]]] = {}
+    for variant in variants:
+        path, case = file_of(variant)
+        known.setdefault(path, set()).add((case, key_of(variant)))
+    found = []
+    for path in sorted(FOLDER.rglob("*.json")):
+        with _locked(path.parent):
+            held = _resolved(json.loads(path.read_text("utf-8")))
+            names = known.get(path, set())
+            stale = [(case, key) for case, keys in held.items() for key in keys if (case, key) not in names]
+            found += [f"{path.parent.name}/{path.stem}/{case}-{key}" for case, key in stale]
+            if stale and removed:
+                for case, key in stale:
+                    del held[case][key]
+                kept = {case: keys for case, keys in held.items() if keys}
+                _replace(path, kept) if kept else path.unlink()
+    return found
 
 
 def difference(recorded: Json | None, played: Json) -> str:
@@ -451,11 +484,11 @@ def _lines(value: Any, depth: int) -> Iterator[str]:
     pairs = value.items() if isinstance(value, dict) else ((None, one) for one in value)
     yield "{" if isinstance(value, dict) else "["
     for number, (key, inner) in enumerate(pairs):
-        yield ("," if number else "") + "\n" + " " * (depth + 1)
+        yield ("," if number else "") + "\n" + " " * min(depth + 1, DEEPEST)
         if key is not None:
             yield json.dumps(key, ensure_ascii=False) + ": "
         yield from _lines(inner, depth + 1)
-    yield "\n" + " " * depth + ("}" if isinstance(value, dict) else "]")
+    yield "\n" + " " * min(depth, DEEPEST) + ("}" if isinstance(value, dict) else "]")
 
 
-__all__ = ["Placeholders", "Recorder", "body_in", "difference", "file_of", "read", "write"]
+__all__ = ["Placeholders", "Recorder", "body_in", "difference", "file_of", "read", "without_case", "write"]

@@ -44,6 +44,12 @@ def test_exchange(variant: Variant, stages: Stages, request: pytest.FixtureReque
     )
 
 
+def test_every_recording_is_one_of_a_case(request: pytest.FixtureRequest) -> None:
+    removed = bool(request.config.getoption("record", default=False))
+    stale = recordings.without_case(VARIANTS, removed=removed)
+    assert removed or not stale, f"make exchanges ONLY=every_recording takes these out: {stale}"
+
+
 def _problems(variant: Variant, exchanges: list[Exchange]) -> Iterator[str]:
     """A sentence for each invariant that does not hold."""
     for exchange in exchanges:
