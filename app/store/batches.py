@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from sqlalchemy import (
-    JSON,
     BindParameter,
     Column,
     ColumnElement,
     LargeBinary,
     Row,
     Select,
-    Table,
-    Text,
     any_,
     bindparam,
-    cast,
     func,
     literal,
-    literal_column,
     select,
-    tuple_,
     type_coerce,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -66,27 +59,6 @@ class Lookup:
         statement = self._by_array if connection.dialect.name == "postgresql" else self._by_rows
         found = await connection.execute(statement, {**parameters, "digests": b"".join(digests)})
         return list(found)
-
-
-Key = tuple[str, str]
-"""A tenant, and an id of its own."""
-
-
-def has_key(connection: AsyncConnection, table: Table) -> ColumnElement[bool]:
-    """The rows with one of many keys, which are sent as one parameter, `keys`, as `written` has it."""
-    keys = bindparam("keys", type_=Text)
-    if connection.dialect.name == "postgresql":
-        key = func.json_array_elements(cast(keys, JSON)).column_valued("key")
-        pairs = select(key.op("->>")(literal_column("0")), key.op("->>")(literal_column("1")))
-    else:
-        row = func.json_each(keys).table_valued("value")
-        pairs = select(func.json_extract(row.c.value, "$[0]"), func.json_extract(row.c.value, "$[1]"))
-    return tuple_(table.c.tenant, table.c.id).in_(pairs)
-
-
-def written(keys: Sequence[Key]) -> str:
-    """Write the keys as one parameter. They have to be clean."""
-    return msgspec.json.encode(keys).decode()
 
 
 def _as_array(joined: BindParameter[bytes]) -> ColumnElement[Sequence[bytes]]:

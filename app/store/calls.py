@@ -1,10 +1,8 @@
-"""Calls: how all that the store is asked is carried out: in bounded time, and with something left for other tenants."""
+"""Calls: how all that the store is asked is carried out in bounded time."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -19,7 +17,6 @@ from app.store.errors import Queued, StoreUnavailable, WrongSecret
 from app.store.files import close_to_others
 from app.store.guard import Guard, Work
 from app.store.readiness import Readiness
-from app.store.slots import Slots
 from app.store.write_behind import WriteBehind
 
 if TYPE_CHECKING:
@@ -37,21 +34,14 @@ OwnSteps = Callable[Concatenate[Database, str, P], Awaitable[T]]
 
 TASK_SECONDS = 10.0
 REST_SECONDS = 5.0
-REQUEST_SLOTS = 8
-"""Calls of one tenant's requests that are under way at once: about half of the connections."""
 QUEUE_SECONDS = 2.0
 """Longest wait of a request for other writers of this process."""
-REST_SLOTS = 2
-ALL_REST_SLOTS = 4
-"""REST calls under way at once, of one tenant and of all: what they cost is not bounded by a request's history."""
-OF_ALL = ""
-"""Slot of calls about all tenants."""
 
 
 class Calls:
     """The ways to call the database with a query: for a request, for the REST API, in the background.
 
-    A query knows its SQL, and nothing else. Connections, transactions, turns, timeouts, retries and the breaker are
+    A query knows its SQL, and nothing else. Connections, transactions, timeouts, retries and the breaker are
     here, by who calls.
     """
 
@@ -76,8 +66,6 @@ class Calls:
         self.readiness = Readiness(lambda: self.guard.bounded(self.migrate, MIGRATION_SECONDS))
         self.writes = WriteBehind(database, self.guard, scrub, caches)
         """The queues of what is recorded and not stored yet, and how much was dropped."""
-        self._request_slots = Slots(REQUEST_SLOTS)
-        self._rest_slots = Slots(REST_SLOTS, ALL_REST_SLOTS)
 
     async def migrate(self, decryption: Decryption | None = None) -> tuple[str | None, str]:
         """The revisions before and after; None before: the database was empty, and belongs to the secret from now on.
@@ -123,7 +111,7 @@ class Calls:
 
     async def request(self, query: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
         """Read a tenant's rows on a request's path: through the breaker, within the request's timeout."""
-        return await self.guarded(tenant, self.read(query, tenant, *arguments, **options))
+        return await self.guarded(self.read(query, tenant, *arguments, **options))
 
     async def request_change(self, change: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
         """Change a tenant's rows on a request's path, in a transaction that waits for locks no longer than that."""
@@ -132,30 +120,30 @@ class Calls:
             async with self.database.writing() as connection:
                 return await change(connection, tenant, *arguments, **options)
 
-        return await self.guarded(tenant, work)
+        return await self.guarded(work)
 
     async def request_steps(self, steps: OwnSteps[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
         """Read and change a tenant's rows on a request's path, in several steps that have one timeout together."""
-        return await self.guarded(tenant, lambda: steps(self.database, tenant, *arguments, **options))
+        return await self.guarded(lambda: steps(self.database, tenant, *arguments, **options))
 
     async def rest(self, query: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
         """Read a tenant's rows for the REST API: whoever looks after a request sees what the request showed."""
-        return await self._in_turn(tenant, self.read(query, tenant, *arguments, **options))
+        return await self._after_writes(self.read(query, tenant, *arguments, **options))
 
     async def rest_change(self, change: OwnQuery[P, T], tenant: str, *arguments: P.args, **options: P.kwargs) -> T:
         """Change a tenant's rows for the REST API, in a transaction, as `rest` reads them."""
-        return await self._in_turn(tenant, self.change(change, tenant, *arguments, **options))
+        return await self._after_writes(self.change(change, tenant, *arguments, **options))
 
     async def rest_of_all(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
         """Read rows of all tenants, as `rest` reads those of one."""
-        return await self._in_turn(OF_ALL, self.read(query, *arguments, **options))
+        return await self._after_writes(self.read(query, *arguments, **options))
 
     async def at_once(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Read for the REST API out of turn; what waits to be stored is not seen yet."""
+        """Read for the REST API; what waits to be stored is not seen yet."""
         return await self.bounded(self.read(query, *arguments, **options), REST_SECONDS)
 
     async def change_at_once(self, change: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-        """Change rows for the REST API out of turn, in a transaction."""
+        """Change rows for the REST API in a transaction, without what waits to be stored."""
         return await self.bounded(self.change(change, *arguments, **options), REST_SECONDS)
 
     async def task(self, query: Query[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -190,41 +178,29 @@ class Calls:
 
     # What they are made of, also for calls of more than one step
 
-    async def guarded(self, tenant: str, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
+    async def guarded(self, work: Work[T], late: Callable[[T], Awaitable[object]] | None = None) -> T:
         """Do work on a request's path: through the breaker, within the request's timeout. `late`: see `Guard.call`."""
         self._require_ready()
-        came = monotonic()
-        try:
-            # Waiting for one's own other requests says nothing about the database, and its time does not count as such.
-            with await self._request_slots.take(tenant):
-                return await self._patiently(work, late)
-        finally:
-            self._took(monotonic() - came)
-
-    async def _patiently(self, work: Work[T], late: Callable[[T], Awaitable[object]] | None) -> T:
         began = monotonic()
-        while True:
-            try:
-                return await self.guard.call(work, self.timeout, late)
-            except Queued:
-                if monotonic() - began > QUEUE_SECONDS:
-                    raise
+        try:
+            while True:
+                try:
+                    return await self.guard.call(work, self.timeout, late)
+                except Queued:
+                    if monotonic() - began > QUEUE_SECONDS:
+                        raise
+        finally:
+            self._took(monotonic() - began)
 
-    async def _in_turn(self, tenant: str, work: Work[T]) -> T:
+    async def _after_writes(self, work: Work[T]) -> T:
         """Do work for the REST API, after what waits to be stored.
 
         Not through the breaker, which is there for requests: this may be slow while the database is well.
         """
-        self._require_ready()
-        slot = await self._rest_slot(tenant)
 
         async def flush_first() -> T:
-            try:
-                await self.writes.flush()
-                return await work()
-            finally:
-                # Not when its caller gives up: until it ends the database is still at it.
-                slot.close()
+            await self.writes.flush()
+            return await work()
 
         return await self.bounded(flush_first, REST_SECONDS)
 
@@ -232,16 +208,6 @@ class Calls:
         """Do work in the background, or for somebody who can wait."""
         self._require_ready()
         return await self.guard.bounded(work, seconds)
-
-    async def _rest_slot(self, tenant: str) -> ExitStack:
-        try:
-            async with asyncio.timeout(REST_SECONDS):
-                return await self._rest_slots.take(tenant)
-        except TimeoutError as error:
-            raise StoreUnavailable(
-                f"no turn within {REST_SECONDS:.0f} s: at most {REST_SLOTS} such requests of a tenant are carried out"
-                f" at once, and {ALL_REST_SLOTS} of all tenants"
-            ) from error
 
     def _require_ready(self) -> None:
         if self.readiness.reason is not None:

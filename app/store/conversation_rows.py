@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +11,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import (
-    ClauseElement,
     ColumnElement,
     Row,
     ScalarSelect,
@@ -29,11 +27,11 @@ from app.core.history.recognition import Head
 from app.store.batches import Lookup
 from app.store.chunks import delete_chunks_of, note_use
 from app.store.clock import moment, now_ms
+from app.store.database import Insert, insert_into
 from app.store.lease import is_under_way, revoke_leases
 from app.store.message_rows import message_id
 from app.store.pages import Page, Paging, read_page
 from app.store.pins import delete_pins
-from app.store.prepared import Insert, PreparedInsert
 from app.store.rows import members, owned, rows_of
 from app.store.tables import conversations, heads, masks, messages, usage_records
 
@@ -173,13 +171,13 @@ async def write_conversations(connection: AsyncConnection, unwritten: Sequence[U
     Needs a transaction. Rows are taken in order of their keys, so two replicas cannot deadlock.
     """
     ordered = sorted(unwritten, key=lambda s: (s.latest.tenant, s.latest.conversation_id))
-    counted = await _UPSERT_CONVERSATIONS.write(connection, [_conversation_row(seen) for seen in ordered])
+    await connection.execute(_upsert_conversations(connection), [_conversation_row(seen) for seen in ordered])
     # By digest: of two conversations in one flush the later one stands, as it would in two flushes.
-    rows = {row[:2]: row for seen in ordered for row in _head_rows(seen)}
+    rows = {(row["tenant"], row["digest"]): row for seen in ordered for row in _head_rows(seen)}
     if rows:
-        await _UPSERT_HEADS.write(connection, [rows[key] for key in sorted(rows)])
+        await connection.execute(_upsert_heads(connection), [rows[key] for key in sorted(rows)])
     await note_use(connection, {(seen.latest.tenant, chunk) for seen in ordered for chunk in seen.latest.summaries})
-    return next((number for (number,) in counted), None)
+    return await connection.scalar(select(func.txid_current())) if connection.dialect.name == "postgresql" else None
 
 
 async def is_committed(connection: AsyncConnection, transaction: int) -> bool | None:
@@ -234,10 +232,11 @@ async def _lock_as_flushes_do(connection: AsyncConnection, tenant: str, conversa
     await connection.execute(its_heads.order_by(heads.c.digest).with_for_update())
 
 
-def _upsert_conversation(connection: AsyncConnection, statement: Insert) -> ClauseElement:
+def _upsert_conversations(connection: AsyncConnection) -> Insert:
+    statement = insert_into(connection, conversations).values(created_at=now_ms(), updated_at=now_ms())
     new, old = statement.excluded, conversations.c
     latest = ("model", "messages", "status", "reason", "tokens_before", "tokens_after", "window", "coverage")
-    upsert = statement.on_conflict_do_update(
+    return statement.on_conflict_do_update(
         index_elements=[old.tenant, old.id],
         set_={
             **{name: new[name] for name in latest},
@@ -250,12 +249,12 @@ def _upsert_conversation(connection: AsyncConnection, statement: Insert) -> Clau
             "updated_at": now_ms(),
         },
     )
-    return upsert.returning(func.txid_current()) if connection.dialect.name == "postgresql" else upsert
 
 
-def _upsert_head(_connection: AsyncConnection, statement: Insert) -> ClauseElement:
-    """Upsert of a head. Of two conversations that share a history the newer one keeps the head, whichever was written
+def _upsert_heads(connection: AsyncConnection) -> Insert:
+    """Upsert of heads. Of two conversations that share a history the newer one keeps the head, whichever was written
     last."""
+    statement = insert_into(connection, heads)
     new = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=[heads.c.tenant, heads.c.digest],
@@ -272,26 +271,24 @@ def _created_at(head: str) -> ScalarSelect[int]:
     return select(owner.c.created_at).where(owner.c.tenant == tenant, owner.c.id == conversation_id).scalar_subquery()
 
 
-_UPSERT_CONVERSATIONS = PreparedInsert(conversations, _upsert_conversation, clocks=("created_at", "updated_at"))
-_UPSERT_HEADS = PreparedInsert(heads, _upsert_head)
-
-
-def _conversation_row(seen: UnwrittenRequests) -> tuple[Any, ...]:
-    """Row of a conversation, in the order of the table's columns."""
+def _conversation_row(seen: UnwrittenRequests) -> dict[str, Any]:
     latest = seen.latest
-    return (
-        *(latest.tenant, latest.conversation_id, latest.model),
-        *(seen.turns, latest.messages, seen.requests),
-        *(latest.status, latest.reason),
-        *(latest.tokens_before, latest.tokens_after, latest.window),
-        *(latest.forked_from, latest.coverage, json.dumps(latest.summaries), latest.plan),
-        message_id(latest.conversation_id, latest.heads[-1][0]) if latest.heads else None,
-    )
+    same = ("tenant", "model", "messages", "status", "reason", "tokens_before", "tokens_after", "window")
+    return {
+        **{name: getattr(latest, name) for name in (*same, "forked_from", "coverage", "summaries", "plan")},
+        "id": latest.conversation_id,
+        "turns": seen.turns,
+        "requests": seen.requests,
+        "last_message": message_id(latest.conversation_id, latest.heads[-1][0]) if latest.heads else None,
+    }
 
 
-def _head_rows(seen: UnwrittenRequests) -> list[tuple[Any, ...]]:
+def _head_rows(seen: UnwrittenRequests) -> list[dict[str, Any]]:
     tenant, conversation_id = seen.latest.tenant, seen.latest.conversation_id
-    return [(tenant, digest, conversation_id, turn) for digest, turn in seen.heads.items()]
+    return [
+        {"tenant": tenant, "digest": digest, "conversation_id": conversation_id, "turn": turn}
+        for digest, turn in seen.heads.items()
+    ]
 
 
 def _conversation(row: Row[Any]) -> StoredConversation:

@@ -379,7 +379,10 @@ async def connected(dsn: str, command_seconds: float) -> AsyncIterator[asyncpg.C
         raise StoreUnavailable(describe(error)) from error
 
 
-def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
+Insert = postgresql.Insert | sqlite.Insert
+
+
+def insert_into(connection: AsyncConnection, table: Table) -> Insert:
     """An insert that knows `on conflict`: the same words on both databases, but two classes of SQLAlchemy's."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 

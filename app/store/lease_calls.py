@@ -57,7 +57,7 @@ class LeaseCalls:
                 return await lease.acquire_lease(connection, *place, holder, self.ttl_ms, most)
 
         try:
-            return await self._calls.guarded(tenant, work, late=self._give_back)
+            return await self._calls.guarded(work, late=self._give_back)
         except Contended:
             # A crowd takes its turns, or a process was cut off in the middle of its own: either is over soon.
             return Busy(conversation_id, self._calls.timeout)

@@ -164,7 +164,7 @@ async def test_statement_the_database_refuses_does_not_open_the_breaker(store: S
 
     for _ in range(5):
         with pytest.raises(StoreUnavailable, match="refused"):
-            await store.guarded("somebody", nonsense)
+            await store.guarded(nonsense)
     assert store.state == "ok"
 
 

@@ -1,4 +1,4 @@
-"""Prepared statements: what they write past SQLAlchemy's types is as clean as what goes through them."""
+"""Every text of a record is stored without what the databases refuse."""
 
 from __future__ import annotations
 
