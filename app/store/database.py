@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,8 +20,7 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
-from app.store.errors import DatabaseURLError, Queued, StoreUnavailable, describe
-from app.store.files import beside, identity_of
+from app.store.errors import DatabaseURLError, Queued
 
 CONNECT_SECONDS = 3.0
 COMMAND_SECONDS = 5.0
@@ -67,8 +64,6 @@ class Address(Struct, frozen=True):
     path: Path | None
     shown: str
     """The URL without its password."""
-    direct: str = ""
-    """The same past a pooler, which `?direct=host:port` says that the URL leads to; otherwise empty."""
 
     @property
     def place(self) -> str:
@@ -117,19 +112,10 @@ def _of_postgresql(url: str, shown: str) -> Address:
     """asyncpg's own parser takes over; SQLAlchemy's `ssl` option is libpq's `sslmode`."""
     parts = urlsplit(url)
     options = {"sslmode" if name == "ssl" else name: value for name, value in parse_qsl(parts.query)}
-    direct = options.pop("direct", "")
-    user = parts.netloc.rpartition("@")[0]
-    return Address(
-        "postgresql",
-        _dsn(parts.netloc, parts.path, options),
-        None,
-        shown,
-        direct and _dsn(f"{user}@", parts.path, options | {"host": direct}),
-    )
-
-
-def _dsn(place: str, path: str, options: Mapping[str, str]) -> str:
-    return f"postgresql://{place}{path}" + (f"?{urlencode(options)}" if options else "")
+    if "direct" in options:
+        raise DatabaseURLError("Steno needs no way past a pooler any more: take ?direct= out of the database URL.")
+    query = f"?{urlencode(options)}" if options else ""
+    return Address("postgresql", f"postgresql://{parts.netloc}{parts.path}{query}", None, shown)
 
 
 def _without_options(shown: str) -> str:
@@ -156,18 +142,11 @@ class Database:
     def __init__(self, url: str, *, statement_cache: bool = True, lock_seconds: float = LOCK_SECONDS) -> None:
         self.address = read_url(url)
         self._statement_cache = statement_cache
-        self._is_pooled = bool(self.address.direct) or not statement_cache
-        """Whether each transaction may meet another session, as behind PgBouncer in transaction mode."""
         self._lock_seconds = min(lock_seconds, PATIENT_LOCK_SECONDS)
         self._writer = asyncio.Lock() if self.address.kind != "postgresql" else None
         self._driver_connections: WeakSet[Any] = WeakSet()
         self._idle: WeakSet[Any] = WeakSet()
         """Connections of the pool that nobody uses."""
-        self._file: tuple[int, int] | None = None
-        """Device and inode of the file that the connections lead to; None before the first one, and without
-        a file."""
-        self._beside: set[tuple[int, int] | None] = set()
-        """The files that SQLite keeps beside it."""
         self.engine = self._postgresql(COMMAND_SECONDS) if self.address.kind == "postgresql" else self._sqlite()
         # Not AUTOCOMMIT on SQLite: going back to the default level would bring pysqlite's own BEGIN back.
         reading = {"isolation_level": "AUTOCOMMIT"} if self.address.kind == "postgresql" else {_READS_ONLY: True}
@@ -233,38 +212,6 @@ class Database:
         for connection in list(self._idle):
             connection.terminate()  # What is closed is made anew before it is used.
 
-    def is_replaced(self) -> bool:
-        """Whether the file that the connections lead to is no longer the one of that name. SQLite does not notice, and
-        writes to a file that nobody finds."""
-        path = self.address.path
-        if path is None or self._file is None:
-            return False
-        try:
-            return identity_of(path) != self._file
-        except OSError:
-            return False  # It cannot be looked at, which says nothing about it.
-
-    async def let_go(self) -> None:
-        """Leave a file that was deleted or replaced. The next connection leads to the one of that name, which is made.
-
-        To be called when nobody begins anything.
-        """
-        path, pool = self.address.path, self.engine.pool
-        assert path is not None  # noqa: S101 - only a file is replaced
-        try:
-            async with asyncio.timeout(2 * COMMAND_SECONDS):
-                while pool.checkedout():  # type: ignore[attr-defined]  # noqa: ASYNC110 - a pool has no event
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            pass  # Whoever is still at it ends on the old file.
-        await self.engine.dispose()
-        for left in beside(path):
-            # They belong to the old file: SQLite would play them into the new one. Another process may have made it
-            # already, with files of its own beside it.
-            if identity_of(left) in self._beside - {None}:
-                left.unlink()
-        self._file, self._beside = None, set()
-
     async def close(self) -> None:
         """Close every connection; those that do not answer within two seconds are cut."""
         disposing = asyncio.ensure_future(self.engine.dispose())
@@ -278,7 +225,7 @@ class Database:
     def _limits(self, connection: AsyncConnection, patient: bool) -> dict[str, str]:
         """Limits of a transaction, beyond its session's."""
         version = connection.dialect.server_version_info or ()
-        limits = _limits_of(version, self._lock_seconds) if self._is_pooled else {}
+        limits = _limits_of(version, self._lock_seconds) if not self._statement_cache else {}
         return {**limits, **_lock_limit(PATIENT_LOCK_SECONDS)} if patient else limits
 
     def _sqlite(self) -> AsyncEngine:
@@ -295,24 +242,9 @@ class Database:
             hide_parameters=True,
             **pool,
         )
-        event.listen(engine.sync_engine, "do_connect", self._refuse_another_file)
         event.listen(engine.sync_engine, "connect", _set_pragmas)
-        event.listen(engine.sync_engine, "connect", self._remember_file)
         event.listen(engine.sync_engine, "begin", _begin_immediate)
         return engine
-
-    def _refuse_another_file(self, *_: Any) -> None:
-        if self.is_replaced():
-            # Some connections to the old file and some to the new one would share what lies beside them.
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    def _remember_file(self, connection: Any, _record: Any) -> None:
-        if (path := self.address.path) is not None:
-            cursor = connection.cursor()
-            cursor.execute("PRAGMA schema_version")  # The first look makes the files beside it.
-            cursor.close()
-            self._file = self._file or identity_of(path)
-            self._beside.update(map(identity_of, beside(path)))
 
     def _postgresql(self, command_seconds: float, **pool: Any) -> AsyncEngine:
         limits = {"timeout": CONNECT_SECONDS, "command_timeout": command_seconds}
@@ -326,7 +258,7 @@ class Database:
             arguments["prepared_statement_cache_size"] = 0
         # Behind it a session's settings would be another caller's: each transaction has its own (`writing`).
         arguments["async_creator_fn"] = (
-            connect if self._is_pooled else partial(_connect, connect, None if pool else self._lock_seconds)
+            partial(_connect, connect, None if pool else self._lock_seconds) if self._statement_cache else connect
         )
         # No overflow: connections beyond the size would be made anew for each use (docs/scale.md).
         sizes = {"pool_size": 15, "max_overflow": 0, "pool_timeout": COMMAND_SECONDS, "pool_recycle": 300}
@@ -361,22 +293,6 @@ class Database:
             # Others lead to the same server. Those in use are made anew when they come back: SQLAlchemy sees to it.
             context.is_disconnect = True
             self.doubt_idle()
-
-
-@asynccontextmanager
-async def connected(dsn: str, command_seconds: float) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """A connection to PostgreSQL beside the pool, for statements that take their time. Raises StoreUnavailable, also
-    for what the database does not take of the block."""
-    try:
-        connection = await asyncpg.connect(
-            dsn, timeout=CONNECT_SECONDS, command_timeout=command_seconds, statement_cache_size=0
-        )
-        try:
-            yield connection
-        finally:
-            connection.terminate()
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailable(describe(error)) from error
 
 
 Insert = postgresql.Insert | sqlite.Insert

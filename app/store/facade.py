@@ -26,15 +26,8 @@ from app.store.write_behind import REMEDY as UNWRITABLE
 
 log = structlog.get_logger("steno.store")
 
-LOOK_SECONDS = 5.0
-"""Time between two looks whether a SQLite file is still the one of that name."""
 FLUSH_SECONDS = 5.0
 ERASED_ROWS = 500
-REPLACED = "the database file was deleted or replaced, and is opened anew"
-REPLACED_REMEDY = (
-    "Steno goes on with the file that is there now, or with a new one; what was in the old one alone is lost. "
-    "To put a backup in its place, stop Steno, restore it with its secret, and start Steno again."
-)
 
 
 class Check(Struct, frozen=True):
@@ -88,17 +81,12 @@ class Store(Calls):
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
         self._tasks: list[asyncio.Task[None]] = []
-        """Tidying, and watching the file."""
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self.readiness.start()
         self.writes.start(self.readiness.ready)
         self._tasks = [asyncio.ensure_future(self.tidying.run())]
-        if self.database.address.kind == "file":
-            self._tasks.append(asyncio.ensure_future(self._watch_file()))
-        if self.database.address.kind == "postgresql":
-            self._tasks.append(asyncio.ensure_future(self.tidying.run_clearing()))
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
@@ -177,7 +165,6 @@ class Store(Calls):
         erased = await self.bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
         if erased:
             await empty_log(self)  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
-            self.tidying.clear_soon()
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
@@ -190,24 +177,7 @@ class Store(Calls):
         erased = await self.bounded(lambda: self.writes.erase(Erased(tenant), rest), REST_SECONDS) or erased
         await merge_indexes(self)
         await empty_log(self)
-        self.tidying.clear_soon()
         return erased
-
-    async def _watch_file(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if await asyncio.to_thread(self.database.is_replaced):
-                await self._reopen()
-
-    async def _reopen(self) -> None:
-        """Go on with the file that has the name now, or with a new one."""
-        await self.readiness.stop()
-        self.readiness.lose(REPLACED)
-        log.warning("database file deleted or replaced", path=self.place, remedy=REPLACED_REMEDY)
-        await self.writes.pause()
-        await self.database.let_go()
-        self.tidying.is_indexed = False
-        self.readiness.regain()
 
     async def _flush_last(self) -> None:
         try:

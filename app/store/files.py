@@ -25,15 +25,6 @@ def make_file(database: Path) -> None:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
 
-def identity_of(path: Path) -> tuple[int, int] | None:
-    """The device and number of a file, which its name does not tell; None if there is none. Raises OSError."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 def beside(database: Path) -> tuple[Path, Path]:
     """The two files that SQLite keeps beside the database while it is open."""
     return database.with_name(f"{database.name}-wal"), database.with_name(f"{database.name}-shm")

@@ -34,16 +34,7 @@ class Readiness:
             await self._try()
         except StoreUnavailable as error:
             self._note(error.reason)
-            self.regain()
-
-    def lose(self, reason: str) -> None:
-        """Nothing is asked of the database any more, until `regain`."""
-        self.reason = reason
-        self.ready.clear()
-
-    def regain(self) -> None:
-        """Connect and migrate anew, until it works."""
-        self._retrying = asyncio.ensure_future(self._retry())
+            self._retrying = asyncio.ensure_future(self._retry())
 
     async def stop(self) -> None:
         """Tries no more; an attempt under way is the guard's."""

@@ -208,11 +208,6 @@ class WriteBehind:
             finally:
                 self._put_back()
 
-    async def pause(self) -> None:
-        """Wait until no flush is in flight. None begins before the database is ready, which it must not be now."""
-        async with self._writing:
-            pass
-
     async def flush_all(self) -> None:
         """Flush until nothing waits any more."""
         await self.flush()

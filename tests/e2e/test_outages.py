@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import sqlite3
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -254,27 +253,3 @@ def test_a_full_disk_costs_no_request(process: Serving) -> None:
 def _conversations(url: str) -> int:
     """How many are listed; none while the database cannot be asked."""
     return len(get(url, "/context/conversations", KEY).json.get("data", ()))
-
-
-# Gone
-
-
-def test_a_file_that_was_deleted_is_made_anew_and_what_comes_then_outlives_a_restart(process: Serving) -> None:
-    """Otherwise all of it would be written to a file that nobody finds any more, and be lost with the process."""
-    assert told(ask(process.url, soft(1))) == (["summarized"], None)
-    until(lambda: _conversations(process.url) == 1)
-    [file] = process.folder.rglob("steno.db")
-    for path in file.parent.glob("steno.db*"):
-        path.unlink()
-    until(lambda: len(_noticed(process)) == 1)
-    until(lambda: file.exists() and get(process.url, "/readyz").json["status"] == "ok")
-    assert told(ask(process.url, soft(2))) == (["summarized"], None)
-    until(lambda: _conversations(process.url) == 1)
-    with closing(sqlite3.connect(file)) as connection:
-        assert connection.execute("SELECT count(*) FROM summary_chunks").fetchone() == (1,)
-    assert len(_noticed(process)) == 1
-    assert process.errors == ""
-
-
-def _noticed(process: Serving) -> list[dict[str, Any]]:
-    return [line for line in process.log if line["event"] == "database file deleted or replaced"]

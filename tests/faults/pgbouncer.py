@@ -35,13 +35,11 @@ logfile = {folder}/log
 
 
 @contextmanager
-def pgbouncer(url: str, *, connections: int = 2, keeps_statements: bool = False) -> Iterator[str]:
+def pgbouncer(url: str, *, connections: int = 2) -> Iterator[str]:
     """The URL of the same database through a PgBouncer of its own, which keeps so many connections."""
     if COMMAND is None:
         pytest.skip("PgBouncer is not installed")
-    if keeps_statements and _version(COMMAND) < (1, 21):
-        pytest.skip("This PgBouncer does not keep prepared statements, as releases from 1.21 on do")
-    more = "max_prepared_statements = 200" if keeps_statements else ""
+    more = ""
     target = urlsplit(url)
     host = target.hostname or parse_qs(target.query)["host"][0]
     user = target.username or "postgres"
@@ -62,11 +60,6 @@ def pgbouncer(url: str, *, connections: int = 2, keeps_statements: bool = False)
         finally:
             process.kill()  # Told to stop, it waits for its callers.
             process.wait()
-
-
-def _version(command: str) -> tuple[int, ...]:
-    said = subprocess.run([command, "--version"], capture_output=True, check=True, text=True).stdout  # noqa: S603
-    return tuple(map(int, said.split()[1].split(".")))
 
 
 def free_port() -> int:

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sqlalchemy import select, update
@@ -37,16 +36,6 @@ from tests.integration.examples import SERIES, TENANT, OpenStore, chain, chunk, 
             "postgresql+asyncpg:///db?host=/run/pg&password=secret",
             Address(
                 "postgresql", "postgresql:///db?host=%2Frun%2Fpg&password=secret", None, "postgresql+asyncpg:///db"
-            ),
-        ),
-        (
-            "postgresql://u:p@pooler:6432/db?direct=h:5433&ssl=require",
-            Address(
-                "postgresql",
-                "postgresql://u:p@pooler:6432/db?sslmode=require",
-                None,
-                "postgresql://u:***@pooler:6432/db",
-                "postgresql://u:p@/db?sslmode=require&host=h%3A5433",
             ),
         ),
     ],
@@ -192,12 +181,11 @@ async def test_store_works_without_prepared_statements(open_store: OpenStore, po
         assert named.scalar_one() <= 1  # the one that asks
 
 
-@pytest.fixture(params=[False, True])
-async def pooled(request: pytest.FixtureRequest, postgres_url: str, open_store: OpenStore) -> AsyncIterator[Store]:
-    """On a PgBouncer with two connections, without prepared statements and with those that it keeps from 1.21 on."""
-    keeps = bool(request.param)
-    with pgbouncer(postgres_url, keeps_statements=keeps) as url:
-        store = open_store(f"{url}?direct={parse_qs(urlsplit(postgres_url).query)['host'][0]}", statement_cache=keeps)
+@pytest.fixture
+async def pooled(postgres_url: str, open_store: OpenStore) -> AsyncIterator[Store]:
+    """On a PgBouncer with two connections, without prepared statements."""
+    with pgbouncer(postgres_url) as url:
+        store = open_store(url, statement_cache=False)
         await store.start()
         yield store
 

@@ -306,13 +306,10 @@ async def test_replica_cut_off_in_a_transaction_is_in_the_way_of_one_conversatio
             pass
 
 
-@pytest.mark.parametrize(("more", "statement_cache"), [("", False), ("&direct=pg", True)])
-async def test_limits_of_a_transaction_end_with_it_behind_a_pooler(
-    open_store: OpenStore, postgres_url: str, more: str, statement_cache: bool
-) -> None:
+async def test_limits_of_a_transaction_end_with_it_behind_a_pooler(open_store: OpenStore, postgres_url: str) -> None:
     """There a session is nobody's."""
     seen = []
-    store = open_store(postgres_url + more, 0.25, statement_cache=statement_cache)
+    store = open_store(postgres_url, 0.25, statement_cache=False)
     for opened in (store.database.writing(), store.database.writing(patient=True), store.database.reading()):
         async with opened as connection:
             seen.append((await connection.exec_driver_sql(ASK_LIMITS)).scalar_one())

@@ -32,9 +32,7 @@ class StorageSettings(Section):
     statement_cache: bool = True
     """Use prepared statements on PostgreSQL.
 
-    Turn it off behind PgBouncer in transaction mode, unless that keeps them (`max_prepared_statements`, from 1.21 on).
-    Write the way past it into the URL, so that waiting requests hear of their summary at once:
-    `postgresql://user:password@pgbouncer:6432/name?direct=postgres:5432`.
+    Turn it off behind PgBouncer in transaction mode.
     """
     retention_days: int | None = Field(30, ge=1, le=36_500)
     """Days after which what nobody used is deleted; null keeps it for ever.
