@@ -38,15 +38,14 @@ class Writing:
     def brief(self, request: ChatRequest, *, warm: bool) -> SummaryBrief:
         """`warm`: whether the conversation's provider has what was sent last in its cache."""
         rules, wire, budget = request.measure.rules, request.wire, request.budget
-        summary, own = rules.summary, rules.prompts_for(request.model, request.tenant)
+        summary = rules.summary
         summariser, provider = summary.model or request.model, self._at(request, summary.upstream)
         format_ = provider.format_for(request.format, request.tenant)
         formula = self.estimator.formula(self.base_model(summariser), format_.token_rules)
         line = provider.calibrations.of(request.tenant, summariser, formula, tools=False).line
         window = provider.windows.of(summariser, request.tenant)
         room = line.estimate(limit_of(window, budget.summary))
-        prompt = own.prompt if own else summary.prompt
-        style = summary.style
+        prompt, style = summary.prompt, summary.style
         alternates = provider.demands_alternation(format_.name, summariser, request.tenant)
         if alternates and not request.policy.alternates:
             style = "transcript"  # The conversation is written for its own provider.
@@ -58,7 +57,7 @@ class Writing:
         return SummaryBrief(
             model=summariser,
             prompt=prompt,
-            update_prompt="" if own else rules.update_prompt,
+            update_prompt=rules.update_prompt,
             # The prompt stands in a call twice: at four characters a token, half its length.
             input_tokens=max(0, int(INPUT_SHARE * room) - len(prompt + wire.wishes.focus) // 2),
             shown_tokens=max(0, room - len(prompt + wire.wishes.focus) // 2),
@@ -71,7 +70,6 @@ class Writing:
             style=style if format_ is request.format else "transcript",
             alternates=alternates,
             values_share=summary.values,
-            rule_patterns=request.rule_patterns,
             folds_in=rules.policy.folds_in,
             failed_results=rules.policy.failed_results,
             scrub=self.scrub,

@@ -133,7 +133,6 @@ async def take_in(
         prompt=prompt,
         headers=caller.headers,
         query=caller.query,
-        rule_patterns=rules.rule_patterns,
         is_left_alone=is_left_alone,
         recognised=recognised,
         heads=heads,

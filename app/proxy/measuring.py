@@ -104,7 +104,7 @@ class Measuring:
         )
         scale = provider.calibrations.picture_scale(tenant, model, formula)
         quiet = rules.policy.quiet_tokens(budget)
-        pinned = rules.pinned_text_for(model, tenant)
+        pinned = rules.compaction.pinned_text
         return Measure(provider, counted_as, formula, tools, window, asked, rules, budget, quiet, scale, pinned)
 
     def _say_guessed(self, provider: Provider, model: str, window: Window) -> None:

@@ -38,17 +38,11 @@ class Naming(Struct, frozen=True):
     headers: tuple[bytes, ...]
     """Headers, the first choice first."""
     headers_set: frozenset[bytes]
-    by_cache_key: bool
-    """True if it may stand in the body's `prompt_cache_key`."""
-    by_user: bool
-    """True if it may stand in the body's `user`."""
 
     @classmethod
     def by(cls, settings: IdentitySettings) -> Naming:
         headers = (CONVERSATION_ID, b"x-conversation-id", *(name.encode() for name in settings.session_headers))
-        return cls(
-            headers, frozenset(headers), "prompt_cache_key" in settings.body_names, "user" in settings.body_names
-        )
+        return cls(headers, frozenset(headers))
 
 
 def name_of(naming: Naming, repeats: Repeats, wire: WireRequest, caller: Caller) -> str | None:
@@ -79,10 +73,6 @@ def _places(naming: Naming, wire: WireRequest, caller: Caller) -> Iterator[Calla
         yield partial(name_in_json, member, given)
     if caller.conversation is not None:
         yield lambda: caller.conversation
-    if naming.by_cache_key and (named := wire.cache_key) is not None:
-        yield partial(name_in_json, *named)
-    if naming.by_user and (named := wire.end_user) is not None:
-        yield partial(name_in_json, *named)
 
 
 def name_in_header(header: str, value: str) -> str | None:

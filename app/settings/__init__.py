@@ -11,7 +11,7 @@ from app.settings.sections.clients import ClientSettings, EventSettings, Identit
 from app.settings.sections.compaction import BackgroundSettings, CompactionSettings
 from app.settings.sections.models import CalibrationSettings, ModelSettings, entry_of
 from app.settings.sections.server import LimitSettings
-from app.settings.sections.summary import FallbackSettings, PromptSettings, SummarySettings
+from app.settings.sections.summary import FallbackSettings, SummarySettings
 from app.settings.sections.trigger import TriggerSettings
 from app.settings.sections.upstreams import DEFAULT_UPSTREAM, NamedUpstreamSettings, UpstreamSettings
 from app.settings.settings import Settings

@@ -30,6 +30,24 @@ REMOVED: Mapping[str, str] = {
     },
     "compaction.trigger.body_bytes": "Pictures and files give way at 0.8 of what the provider takes.",
     "upstreams.*.trigger": "Set compaction.trigger, or the trigger of an entry in models.",
+    **dict.fromkeys(
+        (
+            "compaction.strategy",
+            "compaction.floor_tokens",
+            "compaction.tail.fill_ratio",
+            "compaction.tail.max_ratio",
+            "compaction.session_pruning",
+            "compaction.cost_gate",
+        ),
+        "The preset decides it: choose another in compaction.preset.",
+    ),
+    "compaction.window.tokens": "Set compaction.window.turns, or compaction.trigger.tokens.",
+    "compaction.mask.allow": "Name the tools whose results stay in compaction.mask.deny.",
+    "compaction.client_instructions": "Put such instructions into the system message.",
+    "compaction.recall.max_tokens": "Set compaction.recall.max_ratio.",
+    "summary.prompts": "Set summary.prompt: one for all models and tenants.",
+    "summary.rules": "Standing rules are always kept, and found without patterns of yours.",
+    "identity.body_names": "Send the name in x-context-conversation-id.",
 }
 """Advice on what to do instead, by key; `*` stands for any name."""
 

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from app.core.history.blocks import mark_of
-from app.core.lazy import lazy
 from app.core.limits.budget import CAP, Shares
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
-from app.core.stages.position_pruning import PositionPruning
-from app.core.stages.prune import SlidingWindow
-from app.core.stages.session_pruning import SessionPruning
-from app.core.summary.rules import Patterns
-from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
 from app.settings import (
     CompactionSettings,
     NamedUpstreamSettings,
-    PromptSettings,
     Settings,
     SummarySettings,
     TriggerSettings,
     UpstreamSettings,
 )
-from app.settings.patterns import pattern
 from app.settings.presets import PRESET_NAMES, PRESETS, PresetName
 
-OPERATIONAL = ("enabled", "client_instructions", "pinned_text", "wait_seconds")
+OPERATIONAL = ("enabled", "pinned_text", "wait_seconds")
 """Settings of `compaction` that hold whatever the preset is."""
-REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "prompts", "parameters")
+REACHED_BY = ("model", "upstream", "fallbacks", "timeout_seconds", "parameters")
 """Settings of `summary` that hold whatever the preset is: which models write summaries, and how they are asked."""
-KEPT_FROM = ("rules",)
-"""Further settings of `summary` that hold whatever the preset is: users' rules are kept in any case."""
 
 
 class AppliedPolicy(Struct, frozen=True, dict=True):
@@ -43,12 +33,6 @@ class AppliedPolicy(Struct, frozen=True, dict=True):
     summary: SummarySettings
     policy: Policy
     shares: Shares
-
-    @lazy
-    def rule_patterns(self) -> Patterns | None:
-        """Patterns that make a sentence a standing rule, beside everybody's; None where no rules are kept."""
-        rules = self.summary.rules
-        return tuple(map(pattern, rules.patterns)) if rules.enabled else None
 
     @property
     def source_tokens(self) -> int | None:
@@ -65,15 +49,6 @@ class AppliedPolicy(Struct, frozen=True, dict=True):
         """Instructions for updating an earlier summary; empty for `summary.prompt`, as where that is the operator's."""
         preset = PRESETS[self.preset]
         return preset.update_prompt if self.summary.prompt == preset.summary.get("prompt") else ""
-
-    def prompts_for(self, model: str, tenant: str) -> PromptSettings | None:
-        """Prompts of the operator for this model or this tenant."""
-        return next((entry for entry in self.summary.prompts if entry.is_for(model, tenant)), None)
-
-    def pinned_text_for(self, model: str, tenant: str) -> str:
-        """Text that the operator puts after pinned messages; empty for nothing."""
-        own = self.prompts_for(model, tenant)
-        return own.pinned_text if own and own.pinned_text is not None else self.compaction.pinned_text
 
 
 class Policies:
@@ -105,7 +80,7 @@ class Policies:
         held["background"] = given.compaction.get("background", compaction.background.model_dump())
         if not compaction.enabled or name == "off":
             held["enabled"] = False
-        reached = {key: getattr(summary, key) for key in (*REACHED_BY, *KEPT_FROM)}
+        reached = {key: getattr(summary, key) for key in REACHED_BY}
         return (
             CompactionSettings.model_validate({**given.compaction, **held, "preset": name}),
             SummarySettings.model_validate({**given.summary, **reached}),
@@ -121,21 +96,16 @@ class Policies:
 def policy_of(compaction: CompactionSettings) -> Policy:
     """Stages that a conversation goes through, by the settings and the constants of their preset."""
     preset = PRESETS[compaction.preset]
-    mask, recall, mode = compaction.mask, compaction.recall, compaction.session_pruning.mode
-    gate = compaction.cost_gate.requests
+    mask, ratio = compaction.mask, compaction.recall.max_ratio
+    fixed = dict(preset.policy)
+    if (pruning := fixed.get("session_pruning")) is not None:
+        fixed["session_pruning"] = replace(pruning, deny=mask.deny)
     return Policy(
-        strategy=compaction.strategy,
-        mask=MaskPolicy(allow=mask.allow, deny=mask.deny, **preset.mask) if mask.enabled else None,
-        session_pruning=SessionPruning(mode, allow=mask.allow, deny=mask.deny)
-        if mode in ("adaptive", "aggressive")
-        else None,
-        position_pruning=PositionPruning() if mode == "position" else None,
-        window=SlidingWindow(compaction.window.turns, compaction.window.tokens),
+        mask=MaskPolicy(deny=mask.deny, **preset.mask) if mask.enabled else None,
+        window_turns=compaction.window.turns,
         prune=compaction.prune.enabled,
-        cost_gate=CostGate(gate) if gate else None,
-        recall=RecallPolicy(recall.max_ratio, recall.max_tokens) if recall.max_ratio else None,
-        marks=tuple(map(mark_of, compaction.client_instructions)),
-        **preset.policy,
+        recall=RecallPolicy(ratio) if ratio else None,
+        **fixed,
     )
 
 
@@ -144,11 +114,8 @@ def shares_of(compaction: CompactionSettings, summary: SummarySettings) -> Share
     return Shares(
         trigger=compaction.trigger.token_ratio,
         cap=CAP if compaction.trigger.tokens is None else compaction.trigger.tokens or None,
-        floor_tokens=compaction.floor_tokens,
         target=compaction.target_ratio,
         tail_turns=compaction.tail.turns,
-        tail=compaction.tail.max_ratio,
-        tail_fill=compaction.tail.fill_ratio,
         max_summary_tokens=summary.max_tokens,
         **PRESETS[compaction.preset].shares,
     )

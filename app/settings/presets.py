@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from app.core.stages.session_pruning import SessionPruning
+
 PresetName = Literal[
     "default",
     "lightspeed",
@@ -86,23 +88,19 @@ class Preset(Struct, frozen=True):
 
 
 _NO_MASKS = {"enabled": False}
-_AS_ITS_MODEL = {
-    "cost_gate": {"requests": None},
-    "background": {"enabled": False},
-    "recall": {"max_ratio": 0.0},
-}
+_AT_THE_LIMIT = {"token_ratio": None, "tokens": 0}
+_AS_ITS_MODEL = {"background": {"enabled": False}, "recall": {"max_ratio": 0.0}}
 """Settings of what is modelled on a system: it acts when its trigger says so and in the request, whatever that costs,
 and brings nothing back."""
-_AT_THE_LIMIT = {"token_ratio": None, "tokens": 0}
-_NO_FILL = {"fill_ratio": 0.0}
+_UNGATED = {"cost_gate": None}
+_NO_FLOOR = {"floor_tokens": 0}
 _SESSION_PRUNING = {
     **_AS_ITS_MODEL,
-    "strategy": "none",
     "trigger": _AT_THE_LIMIT,
     "mask": _NO_MASKS,
     "prune": {"enabled": False},
 }
-_NOTHING_MECHANICAL = {"fit": False, "emergency": False}
+_NOTHING_MECHANICAL = {**_UNGATED, "strategy": "none", "fit": False, "emergency": False}
 _OPENCLAW_WINDOW = 200_000
 _LIBRECHAT_RESERVE = 0.05
 _LIBRECHAT_MASK = {"pressure": 0.80, "later": None, "shapes": False}
@@ -119,13 +117,13 @@ PRESETS: Mapping[PresetName, Preset] = {
         compaction={
             **_AS_ITS_MODEL,
             "trigger": {"tokens": 0},
-            # 0.30 of the window, which is more than the limit.
-            "tail": {"turns": 4, "max_ratio": 0.32, **_NO_FILL},
+            "tail": {"turns": 4},
             "mask": _NO_MASKS,
         },
         summary={"style": "transcript"},
-        policy={"folds_in": False},
-        shares={"of_window": True, "floor": 1.0},
+        policy={**_UNGATED, "folds_in": False},
+        # The tail: 0.30 of the window, which is more than the limit.
+        shares={"of_window": True, "floor": 1.0, "tail": 0.32, "tail_fill": 0.0},
         source_tokens=None,
     ),
     "librechat": Preset(
@@ -134,57 +132,52 @@ PRESETS: Mapping[PresetName, Preset] = {
         " summaries",
         compaction={
             **_AS_ITS_MODEL,
-            "strategy": "full",
             "trigger": _AT_THE_LIMIT,
-            "floor_tokens": 0,
-            "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
+            "tail": {"turns": 0},
         },
         summary={"style": "prefix", "prompt": LIBRECHAT_PROMPT},
         update_prompt=LIBRECHAT_UPDATE_PROMPT,
-        policy={"failed_results": 8},
+        policy={**_UNGATED, "strategy": "full", "failed_results": 8},
         mask=_LIBRECHAT_MASK,
-        shares={"reserve": _LIBRECHAT_RESERVE},
+        shares={**_NO_FLOOR, "tail": 0.5, "tail_fill": 0.0, "reserve": _LIBRECHAT_RESERVE},
     ),
     "librechat-fading": Preset(
         choose_for="tool results that are long and soon useless; places where no summariser may see the conversation",
         not_for="dialogues: the oldest messages are left out for good",
         compaction={
             **_AS_ITS_MODEL,
-            "strategy": "none",
             "trigger": _AT_THE_LIMIT,
-            "floor_tokens": 0,
             "target_ratio": 0.80,
         },
-        policy={"fade": True, "fit": False, "stub": False},
+        policy={**_UNGATED, "strategy": "none", "fade": True, "fit": False, "stub": False},
         mask=_LIBRECHAT_MASK,
-        shares={"reserve": _LIBRECHAT_RESERVE},
+        shares={**_NO_FLOOR, "reserve": _LIBRECHAT_RESERVE},
     ),
     "librechat-checkpoint": Preset(
         choose_for="the smallest prompts, for long chats with short questions",
         not_for="expensive summarisers: it makes several times as many summaries",
         compaction={
             **_AS_ITS_MODEL,
-            "strategy": "checkpoint",
             "trigger": _AT_THE_LIMIT,
-            "floor_tokens": 0,
-            "tail": {"turns": 0, "max_ratio": 0.5, **_NO_FILL},
+            "tail": {"turns": 0},
             "mask": _NO_MASKS,
         },
         summary={"max_tokens": 1_024, "style": "transcript"},
-        shares={"since_checkpoint": 0.10},
+        policy={**_UNGATED, "strategy": "checkpoint"},
+        shares={**_NO_FLOOR, "since_checkpoint": 0.10, "tail": 0.5, "tail_fill": 0.0},
     ),
     "openclaw-adaptive": Preset(
         choose_for="agents whose client compacts by itself and needs help with large tool results only",
         not_for="anything that must fit: the provider refuses a prompt that is still too large",
-        compaction={**_SESSION_PRUNING, "session_pruning": {"mode": "adaptive"}},
-        policy=_NOTHING_MECHANICAL,
+        compaction=_SESSION_PRUNING,
+        policy={**_NOTHING_MECHANICAL, "session_pruning": SessionPruning("adaptive")},
         guessed_window=_OPENCLAW_WINDOW,
     ),
     "openclaw-aggressive": Preset(
         choose_for="such agents, where old results need not be seen again",
         not_for="anything that must fit, likewise",
-        compaction={**_SESSION_PRUNING, "session_pruning": {"mode": "aggressive"}},
-        policy=_NOTHING_MECHANICAL,
+        compaction=_SESSION_PRUNING,
+        policy={**_NOTHING_MECHANICAL, "session_pruning": SessionPruning("aggressive")},
         guessed_window=_OPENCLAW_WINDOW,
     ),
     "sliding-window": Preset(
@@ -192,19 +185,19 @@ PRESETS: Mapping[PresetName, Preset] = {
         not_for="anything with a task or a fact to remember; providers with a prompt cache",
         compaction={
             **_AS_ITS_MODEL,
-            "strategy": "window",
             "trigger": _AT_THE_LIMIT,
-            "floor_tokens": 0,
             "window": {"turns": 20},
             "mask": _NO_MASKS,
         },
-        policy={"stub": False},
+        policy={**_UNGATED, "strategy": "window", "stub": False},
+        shares=_NO_FLOOR,
     ),
     "rolling": Preset(
         choose_for="an endless conversation of which the gist is enough",
         not_for="details that matter later: each summary is made from the last one, and they fade",
-        compaction={**_AS_ITS_MODEL, "strategy": "rolling", "mask": _NO_MASKS},
+        compaction={**_AS_ITS_MODEL, "mask": _NO_MASKS},
         summary={"style": "transcript"},
+        policy={**_UNGATED, "strategy": "rolling"},
     ),
     "off": Preset(
         choose_for="measuring, or a model that must see every byte",

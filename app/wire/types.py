@@ -162,11 +162,6 @@ class WireRequest(Struct, frozen=True):
         id."""
         return self.named("prompt_cache_key")
 
-    @property
-    def end_user(self) -> Named | None:
-        """The member that names the end user."""
-        return self.named("user")
-
     def named(self, member: str) -> Named | None:
         """A member with its name, if it is there."""
         raw = self.source.raw(member)

@@ -60,7 +60,7 @@ class Variant:
 
     @property
     def compaction(self) -> Mapping[str, Any]:
-        return settings_of(self.preset, self.recall_ratio, self.window)
+        return settings_of(self.preset, self.recall_ratio)
 
     def tally(self, name: str) -> Tally:
         return Tally(name, self.window, self.preset in MAY_REFUSE)

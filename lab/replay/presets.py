@@ -23,14 +23,13 @@ def chosen(names: str) -> tuple[str, ...]:
     return listed
 
 
-def settings_of(preset: str | None, recall_ratio: float | None = None, window: int = 0) -> Mapping[str, Any]:
+def settings_of(preset: str | None, recall_ratio: float | None = None) -> Mapping[str, Any]:
     """Settings of the section `compaction` that choose a preset; none leave what the environment and the file say.
-    `recall_ratio` is the share of the limit that recalled passages may take, with the `window` as their only other
-    bound: 0 recalls none."""
+    `recall_ratio` is the share of the limit that recalled passages may take: 0 recalls none."""
     named: Mapping[str, Any] = {"preset": preset} if preset else {}
     if recall_ratio is None:
         return named
-    return {**named, "recall": {"max_ratio": recall_ratio, "max_tokens": window}}
+    return {**named, "recall": {"max_ratio": recall_ratio}}
 
 
 def _check(name: str) -> None:

@@ -56,7 +56,7 @@ def provider() -> Simulator:
 def steno(provider: Simulator) -> Iterator[Steno]:
     with pytest.MonkeyPatch.context() as patch, provider.serve() as server:
         running.forget_environment(patch)
-        compaction = {"floor_tokens": 1_000, "background": {"enabled": False}}
+        compaction = {"trigger": {"tokens": 2_000}, "background": {"enabled": False}}
         models = [{"match": "*", "context_window": WINDOW, "max_output_tokens": 200}]
         started = running.start(server.url, {"models": models, "compaction": compaction})
         yield started

@@ -80,15 +80,14 @@ def test_a_prompt_that_is_not_warm_is_compacted_when_it_is_due(simulator: Simula
 @pytest.mark.parametrize(
     "settings",
     [
-        {"compaction": {"cost_gate": {"requests": None}}},
-        {"compaction": {"cost_gate": {"requests": 1_000}}},
         {"compaction": {"preset": "rolling"}},
         {"prices": [{"match": "*", "prompt": 10, "completion": 40}]},
         {"prices": [{"match": "*", "prompt": 10, "completion": 40, "cached": 9}]},
     ],
     ids=[
-        *("switched off", "long conversations", "a system that others know"),
-        *("no price of the cache", "a cache that hardly pays"),
+        "a system that others know",
+        "no price of the cache",
+        "a cache that hardly pays",
     ],
 )
 def test_a_warm_prompt_is_compacted_when_it_is_due(simulator: Simulator, steno: StartSteno, settings: Any) -> None:
@@ -207,12 +206,6 @@ def test_it_is_led_to_the_cache_as_the_conversation_is_and_no_other_provider_is(
     own, elsewhere = simulator.summaries
     assert own.payload["prompt_cache_key"] == "key-1"
     assert "prompt_cache_key" not in elsewhere.payload
-
-
-def test_a_prefix_is_made_sooner_than_a_transcript_because_it_costs_less(steno: StartSteno) -> None:
-    settings: Any = {"compaction": {"cost_gate": {"requests": 16}}, "prices": DEAR}
-    assert context(talk(steno(**settings, summary=QUOTED), DUE))["status"] == "full"
-    assert context(talk(steno(**settings), DUE))["status"] == "summarized"
 
 
 def test_what_is_put_off_is_not_made_in_the_background_either(

@@ -158,7 +158,7 @@ def test_messages_that_are_left_out_are_counted_and_a_warning(
 ) -> None:
     for _ in range(4):
         simulator.next_summary(status=500)
-    post(steno(compaction={"tail": {"turns": 30, "max_ratio": 0.9}}).url, chat(turns(22)))
+    post(steno(compaction={"tail": {"turns": 30}}).url, chat(turns(22)))
     [line] = log.of("payload changed")
     assert line["log_level"] == "warning"
     assert "pruned" in line["actions"]

@@ -104,8 +104,7 @@ def steno() -> Iterator[Steno]:
     simulator = Simulator(window=WINDOW, tables=TABLES, max_messages=None, lenient_messages=True)
     with pytest.MonkeyPatch.context() as patched, simulator.serve() as server:
         running.forget_environment(patched)
-        identity = {"body_names": ["prompt_cache_key", "user"]}
-        steno = running.start(server.url, {"identity": identity})
+        steno = running.start(server.url, {})
         try:
             yield steno
         finally:

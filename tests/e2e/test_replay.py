@@ -436,7 +436,7 @@ def test_quotations_are_right_in_every_format(tmp_path: Path, written: str) -> N
     [talk] = said_in(written, read_recordings(told_once(tmp_path)))
     recall = Recall()
     window = 3_000 + (MOST_OUTPUT if written == "messages" else 0)  # They reserve it, which leaves the same room.
-    with stage(MODEL, window, compaction=settings_of("default", 0.1, window)) as set_up:
+    with stage(MODEL, window, compaction=settings_of("default", 0.1)) as set_up:
         player = Player(set_up.base_url, set_up.provider, MODEL, set_up.count)
         tally = player.play([talk.followed_by_a_question()], Tally(written, window), asides=recall.asides)
     assert not tally.violations
@@ -463,7 +463,7 @@ def test_command_measures_what_outlives_compactions(tmp_path: Path) -> None:
     file, measured = str(tmp_path / "agents.jsonl"), ("--survival", "--chain", "6", "--window", "5000")
     asked = ["replay", file, *measured, "--recall-ratio", "0,0.05", "--json"]
     # Short conversations: the values beside their summaries are all there are, and recall would find nothing new.
-    ended = commands.run(asked, tmp_path, STENO_SUMMARY__VALUES="0")
+    ended = commands.run(asked, tmp_path, STENO_COMPACTION__RECALL__MAX_RATIO="0")
     without, recalled = json.loads(ended.stdout)
     assert ended.returncode == 0, ended.stderr
     assert without["used"] == recalled["used"]

@@ -39,24 +39,21 @@ def started(steno: StartSteno) -> Steno:
     return steno(
         models=[{"match": f"*-{size}", "context_window": window} for size, window in WINDOWS.items()],
         upstream={"formats": ["chat_completions", "messages", "responses"]},
-        compaction={"background": {"enabled": False}, "cost_gate": {"requests": None}},
+        compaction={"background": {"enabled": False}},
     )
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_where_no_summary_can_be_made_each_tenant_keeps_its_own_rules(
-    simulator: Simulator, steno: StartSteno, enabled: bool
-) -> None:
+def test_where_no_summary_can_be_made_each_tenant_keeps_its_own_rules(simulator: Simulator, steno: StartSteno) -> None:
     """What is left out for good are the messages alone, as far as rules are kept."""
     simulator.summary_default = Fault(status=503)
-    running = steno(models=[{"match": "*", "context_window": 8_000}], summary={"rules": {"enabled": enabled}})
+    running = steno(models=[{"match": "*", "context_window": 8_000}])
     for tenant, rule in (("one", "Never push to main."), ("two", "Always answer in French."), ("three", "Hello.")):
         asked = chat([{"role": "user", "content": rule}, {"role": "assistant", "content": "Yes."}, *turns(30)])
         key = f"authorization: Bearer sk-{tenant}".encode()
         answered = send(running.url, request_bytes(asked, b"content-type: application/json", key, usual=False))
         assert {"pruned", "stub"} <= {*answered.json["context"]["actions"]}, answered.body
         texts = "\n".join(texts_of(simulator.chats[-1].payload))
-        kept = [rule] if enabled and rule != "Hello." else []
+        kept = [rule] if rule != "Hello." else []
         assert [found[2] for found in SECTION.finditer(texts)] == kept
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.blocks import MARKS, Mark, blocks_in, is_programs, mark_of, without_blocks
+from app.core.history.blocks import MARKS, Mark, blocks_in, is_programs, without_blocks
 from app.core.history.messages import Kind, Message
 from app.core.reasons import Code
 from app.core.stages.case import case_of
@@ -51,8 +51,8 @@ def found(*texts: str, kind: Kind = Kind.USER, **members: object) -> list[str]:
     return [block.text for block in blocks_in(user(*texts, kind=kind, **members), 0)]
 
 
-def holding(talk: Conversation, room: int = 1_000, further: tuple[Mark, ...] = ()) -> Conversation:
-    return talk.with_blocks(Blocks(talk.transcript, further, room, cost))
+def holding(talk: Conversation, room: int = 1_000) -> Conversation:
+    return talk.with_blocks(Blocks(talk.transcript, room, cost))
 
 
 def noted(view: View) -> list[str]:
@@ -114,21 +114,6 @@ def test_a_reminder_of_what_the_user_typed_while_the_assistant_worked_is_his() -
     assert [text.strip() for text in without_blocks(user(CLAUDE, typed))] == ["Use tabs."]
     assert found(CLAUDE, typed, environment("/srv")) == [CLAUDE]
     assert is_programs((f"{REMINDER}\n{typed}",)), "behind another reminder a page may say so"
-
-
-@pytest.mark.parametrize("written", ["", "a", "*</rules>", "<rules>*", "<a>*b*c", "  "])
-def test_what_is_no_mark_is_refused(written: str) -> None:
-    with pytest.raises(ValueError, match="is no mark"):
-        mark_of(written)
-
-
-def test_a_mark_is_written_as_a_beginning_and_an_end() -> None:
-    own = mark_of(" <house>*</house> ")
-    assert own == Mark("<house>", "</house>")
-    assert mark_of("House rules:") == Mark("House rules:")
-    said = user("<house>Be kind.</house>", "What now?")
-    assert [block.text for block in blocks_in(said, 3, (own,))] == ["<house>Be kind.</house>"]
-    assert not is_programs(("<house>Be kind.</house>",)), "what the operator adds decides of no turn"
 
 
 @given(st.lists(st.sampled_from([CLAUDE, REMINDER, environment("/a"), "x", " ", "<rules>", "</rules>"]), max_size=8))
@@ -239,11 +224,10 @@ def test_the_largest_note_is_looked_for_between_what_is_left_out_and_what_may_be
 
 
 def test_over_its_room_the_more_important_comes_first_and_the_rest_is_named() -> None:
-    rules = "<house>Be kind.</house>"
-    mark = mark_of("<house>*</house>")
+    rules = "<rules>Be kind to the house.</rules>"
     messages = (user(environment("/srv")), user(CLAUDE), user(rules), *turns(6, 30))
-    for room, said in ((1_000, {"/srv", "Context", "house"}), (48, {"Context", "house"}), (30, {"house"}), (5, set())):
-        talk = holding(conversation(*messages), room, (mark,))
+    for room, said in ((1_000, {"/srv", "Context", "house"}), (50, {"Context", "/srv"}), (45, {"Context"}), (5, set())):
+        talk = holding(conversation(*messages), room)
         again = said_again(talk, over(chunk(talk, 0, 5), talk=talk, covered=5).parts)
         names = {environment("/srv"): "/srv", CLAUDE: "Context", rules: "house"}
         assert {names[block.text] for block in again.blocks} == said, room

@@ -9,8 +9,6 @@ from app.core.limits.budget import Line
 from app.core.reasons import Code, Reason, Reasons, because
 from app.core.stages.ladder import Decision, settle, step_down, untouched
 from app.core.stages.policy import Policy
-from app.core.stages.position_pruning import PositionPruning
-from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
 from app.core.view.chunks import SummaryChunk
 from app.core.view.coverage import coverage_of
@@ -186,26 +184,11 @@ def test_without_pruning_every_result_is_truncated_in_an_emergency() -> None:
     assert decision.actions == ("truncated",)
 
 
-def test_a_window_in_tokens_counts_them_as_the_provider_does() -> None:
-    """With a provider that counts twice as much, half as many of ours."""
-    talk = conversation(*turns(6, size=50), QUESTION)
-    policy = Policy(strategy="window", mask=None, stub=False, window=SlidingWindow(tokens=600))
-    for ratio, most in ((1.0, 600), (2.0, 300)):
-        limits = budget(1_000, line=Line(ratio=ratio))
-        decision = settle(case(talk, policy=policy, limits=limits))
-        assert decision.actions == ("pruned",)
-        assert decision.view is not None
-        assert most - 50 < decision.view.tokens <= most
-    at = conversation(*turns(3, size=50))
-    assert untouched(at, policy, budget(line=Line(ratio=2.0)), "m") == Decision(None)
-    assert untouched(conversation(*turns(3, size=50), QUESTION), policy, budget(line=Line(ratio=2.0)), "m") is None
-
-
 def test_what_a_window_left_is_what_is_made_to_fit() -> None:
     """Its last turn is too large alone: it is shortened, and the turns before the window stay out."""
     step = (message("assistant", calls=["1"]), message("tool", "x " * 2_000, answers="1"), message("assistant", "ok"))
     talk = conversation(*turns(6, size=40), message("user", "look"), *step, QUESTION)
-    policy = Policy(strategy="window", mask=None, stub=False, window=SlidingWindow(turns=2))
+    policy = Policy(strategy="window", mask=None, stub=False, window_turns=2)
     decision = settle(case(talk, policy=policy))
     assert decision.actions == ("shortened", "pruned")
     assert decision.view is not None
@@ -218,7 +201,6 @@ def test_what_a_window_left_is_what_is_made_to_fit() -> None:
     [
         ({"session_pruning": SessionPruning(mode="aggressive", keep_last_assistants=0)}, "cleared"),
         ({"fade": True}, "faded"),
-        ({"position_pruning": PositionPruning(keep_last_assistants=0, min_prunable_tool_chars=100)}, "cleared"),
     ],
 )
 def test_every_stage_with_a_threshold_of_its_own_is_gone_through(stage: dict[str, Any], action: str) -> None:

@@ -16,11 +16,10 @@ from app.core.quoting import fence_of
 from app.core.stages.case import Case, case_of
 from app.core.stages.ladder import settle
 from app.core.stages.policy import Policy
-from app.core.stages.prune import SlidingWindow
 from app.core.summary import left_out
 from app.core.summary.left_out import RulesLeftOut
 from app.core.summary.prompts import RULES_HEADING
-from app.core.summary.rules import Patterns, rules_of
+from app.core.summary.rules import rules_of
 from app.core.view.verify import problems
 from app.core.view.view import Conversation, Note, Pins, Pruned, View
 from tests.unit import worlds
@@ -39,7 +38,7 @@ def said(*rules: str, number: int = 20, size: int = 50) -> list[Message]:
 
 
 def given_rules(talk: Conversation, *, room: int = 40) -> RulesLeftOut:
-    return RulesLeftOut(talk, (), room, count)
+    return RulesLeftOut(talk, room, count)
 
 
 def asked(talk: Conversation, *, policy: Policy = NO_SUMMARIES, limit: int = 1_000, room: int = 40) -> Case:
@@ -129,18 +128,17 @@ def test_a_rule_in_a_message_that_stays_is_not_said_again() -> None:
 
 
 def test_a_window_of_turns_leaves_them_in_its_stub() -> None:
-    policy = replace(NO_SUMMARIES, window=SlidingWindow(turns=2))
+    policy = replace(NO_SUMMARIES, window_turns=2)
     assert NEVER in stub(sent(asked(conversation(*said(NEVER, number=5)), policy=policy)))
 
 
-@pytest.mark.parametrize("window", [SlidingWindow(), SlidingWindow(tokens=400)])
-def test_room_is_kept_for_them(window: SlidingWindow) -> None:
+def test_room_is_kept_for_them() -> None:
     """However full the payload is."""
     for number in range(60, 100):
         talk = conversation(*said(LONG, number=number, size=10))
-        view = sent(asked(talk, policy=replace(NO_SUMMARIES, window=window), room=200))
+        view = sent(asked(talk, policy=NO_SUMMARIES, room=200))
         assert LONG in stub(view)
-        assert view.tokens <= (window.tokens or 1_000)
+        assert view.tokens <= 1_000
 
 
 def test_they_stand_in_the_stub_and_not_in_a_note_between_two_messages_of_the_assistant() -> None:
@@ -165,9 +163,9 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What is searched for rules from now on."""
     read: list[list[str]] = []
 
-    def noted(pieces: list[str], further: Patterns) -> Iterator[str]:
+    def noted(pieces: list[str]) -> Iterator[str]:
         read.append(pieces)
-        return rules_of(pieces, further)
+        return rules_of(pieces)
 
     monkeypatch.setattr(left_out, "rules_of", noted)
     return read
@@ -214,7 +212,7 @@ def test_rules_never_make_a_request_fail_that_fitted(seed: int) -> None:
     talk = conversation(*history, message("user", words(draw.randint(1, 500))))
     if draw.random() < 0.3:
         talk = talk.with_pins(Pins((draw.randrange(len(history)),)))
-    policy = draw.choice((NO_SUMMARIES, Policy(strategy="none"), replace(NO_SUMMARIES, window=SlidingWindow(turns=3))))
+    policy = draw.choice((NO_SUMMARIES, Policy(strategy="none"), replace(NO_SUMMARIES, window_turns=3)))
     policy = replace(policy, alternates=draw.random() < 0.5)
     limits = budget(draw.randint(60, 1_200))
     plain, rules = case(talk, limits=limits, policy=policy), given_rules(talk, room=draw.choice((0, 10, 40, 200)))
@@ -230,8 +228,7 @@ def test_rules_never_make_a_request_fail_that_fitted(seed: int) -> None:
     assert all(line in left for line in lines if line.startswith("Never"))
 
 
-def test_a_request_has_rules_for_a_stub_unless_none_are_kept() -> None:
+def test_a_request_has_rules_for_a_stub() -> None:
     talk = conversation(*said(NEVER))
     kept = sure(worlds.asked(talk).rules_left_out)
     assert kept.tokens_of(0) == count(NEVER) + 1
-    assert worlds.asked(talk, rule_patterns=None).rules_left_out is None

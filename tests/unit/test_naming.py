@@ -108,20 +108,6 @@ def test_what_is_no_text_is_refused(value: object) -> None:
     assert "conversation_id names no conversation: it is no text" in refusal(lambda: in_json(value))
 
 
-@pytest.mark.parametrize(
-    ("cache_key", "user", "continues", "name"),
-    [(None, None, None, None), (None, None, "c", "c"), (None, b'"u"', "c", "u"), (b'"k"', b'"u"', "c", "k")],
-)
-def test_the_first_place_that_has_a_name_gives_it(
-    cache_key: bytes | None, user: bytes | None, continues: str | None, name: str | None
-) -> None:
-    wire: Any = SimpleNamespace(
-        names=(), cache_key=cache_key and ("prompt_cache_key", cache_key), end_user=user and ("user", user)
-    )
-    caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=continues)
-    assert name_of(Naming((), frozenset(), by_cache_key=True, by_user=True), Repeats(), wire, caller) == name
-
-
 UNUSABLE: list[Any] = [7, True, [], ["a"], {}, {"id": "a"}, "x" * (LONGEST_NAME + 1), "a\nb"]
 
 
@@ -130,7 +116,7 @@ UNUSABLE: list[Any] = [7, True, [], ["a"], {}, {"id": "a"}, "x" * (LONGEST_NAME 
 def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireFormat, unusable: Any) -> None:
     """Clients and other tools keep values of their own there. A usable name in a later place counts."""
     history = {format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "model": "m"}
-    repeats, naming = Repeats(), Naming((), frozenset(), by_cache_key=True, by_user=True)
+    repeats, naming = Repeats(), Naming((), frozenset())
     caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
 
     def named(**members: Any) -> str | None:
@@ -154,5 +140,5 @@ def test_unusable_names_in_a_body_are_ignored_and_logged_once(format_: WireForma
 def test_metadata_of_any_form_is_read(format_: WireFormat, metadata: Any) -> None:
     body = {"model": "m", format_.request.HISTORY: [{"role": "user", "content": "Hello."}], "metadata": metadata}
     caller: Any = SimpleNamespace(sent_any=lambda _: False, conversation=None, continues=None)
-    naming = Naming((), frozenset(), by_cache_key=False, by_user=False)
+    naming = Naming((), frozenset())
     assert name_of(naming, Repeats(), format_.read(json.dumps(body).encode()), caller) is None

@@ -6,8 +6,6 @@ import pytest
 
 from app.core.limits.trigger import Trigger
 from app.core.stages.policy import Policy, Strategy
-from app.core.stages.position_pruning import PositionPruning
-from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning
 from app.core.view.mask import MaskPolicy
 from app.core.view.view import Conversation
@@ -43,7 +41,6 @@ def test_a_history_over_the_trigger_is_never_left_alone() -> None:
         (Policy(fade=True, mask=None), 799),
         (Policy(mask=MaskPolicy(pressure=0.60)), 599),
         (Policy(mask=MaskPolicy(pressure=None)), 900),
-        (Policy(mask=None, window=SlidingWindow(tokens=300)), 300),
     ],
 )
 def test_each_stage_has_something_to_do_from_its_own_threshold_on(policy: Policy, quiet: int) -> None:
@@ -53,13 +50,9 @@ def test_each_stage_has_something_to_do_from_its_own_threshold_on(policy: Policy
 
 
 def test_a_window_of_turns_counts_them() -> None:
-    window = Policy(strategy="window", mask=None, window=SlidingWindow(turns=2))
+    window = Policy(strategy="window", mask=None, window_turns=2)
     assert window.leaves_alone(conversation(*turns(2), QUESTION), budget())
     assert not window.leaves_alone(conversation(*turns(3), QUESTION), budget())
-
-
-def test_position_pruning_looks_at_every_request() -> None:
-    assert not Policy(position_pruning=PositionPruning()).leaves_alone(conversation(QUESTION), budget())
 
 
 def test_session_pruning_goes_by_the_fill_in_characters() -> None:
@@ -93,6 +86,5 @@ def test_what_surely_stays_as_it_is_need_not_be_counted() -> None:
     assert is_sure(Policy(), small)
     assert not is_sure(Policy(), large)
     assert not is_sure(Policy(), unknown)
-    assert not is_sure(Policy(position_pruning=PositionPruning()), small)
     assert not is_sure(Policy(mask=MaskPolicy(pressure=0.5)), small)
-    assert not is_sure(Policy(window=SlidingWindow(turns=1)), small)
+    assert not is_sure(Policy(window_turns=1), small)

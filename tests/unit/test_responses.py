@@ -264,11 +264,10 @@ def test_declarations_are_read() -> None:
     assert read_.response_format.name == "s"
 
 
-def test_names_of_the_cache_and_of_the_user_are_found() -> None:
+def test_the_name_of_the_cache_is_found() -> None:
     request = RESPONSES.read(body(input="a", prompt_cache_key="k", user="u", max_output_tokens=7))
-    assert (request.cache_key, request.end_user, request.answer.output) == (
+    assert (request.cache_key, request.answer.output) == (
         ("prompt_cache_key", b'"k"'),
-        ("user", b'"u"'),
         7,
     )
 

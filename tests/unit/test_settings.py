@@ -18,9 +18,6 @@ from pydantic_core import to_jsonable_python
 from app.core.limits.budget import Shares
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.policy import Policy
-from app.core.stages.position_pruning import PositionPruning
-from app.core.stages.session_pruning import SessionPruning
-from app.core.tokens.economy import CostGate
 from app.settings import ConfigurationError, Settings, every_setting, load
 from app.settings.checks import check_settings
 from app.settings.old_keys import REMOVED
@@ -76,21 +73,6 @@ def test_what_is_not_set_is_as_core_has_it() -> None:
     settings = load()
     assert policy_of(settings.compaction) == Policy()
     assert shares_of(settings.compaction, settings.summary) == Shares()
-
-
-@pytest.mark.parametrize(
-    ("mode", "session", "position"),
-    [
-        ("adaptive", SessionPruning(), None),
-        ("aggressive", SessionPruning("aggressive"), None),
-        ("position", None, PositionPruning()),
-    ],
-)
-def test_each_way_to_prune_has_the_numbers_of_its_model(
-    mode: str, session: SessionPruning | None, position: PositionPruning | None
-) -> None:
-    policy = policy_of(load(compaction={"session_pruning": {"mode": mode}}).compaction)
-    assert (policy.session_pruning, policy.position_pruning) == (session, position)
 
 
 BEHIND_A_PROXY: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"]}
@@ -211,15 +193,13 @@ def test_prices_may_be_null_in_the_environment_and_in_the_file(tmp_path: Path, m
     assert load().prices is None
 
 
-def test_no_requests_are_no_cost_gate_and_no_share_is_no_recall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STENO_COMPACTION__COST_GATE__REQUESTS", "null")
+def test_no_share_is_no_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0")
-    assert policy_of(load().compaction) == replace(Policy(), cost_gate=None, recall=None)
+    assert policy_of(load().compaction) == replace(Policy(), recall=None)
     monkeypatch.setenv("STENO_COMPACTION__PRESET", "rolling")
-    monkeypatch.setenv("STENO_COMPACTION__COST_GATE__REQUESTS", "5")
     monkeypatch.setenv("STENO_COMPACTION__RECALL__MAX_RATIO", "0.1")
     policy = policy_of(load().compaction)
-    assert (policy.cost_gate, policy.recall) == (CostGate(5), RecallPolicy(0.1))
+    assert (policy.cost_gate, policy.recall) == (None, RecallPolicy(0.1))
 
 
 @pytest.mark.parametrize(
@@ -381,7 +361,7 @@ def test_a_name_that_leads_to_steno_is_a_circle_at_its_port_alone(
 def test_what_is_set_beside_a_preset_wins_over_it() -> None:
     settings = load(compaction={"preset": "librechat", "tail": {"turns": 3}})
     compaction = settings.compaction
-    assert (compaction.tail.turns, compaction.tail.max_ratio) == (3, 0.5)
+    assert (compaction.tail.turns, shares_of(compaction, settings.summary).tail) == (3, 0.5)
     policy = policy_of(compaction)
     assert policy.mask
     assert (policy.strategy, policy.mask.pressure) == ("full", 0.80)
@@ -391,11 +371,11 @@ def test_a_preset_in_the_file_gives_way_to_its_neighbours_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_settings(
-        "compaction: {preset: librechat, floor_tokens: 100}\nsummary: {max_tokens: 500}", tmp_path, monkeypatch
+        "compaction: {preset: librechat, tail: {turns: 5}}\nsummary: {max_tokens: 500}", tmp_path, monkeypatch
     )
     settings = load()
-    assert (settings.compaction.floor_tokens, settings.summary.max_tokens) == (100, 500)
-    assert (settings.compaction.strategy, settings.summary.style) == ("full", "prefix")
+    assert (settings.compaction.tail.turns, settings.summary.max_tokens) == (5, 500)
+    assert settings.summary.prompt == PRESETS["librechat"].summary["prompt"]
 
 
 def test_the_environment_wins_over_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,14 +384,13 @@ def test_the_environment_wins_over_the_preset(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("STENO_COMPACTION__TAIL__TURNS", "2")
     settings = load()
     assert (settings.summary.max_tokens, settings.compaction.tail.turns) == (512, 2)
-    assert (settings.compaction.strategy, settings.compaction.tail.max_ratio) == ("checkpoint", 0.5)
 
 
 def test_the_environments_preset_stands_in_place_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_settings("compaction: {preset: librechat}", tmp_path, monkeypatch)
     monkeypatch.setenv("STENO_COMPACTION__PRESET", "lightspeed")
     settings = load()
-    assert (settings.compaction.strategy, settings.compaction.trigger.tokens) == ("additive", 0)
+    assert (settings.compaction.tail.turns, settings.compaction.trigger.tokens) == (4, 0)
     assert settings.summary == Settings.model_fields["summary"].default.model_copy(update={"style": "transcript"})
 
 
@@ -455,11 +434,6 @@ def is_within(given: Any, loaded: Any) -> bool:
     return bool(given == loaded)
 
 
-def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None:
-    compaction = load(compaction={"preset": "sliding-window", "strategy": "none", "window": {"turns": None}}).compaction
-    assert (compaction.strategy, compaction.window.turns) == ("none", None)
-
-
 # Refused, with the key, what was given and what is allowed
 
 
@@ -473,25 +447,13 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ("STENO_SUMMARY__MAX_TOKENS", "10", ("summary.max_tokens", "'10'", "at least 256")),
         ("STENO_COMPACTION__PRESET", "libre", ("compaction.preset", "'libre'", *map(repr, PRESET_NAMES))),
         (
-            "STENO_COMPACTION__STRATEGY",
-            "summary",
-            ("compaction.strategy", "'summary'", "'additive', 'full', 'checkpoint', 'rolling', 'window' or 'none'"),
-        ),
-        (
             "STENO_COMPACTION__TRIGGER__TOKEN_RATIO",
             "2",
             ("compaction.trigger.token_ratio", "'2'", "more than 0 and at most 1"),
         ),
-        ("STENO_COMPACTION__TAIL__MAX_RATIO", "0", ("compaction.tail.max_ratio", "'0'", "more than 0 and at most 1")),
-        ("STENO_COMPACTION__SESSION_PRUNING__MODE", "on", ("session_pruning.mode", "'on'", "'off', 'adaptive'")),
+        ("STENO_COMPACTION__TARGET_RATIO", "0", ("compaction.target_ratio", "'0'", "more than 0 and at most 1")),
         ("STENO_SUMMARY__STYLE", "chat", ("summary.style", "'chat'", "'auto', 'transcript' or 'prefix'")),
         ("STENO_SUMMARY__FALLBACKS", "[{}]", ("summary.fallbacks.0", "a model is needed, or an upstream")),
-        ("STENO_SUMMARY__PROMPTS", '[{"model": "m"}]', ("summary.prompts.0.prompt", "required")),
-        (
-            "STENO_SUMMARY__PROMPTS",
-            '[{"wording": "m"}]',
-            ("summary.prompts.0.wording is not a setting", "known there: prompt"),
-        ),
         ("STENO_MODELS", '[{"match": "m", "preset": "libre"}]', ("models.0.preset", "'libre'", "'librechat'")),
         ("STENO_SERVER__DRAIN_SECONDS", "inf", ("server.drain_seconds", "'inf'", "finite")),
         ("STENO_STORAGE__TIMEOUT_SECONDS", "0", ("storage.timeout_seconds", "'0'", "more than 0")),
@@ -519,7 +481,6 @@ def test_a_sliding_window_gives_way_to_another_strategy_with_its_turns() -> None
         ),
         ("STENO_MODELS", f'[{{"match": "m", "context_window": {"9" * 5_000}}}]', ("STENO_MODELS must be JSON",)),
         ("STENO_MODELS", '[{"match": "m", "window": 1}]', ("models.0.window is not a setting", "context_window")),
-        ("STENO_SUMMARY__RULES__PATTERNS", '["^altijd", "(a+)+b"]', ("could take very long",)),
         *(
             (name, "9000", (f"{name} is not a setting", "STENO_COMPACTION"))
             for name in ("STENO_COMPACTIONN", "STENO_PORT", "STENO_API_KEY")
@@ -591,13 +552,12 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"compaction": {"preset": "librechat-fading", "trigger": {"token_ratio": 0.7}}}, (ABOVE.format(0.8, 0.7),)),
     (
         {"compaction": {"window": {"turns": 7}}},
-        ("compaction: window.turns (7) is only for strategy window, but strategy is additive",),
+        ("compaction: window.turns (7) is only for preset sliding-window, not default",),
     ),
     (
-        {"compaction": {"preset": "sliding-window", "strategy": "full", "window": {"tokens": 900}}},
-        ("compaction: window.turns (20) and window.tokens (900) is only for strategy window, but strategy is full",),
+        {"compaction": {"preset": "sliding-window", "window": {"turns": None}}},
+        ("compaction: preset sliding-window needs window.turns",),
     ),
-    ({"compaction": {"strategy": "window"}}, ("compaction: strategy window needs window.turns or window.tokens",)),
     (
         {"summary": {"upstream": "elsewhere"}, **LOCAL},
         (f"Steno cannot use these settings: summary.upstream names 'elsewhere', {KNOWN}",),
@@ -760,7 +720,7 @@ def test_a_password_in_a_broken_file_or_in_settings_is_not_shown(
 
 def test_a_bare_off_in_the_file_is_the_preset_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """YAML reads it as false."""
-    write_settings("compaction: {preset: off, session_pruning: {mode: off}}", tmp_path, monkeypatch)
+    write_settings("compaction: {preset: off}", tmp_path, monkeypatch)
     assert (load().compaction.preset, load().compaction.enabled) == ("off", False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from itertools import chain
 
 import pytest
@@ -195,13 +194,6 @@ def test_results_and_documents_in_a_users_message_are_not_his_words() -> None:
     assert [rule.text for rule in rules_in([message])] == ["Always use tabs."]
 
 
-def test_patterns_of_the_operator_make_rules_of_what_fits_them() -> None:
-    further = (re.compile(r"^altijd\b", re.IGNORECASE),)
-    message = said("Altijd in het Nederlands antwoorden. Tot ziens.", 'Hij zei "altijd".', "List:\n- altijd tabs")
-    rules = rules_in([message], further)
-    assert [rule.text for rule in rules] == ["altijd tabs", "Altijd in het Nederlands antwoorden."]
-
-
 # Long and hostile texts
 
 LONG = 400_000
@@ -315,16 +307,6 @@ def test_new_rules_have_half_of_the_room_whatever_earlier_summaries_hold() -> No
     *_, second = cycle(messages, stored, settings)
     assert len(second.rules) == 2
     assert second.rules_left_out == 2
-
-
-def test_without_patterns_none_are_looked_for_and_those_there_are_stay() -> None:
-    stored: list[SummaryChunk] = []
-    messages = [*talk_of("Never push to main."), *turns(8, first=500)]
-    assert not cycle(messages, [], replace(SUMMARISED, rule_patterns=None))[0].rules
-    cycle(messages, stored, SUMMARISED)
-    rolling = replace(SUMMARISED, rule_patterns=None, strategy="rolling")
-    (after,) = cycle([*messages, *talk_of("Always use tabs."), *turns(9, first=700)], stored, rolling)
-    assert after.rules == ("Never push to main.",)
 
 
 @pytest.mark.parametrize("strategy", ["additive", "rolling", "full", "checkpoint"])

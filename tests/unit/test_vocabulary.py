@@ -72,7 +72,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "edge/connection.py": {"status": "a member of an answer"},
     "edge/relayed.py": {"summary": "the mark of another Steno's call"},
     "proxy/learning.py": {"message": PURPOSE},
-    "proxy/naming.py": {"user": "the member that may name a conversation, in the settings' words"},
     "proxy/options.py": {"compaction": OPTION},
     "edge/origins.py": {"document": PAGES, "file": PAGES, "name": PAGES},
     "edge/protocol.py": {"status": ASGI},

@@ -12,7 +12,7 @@ from app.core.lazy import lazy
 from app.core.limits.budget import Budget
 from app.core.stages.policy import Policy
 from app.core.summary.left_out import RulesLeftOut
-from app.core.summary.rules import WINDOW_SHARE, Patterns
+from app.core.summary.rules import WINDOW_SHARE
 from app.core.tokens.estimate import Cost, Count
 from app.core.view.blocks import steady_estimate
 from app.core.view.view import Conversation, Note, Pins, View
@@ -50,8 +50,6 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
     """Messages that this request pins, counted after the leading instructions."""
     pinned_text: str = ""
     """Text that the operator puts after pinned messages; empty for nothing."""
-    rule_patterns: Patterns | None = ()
-    """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are kept."""
     thinking_from: int = 0
     """Position from which on the thinking of the turn under way is sent: what stands before was refused."""
 
@@ -82,12 +80,10 @@ class Request(Struct, frozen=True, eq=False, dict=True, weakref=True, kw_only=Tr
         return Pins(tuple(sorted({*self.pins, *stored})), note)
 
     @property
-    def rules_left_out(self) -> RulesLeftOut | None:
-        """Rules for stubs; None where none are kept."""
-        if self.rule_patterns is None:
-            return None
+    def rules_left_out(self) -> RulesLeftOut:
+        """Rules for stubs."""
         room = steady_estimate(WINDOW_SHARE * self.budget.window, self.budget)
-        return RulesLeftOut(self.conversation, self.rule_patterns, room, self.count)
+        return RulesLeftOut(self.conversation, room, self.count)
 
     async def beside(self, thread: Callable[[str, Callable[[], T]], Awaitable[T]], step: Callable[[], T]) -> T:
         """Work something out about the request: by `thread`, for its tenant, if its history is long."""

@@ -29,19 +29,6 @@ class Mark(Struct, frozen=True):
     """Tags of what a later block of the kind names only where it changed."""
 
 
-def mark_of(written: str) -> Mark:
-    """The mark that is written as a beginning and an end with `*` between them. Raises `ValueError`."""
-    begins, *ends = (part.strip() for part in written.split("*"))
-    if len(begins) < SHORTEST_MARK or len(ends) > 1 or ends == [""]:
-        raise ValueError(
-            f"{written!r} is no mark: it has to be what a block begins with, at least {SHORTEST_MARK} characters, then"
-            " one `*`, then what it ends with; or only what it begins with, where it takes all of its text"
-        )
-    return Mark(begins, "".join(ends))
-
-
-SHORTEST_MARK = 3
-
 MARKS = (
     # Claude Code
     Mark(
@@ -118,8 +105,8 @@ def without_blocks_in(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text in map(_rest, texts) if text.strip())
 
 
-def blocks_in(message: Message, index: int, further: tuple[Mark, ...] = ()) -> list[Block]:
-    """Blocks of a message that hold for the whole conversation, in order. `further`: marks beside the table's."""
+def blocks_in(message: Message, index: int) -> list[Block]:
+    """Blocks of a message that hold for the whole conversation, in order."""
     if message.kind not in _IN_USERS_NAME and not message.beside:
         return []
     found: list[Block] = []
@@ -128,7 +115,7 @@ def blocks_in(message: Message, index: int, further: tuple[Mark, ...] = ()) -> l
         if place in passed_on:
             continue
         end = 0
-        for mark, start, end in _leading(text, further):
+        for mark, start, end in _leading(text):
             if mark not in REMINDERS:
                 found.append(Block(mark, index, place, text[start:end]))
         if text[end:].strip():  # From here on it is the user who speaks, or somebody whom he quotes.
@@ -154,15 +141,15 @@ def _rest(text: str) -> str:
     typed = typed_in(text)
     if typed is not None:
         return typed
-    return text[max((end for _, _, end in _leading(text, ())), default=0) :]
+    return text[max((end for _, _, end in _leading(text)), default=0) :]
 
 
-def _leading(text: str, further: tuple[Mark, ...]) -> Iterator[tuple[Mark, int, int]]:
+def _leading(text: str) -> Iterator[tuple[Mark, int, int]]:
     """The blocks that a text begins with, one behind the other: the mark, start and end of each, with the blanks around
     it."""
     if _TYPED.fullmatch(text):
         return
-    marks, pattern = _written(further)
+    marks, pattern = _written()
     end = 0
     while match := pattern.match(text, end):
         mark = marks[(match.lastindex or 1) - 1]
@@ -175,9 +162,9 @@ def _leading(text: str, further: tuple[Mark, ...]) -> Iterator[tuple[Mark, int, 
 
 
 @cache
-def _written(further: tuple[Mark, ...]) -> tuple[Sequence[Mark], re.Pattern[str]]:
+def _written() -> tuple[Sequence[Mark], re.Pattern[str]]:
     """The marks, and a pattern with a group for each. The longer ones first: a shorter one may be how one begins."""
-    marks = sorted(dict.fromkeys((*further, *MARKS, *REMINDERS)), key=lambda mark: -len(mark.begins))
+    marks = sorted((*MARKS, *REMINDERS), key=lambda mark: -len(mark.begins))
     lines = ([re.escape(line.strip()) for line in mark.begins.splitlines()] for mark in marks)
     groups = "|".join(rf"({blanks})" for blanks in map(r"\s*".join, lines))
     return marks, re.compile(rf"\s*(?:{groups})")

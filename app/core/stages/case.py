@@ -157,7 +157,7 @@ def case_of(
     conversation: Conversation, policy: Policy, budget: Budget, cost: Cost, pins: Pins, rules: Rules | None = None
 ) -> Case:
     """Case that a request begins with, before anything is looked up."""
-    blocks = Blocks(conversation.transcript, policy.marks, blocks_room(budget), cost)
+    blocks = Blocks(conversation.transcript, blocks_room(budget), cost)
     pinned = conversation.with_blocks(blocks).with_pins(pins)
     masks = _masks(pinned, policy, cost)
     masking = Masking(masks) if masks else None

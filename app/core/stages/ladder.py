@@ -23,7 +23,6 @@ from app.core.stages.case import Case
 from app.core.stages.fade import fade
 from app.core.stages.fit import fit, truncations
 from app.core.stages.policy import Policy
-from app.core.stages.position_pruning import prune_by_position
 from app.core.stages.prune import prune, with_rules
 from app.core.stages.repair import repair, separated
 from app.core.stages.session_pruning import prune_session
@@ -224,12 +223,8 @@ def _shaped(case: Case, view: View) -> View:
         view = prune_session(conversation, view, policy.session_pruning, budget.window, cost)
     if policy.fade:
         view = fade(conversation, view, budget.limit, cost)
-    if policy.position_pruning:
-        view = prune_by_position(conversation, view, policy.position_pruning, cost)
-    window = policy.window
-    if window.turns is not None or window.tokens is not None:
-        most = budget.line.estimate(window.tokens) if window.tokens is not None else view.tokens
-        turns, rules = window.turns, case.rules
+    if (turns := policy.window_turns) is not None:
+        most, rules = view.tokens, case.rules
         view = prune(conversation, view, most, most, cost, stub=policy.stub, most_turns=turns, rules=rules)
     return view
 

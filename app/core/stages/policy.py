@@ -6,13 +6,10 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from app.core.history.blocks import Mark
 from app.core.limits.budget import Budget
 from app.core.recall.policy import RecallPolicy
 from app.core.stages.fade import FADE_AT
 from app.core.stages.lighten import exceeds
-from app.core.stages.position_pruning import PositionPruning
-from app.core.stages.prune import SlidingWindow
 from app.core.stages.session_pruning import SessionPruning, is_quiet
 from app.core.tokens.economy import CostGate
 from app.core.view.mask import MaskPolicy
@@ -31,8 +28,8 @@ class Policy(Struct, frozen=True):
     strategy: Strategy = "additive"
     mask: MaskPolicy | None = field(default_factory=MaskPolicy)
     session_pruning: SessionPruning | None = None
-    position_pruning: PositionPruning | None = None
-    window: SlidingWindow = field(default_factory=SlidingWindow)
+    window_turns: int | None = None
+    """Whole turns before the current one that are sent; None for all that fit."""
     fade: bool = False
     fit: bool = True
     prune: bool = True
@@ -41,8 +38,6 @@ class Policy(Struct, frozen=True):
     emergency: bool = True
     cost_gate: CostGate | None = field(default_factory=CostGate)
     recall: RecallPolicy | None = field(default_factory=RecallPolicy)
-    marks: tuple[Mark, ...] = ()
-    """Marks of the client's instructions, beside those that everybody's have."""
     folds_in: bool = True
     """Whether a fold is part of the summary that makes it due, not a call of its own."""
     failed_results: int = 0
@@ -66,11 +61,11 @@ class Policy(Struct, frozen=True):
 
     def _is_quiet(self, conversation: Conversation, budget: Budget) -> bool:
         """Whether the stages that do not count tokens have nothing to do."""
-        if self.position_pruning or (self.mask and exceeds(conversation, self.mask, budget.body_bytes)):
+        if self.mask and exceeds(conversation, self.mask, budget.body_bytes):
             return False
         if self.session_pruning and not is_quiet(conversation, self.session_pruning, budget.window):
             return False
-        most = self.window.turns
+        most = self.window_turns
         return most is None or len(conversation.transcript.turn_starts) <= most + 1
 
     def quiet_tokens(self, budget: Budget) -> int:
@@ -79,6 +74,4 @@ class Policy(Struct, frozen=True):
         if self.mask and self.mask.pressure is not None:
             pressures.append(self.mask.pressure)
         thresholds = [budget.trigger.quiet_tokens, *(int(pressure * budget.limit) - 1 for pressure in pressures)]
-        if self.window.tokens is not None:
-            thresholds.append(budget.line.estimate(self.window.tokens))
         return min(budget.limit, *thresholds)

@@ -8,7 +8,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.history.messages import Kind, own_message
@@ -22,15 +21,6 @@ STUB_TOKENS = 100
 """Room that is kept for a stub."""
 MOST_NAMES = 8
 """Tools that a stub names."""
-
-
-class SlidingWindow(Struct, frozen=True):
-    """Window that slides: the latest turns, or as many of the latest units as fit."""
-
-    turns: int | None = None
-    """Whole turns before the current one."""
-    tokens: int | None = None
-    """Tokens as the provider counts them, instructions included."""
 
 
 class Rules(Protocol):

@@ -35,7 +35,6 @@ class SessionPruning(Struct, frozen=True):
     hard_clear_ratio: float = 0.5
     hard_clear_placeholder: str = "[Old tool result content cleared]"
     min_prunable_tool_chars: int = 50_000
-    allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
 
@@ -112,7 +111,7 @@ def _eligible(conversation: Conversation, view: View, settings: SessionPruning) 
         for index in results(conversation, view)
         if index < cutoff
         and not messages[index].media
-        and is_allowed(conversation.transcript.tool_name(index), settings.allow, settings.deny)
+        and is_allowed(conversation.transcript.tool_name(index), settings.deny)
     }
     return {index: message_of(conversation, index, part) for index, part in standing(view) if index in allowed}
 

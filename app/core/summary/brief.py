@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from app.core.history.secrets import Scrub, without_secrets
 from app.core.stages.policy import CUMULATIVE, Strategy
-from app.core.summary.rules import WINDOW_SHARE, Patterns
+from app.core.summary.rules import WINDOW_SHARE
 
 
 class SummaryBrief(Struct, frozen=True):
@@ -42,8 +42,6 @@ class SummaryBrief(Struct, frozen=True):
     """Exact values take at most this share of what a chunk may have."""
     rules_share: float = WINDOW_SHARE
     """Standing rules take at most this share of the window."""
-    rule_patterns: Patterns | None = ()
-    """Patterns that make a sentence a standing rule, beside everybody's. None: no rules are looked for."""
     """Newest first, what a compaction quotes that the history begins with: its messages are gone."""
     failed_results: int = 0
     """Failed tool calls that are appended to a summary as they are, because models leave them out; at most so many."""

@@ -10,7 +10,7 @@ from app.core.lazy import lazy
 from app.core.quoting import fence_of
 from app.core.summary.beside import fitting
 from app.core.summary.prompts import rules_beside
-from app.core.summary.rules import MOST_RULES, Patterns, rules_of
+from app.core.summary.rules import MOST_RULES, rules_of
 from app.core.tokens.estimate import Count
 from app.core.view.view import Conversation
 
@@ -18,10 +18,9 @@ from app.core.view.view import Conversation
 class RulesLeftOut:
     """Rules of one conversation, as `prune` asks for them. Messages are read once, and as far as they are asked for."""
 
-    def __init__(self, conversation: Conversation, patterns: Patterns, room: int, count: Count) -> None:
+    def __init__(self, conversation: Conversation, room: int, count: Count) -> None:
         """`room`: most tokens."""
         self._conversation = conversation
-        self._patterns = patterns
         self._room = room
         self._count = count
         self._words: Iterator[tuple[int, list[str]]] = iter(())
@@ -60,6 +59,6 @@ class RulesLeftOut:
             self._found = {}
         while self._stop <= index:
             place, pieces = next(self._words, (len(self._conversation.transcript), list[str]()))
-            self._found.setdefault(place, []).extend(rules_of(pieces, self._patterns))
+            self._found.setdefault(place, []).extend(rules_of(pieces))
             self._stop = place + 1
         return self._found.get(index, ())

@@ -338,10 +338,10 @@ def rules_of_plan(
     conversation: Conversation, plan: Plan, budget: Budget, settings: SummaryBrief, count: Count
 ) -> NewRules:
     """Rules that the plan's messages set and its base does not hold yet, as far as there is room for them."""
-    if settings.rule_patterns is None or not plan.spans:
+    if not plan.spans:
         return NewRules()
     start, stop = plan.spans[0].start, plan.spans[-1].stop
-    found = rules_in(conversation.transcript.messages, settings.rule_patterns, start, stop)
+    found = rules_in(conversation.transcript.messages, start, stop)
     held = () if settings.cumulative else [rule for chunk in plan.base.chunks for rule in chunk.rules]
     return new_rules(found, held, rules_room(plan, start, stop - 1, budget, settings, count), count)
 

@@ -21,8 +21,6 @@ from app.core.summary.sentences import Sentence, sentences_in
 from app.core.tokens.estimate import Count
 from app.core.wordings import read_wordings
 
-Patterns = Sequence[re.Pattern[str]]
-
 WINDOW_SHARE = 0.01
 """Share of the window that rules take at most."""
 MOST_RULES = 1_000
@@ -115,17 +113,13 @@ def _patterns(language: str) -> Mapping[str, re.Pattern[str]]:
     return {name: re.compile(written.get(name, _NEVER), re.IGNORECASE) for name in _PATTERNS}
 
 
-def rules_in(
-    messages: Sequence[Message], further: Patterns = (), start: int = 0, stop: int | None = None
-) -> list[Rule]:
+def rules_in(messages: Sequence[Message], start: int = 0, stop: int | None = None) -> list[Rule]:
     """The rules that the user sets in the messages from `start` up to `stop`, newest first, each once: as new as its
     last time. What stands before them says whose words theirs are.
-
-    `further`: what else makes a sentence a rule, wherever it stands in it.
     """
     found: dict[str, Rule] = {}
     for index, pieces in own_words(messages, start, stop):
-        for rule in rules_of(pieces, further):
+        for rule in rules_of(pieces):
             found.pop(rule, None)
             found[rule] = Rule(rule, index)
     return [*reversed(found.values())][:MOST_RULES]
@@ -140,22 +134,22 @@ def new_rules(found: Iterable[Rule], held: Collection[str], room: int, count: Co
     )
 
 
-def rules_of(pieces: Iterable[str], further: Patterns) -> Iterator[str]:
+def rules_of(pieces: Iterable[str]) -> Iterator[str]:
     """The rules in what the user wrote of one message, in their order."""
     for sentence in sentences_in(pieces):
-        if _is_rule(sentence, further):
+        if _is_rule(sentence):
             yield sentence.text
         else:
-            yield from (item.text for item in sentence.items if _is_rule(item, further))
+            yield from (item.text for item in sentence.items if _is_rule(item))
 
 
-def _is_rule(sentence: Sentence, further: Patterns) -> bool:
+def _is_rule(sentence: Sentence) -> bool:
     key = f"{bool(sentence.items)} {sentence.read}".encode("utf-8", "surrogatepass")
     kept = _kept(blake2b(key, digest_size=16).digest())
     if not kept:
         languages = _EASTERN if _EASTERN_SIGN.search(sentence.read) else _WESTERN
         kept.append(any(_language(name).sets_rule(sentence) for name in languages))
-    return kept[0] or any(pattern.search(sentence.read) for pattern in further)
+    return kept[0]
 
 
 @lru_cache(REMEMBERED)

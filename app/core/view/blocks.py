@@ -57,10 +57,9 @@ NOTHING = SaidAgain()
 class Blocks:
     """Blocks of one conversation."""
 
-    def __init__(self, transcript: Transcript, further: Sequence[Mark], room: int, cost: Cost) -> None:
-        """`further` marks beside the table's; `room` in tokens."""
+    def __init__(self, transcript: Transcript, room: int, cost: Cost) -> None:
+        """`room` in tokens."""
         self._transcript = transcript
-        self._further = tuple(further)
         self._room = room
         self._cost = cost
         self._said: dict[tuple[Block, ...], SaidAgain] = {}
@@ -68,7 +67,7 @@ class Blocks:
     @lazy
     def _found(self) -> tuple[Block, ...]:
         messages = enumerate(self._transcript.messages)
-        return tuple(block for index, message in messages for block in blocks_in(message, index, self._further))
+        return tuple(block for index, message in messages for block in blocks_in(message, index))
 
     @lazy
     def places(self) -> Mapping[int, frozenset[int]]:
@@ -112,17 +111,16 @@ class Blocks:
         """A message as it is summarised: without what is said again, or was before it was said anew."""
         left_out = {block.mark for block in again.left_out}
         texts = list(message.texts)
-        for block in blocks_in(message, index, self._further):
+        for block in blocks_in(message, index):
             if block.mark not in left_out:
                 texts[block.place] = texts[block.place].replace(block.text, SAID_AGAIN, 1)
         return replace(message, texts=tuple(texts)) if tuple(texts) != message.texts else message
 
     def _fitting(self, gone: Sequence[Block]) -> SaidAgain:
         """The more important first, as the tables have them."""
-        marks = (*self._further, *MARKS)
         chosen: tuple[Block, ...] = ()
         tokens = 0
-        for block in sorted(gone, key=lambda each: marks.index(each.mark)):
+        for block in sorted(gone, key=lambda each: MARKS.index(each.mark)):
             more = tuple(sorted((*chosen, block), key=lambda each: (each.index, each.place)))
             needed = self._cost(own_message(_written(more)))
             if needed <= self._room:

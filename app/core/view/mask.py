@@ -47,10 +47,8 @@ class MaskPolicy(Struct, frozen=True):
     """Characters that are left of a text, beside the notice of its size."""
     shapes: bool = True
     """Leave what the shape of a text says; otherwise 70 % head, 30 % tail."""
-    allow: tuple[str, ...] = ()
-    """Tools whose results are masked, as globs; all if empty."""
     deny: tuple[str, ...] = ()
-    """Tools whose results are never masked; stronger than `allow`."""
+    """Tools whose results are never masked, as globs."""
 
     pressure: float | None = None
     """Share of the limit, taken by messages alone, from which on all that can be masked is. None: only where masks make
@@ -64,18 +62,17 @@ class MaskPolicy(Struct, frozen=True):
     @property
     def key(self) -> str:
         """Names what is masked and how: a boundary holds for one set of that."""
-        how: tuple[object, ...] = (self.characters, self.allow, self.deny)
+        # The empty one keeps the keys of stored boundaries.
+        how: tuple[object, ...] = (self.characters, (), self.deny)
         how += () if self.later is None else (self.later,)
         how += (SHAPES_VERSION, "shapes") if self.shapes else ()
         written = repr(how).encode("utf-8", "surrogatepass")
         return blake2b(written, digest_size=8, person=b"steno-mask").hexdigest()
 
 
-def is_allowed(tool: str, allow: Sequence[str], deny: Sequence[str]) -> bool:
-    """Whether the globs let a tool's results be cut: `deny` is stronger, an empty `allow` means all."""
-    if any(fnmatchcase(tool, pattern) for pattern in deny):
-        return False
-    return not allow or any(fnmatchcase(tool, pattern) for pattern in allow)
+def is_allowed(tool: str, deny: Sequence[str]) -> bool:
+    """True if none of the globs keeps a tool's results from being cut."""
+    return not any(fnmatchcase(tool, pattern) for pattern in deny)
 
 
 class Boundary(Struct, frozen=True, order=True):
@@ -192,7 +189,7 @@ class Masks:
                 continue
             if not _may_be_masked(message):
                 continue
-            if not is_allowed(self._transcript.tool_name(index), self._settings.allow, self._settings.deny):
+            if not is_allowed(self._transcript.tool_name(index), self._settings.deny):
                 continue
             mask = self._mask(index)
             if (mask.texts != message.texts or mask.media) and mask.tokens < self._transcript.tokens_of(index):

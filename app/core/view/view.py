@@ -268,7 +268,7 @@ class Conversation:
     def blocks(self) -> Blocks:
         """Blocks that the client put into the conversation for good; unless something else is set, nothing of them may
         stay."""
-        return Blocks(self.transcript, (), 0, lambda _: 1)
+        return Blocks(self.transcript, 0, lambda _: 1)
 
     @property
     def pins(self) -> Pins:

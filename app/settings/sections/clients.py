@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -66,11 +65,6 @@ class IdentitySettings(Section):
     """Request headers that name the conversation, first found, after `x-context-conversation-id`.
 
     A name never decides which summaries apply. A value that cannot be an id is ignored.
-    """
-    body_names: tuple[Literal["prompt_cache_key", "user"], ...] = ()
-    """Members of the body, `prompt_cache_key` or `user`, that name the conversation if nothing else does.
-
-    Many applications send the same key for all conversations; `user` is right only if each user has one.
     """
 
     @field_validator("session_headers")

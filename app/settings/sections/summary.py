@@ -8,8 +8,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from app.core.limits.budget import MIN_SUMMARY, Shares
 from app.core.summary.prompts import SUMMARY_PROMPT
-from app.settings.patterns import MOST_PATTERNS, pattern
-from app.settings.types import Seconds, Section, fits
+from app.settings.types import Seconds, Section
 from app.wire.formats import FORMATS
 
 SAID_BY_STENO = frozenset[str]().union(*(format_.summaries.own_members for format_ in FORMATS))
@@ -29,46 +28,6 @@ class FallbackSettings(Section):
         if self.model is None and self.upstream is None:
             raise ValueError("a model is needed, or an upstream, or both")
         return self
-
-
-class PromptSettings(Section):
-    """Prompts for certain conversations."""
-
-    prompt: str = Field(min_length=1)
-    """Instructions in place of `summary.prompt`."""
-    model: str | None = Field(None, min_length=1)
-    """Model of the conversations that it is for, a name or a glob; null means all."""
-    tenant: str | None = Field(None, min_length=1)
-    """Tenant that it is for, by the id that GET /context/tenant shows; null means all."""
-    pinned_text: str | None = Field(None, max_length=20_000)
-    """Text in place of `compaction.pinned_text`; null means that text, an empty one none."""
-
-    def is_for(self, model: str, tenant: str) -> bool:
-        """True if the prompts apply to the tenant's conversations with the model."""
-        return (self.model is None or fits(model, self.model)) and self.tenant in (None, tenant)
-
-
-class RuleSettings(Section):
-    """[Standing rules](standing-rules.md)."""
-
-    enabled: bool = True
-    """Keep sentences in which the user sets a rule for what follows, word for word beside the summaries.
-
-    They are found by code ("never push to main"). Off, no new ones are looked for.
-    """
-    patterns: tuple[str, ...] = Field((), max_length=MOST_PATTERNS)
-    """Regular expressions that make a sentence of the user such a rule, in any case, besides Steno's own.
-
-    At most 50 of 300 characters, each with at most three repetitions, none inside another: one that may take very long
-    is refused at the start. Only what users write themselves is searched, in sentences of at most 500 characters.
-    """
-
-    @field_validator("patterns")
-    @classmethod
-    def _can_be_searched(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for text in patterns:
-            pattern(text)
-        return patterns
 
 
 class SummarySettings(Section):
@@ -113,18 +72,8 @@ class SummarySettings(Section):
     Where an earlier summary is updated (full, checkpoint, rolling), a note that says so follows them; preset
     `librechat` has instructions for that, which give way to yours, too. Stored summaries stay as they are.
     """
-    prompts: tuple[PromptSettings, ...] = ()
-    """Prompts for certain models or tenants, in place of `summary.prompt`; the first entry that fits counts.
-
-    An entry without `model` and `tenant` hides all after it. Every entry needs a prompt. Tenants' ids change with the
-    secret. For example:
-
-        - {model: "code-*", prompt: "Keep file names, commands and their errors."}
-        - {tenant: "f5b1c0de9a7e4d3c2b1a0f9e8d7c6b5a", prompt: "Keep case numbers.", pinned_text: "Answer in German."}
-    """
     values: float = Field(0.4, ge=0, le=0.5)
     """Share of a summary that [exact values](exact-values.md), which code copies after it, may take; 0 for none."""
-    rules: RuleSettings = RuleSettings()
     parameters: dict[str, JsonValue] = Field({}, max_length=20)
     """Further members of each summary call, such as `temperature`; one that a provider refuses is left out.
 

@@ -76,11 +76,6 @@ class MessagesRequest(WireRequest, frozen=True):
         """The format has none."""
 
     @property
-    def end_user(self) -> Named | None:
-        raw = _metadata(self.source).get("user_id")
-        return None if raw is None else ("metadata.user_id", raw)
-
-    @property
     def thinks(self) -> bool:
         return _thinking(self.source).get("type") not in (None, "disabled")
 

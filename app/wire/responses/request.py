@@ -31,7 +31,7 @@ from app.wire.requests import (
     unread,
 )
 from app.wire.responses.items import INSTRUCTIONS, compacted_upto, slots, type_of
-from app.wire.types import BOUNDS, BodyBounds, Named, WireRequest
+from app.wire.types import BOUNDS, BodyBounds, WireRequest
 
 NAME = "responses"
 PATH = b"/v1/responses"
@@ -54,10 +54,6 @@ class ResponsesRequest(WireRequest, frozen=True):
 
     stores: bool = True
     """Whether the provider keeps the answer, so that a later request may name it."""
-
-    @property
-    def end_user(self) -> Named | None:
-        return self.named("safety_identifier") or self.named("user")
 
     @property
     def is_typical(self) -> bool:
