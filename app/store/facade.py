@@ -80,19 +80,19 @@ class Store(Calls):
         super().__init__(database, timeout, scrub=scrub, took=took, caches=caches, secret=secret)
         self.leases = LeaseCalls(self, lease_ttl)
         self.tidying = Tidying(self, retention_days)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tidying_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Migrate, or go on trying in the background while the database is unreachable; raise DatabaseUnusable."""
         await self.readiness.start()
         self.writes.start(self.readiness.ready)
-        self._tasks = [asyncio.ensure_future(self.tidying.run())]
+        self._tidying_task = asyncio.ensure_future(self.tidying.run())
 
     async def close(self) -> None:
         """Flush what waits, for at most five seconds, and close every connection."""
-        for task in reversed(self._tasks):
-            task.cancel()
-            await asyncio.wait({task})
+        if self._tidying_task is not None:
+            self._tidying_task.cancel()
+            await asyncio.wait({self._tidying_task})
         await self.readiness.stop()
         await self.writes.stop()
         if self.writes.waiting:

@@ -52,9 +52,6 @@ Deciding: TypeAlias = Generator[Effect, Any, T]
 
 ROUNDS = 3
 """Compactions that one request begins at most: after a lost lease, or one that did not suffice, it plans anew."""
-RECOVERIES = 3
-"""Times that one request waits for a store that does not answer, and asks it anew: the breaker opens after as many
-failures. It is cheaper than a summary that others, who know nothing of it, make as well."""
 
 
 def untouched(request: Request) -> Decision | None:
