@@ -16,7 +16,7 @@ from tests.e2e.compactions import NOTES
 from tests.e2e.histories import turns
 from tests.e2e.raw import Answer, post
 from tests.e2e.running import WINDOW, StartSteno, Steno
-from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, answer, chunked, stream_head
+from tests.e2e.scripted import LAST_CHUNK, ScriptedProvider, chunked, stream_head
 
 PATH = "/v1/responses"
 MODEL = "gpt-x"
@@ -27,12 +27,6 @@ TOO_LONG: Any = turns(22)
 SHAPES = ("chunk", "start", "named", "comment", "off")
 CODEX = "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary."
 TRIGGER: Any = {"type": "compaction_trigger"}
-OVERFLOW = {
-    "message": "Your input exceeds the context window of this model. Please adjust your input and try again.",
-    "type": "invalid_request_error",
-    "param": "input",
-    "code": "context_length_exceeded",
-}
 
 
 def body(items: Any = LONG, **members: Any) -> dict[str, Any]:
@@ -236,56 +230,6 @@ TWICE: Any = [{"match": "*", "context_window": 2 * WINDOW}]
 """What the operator believes."""
 
 
-@pytest.mark.parametrize(
-    ("stream", "late"), [(False, False), (True, False), (True, True)], ids=["plain", "stream", "event of a stream"]
-)
-def test_a_prompt_that_is_refused_for_its_size_is_made_smaller_once(
-    simulator: Simulator, steno: StartSteno, late: bool, stream: bool
-) -> None:
-    """Codex never recovers by itself."""
-    simulator.late_overflow = late
-    running = steno(models=TWICE)
-    client = running.sdk()
-    if stream:
-        with client.responses.stream(model=MODEL, input=TOO_LONG) as came:
-            numbers = [event.sequence_number for event in came]
-            text = came.get_final_response().output_text
-        assert numbers == list(range(len(numbers)))
-    else:
-        answered: Any = client.responses.create(model=MODEL, input=TOO_LONG)
-        text = answered.output_text
-        assert answered.context["actions"] == ["summarized", "recovered"]
-    refused, smaller = simulator.chats
-    assert refused.status == (200 if late else 400)
-    assert text == smaller.text
-    assert (refused.prompt_tokens or 0) > WINDOW > (smaller.prompt_tokens or 0)
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["status", "event"])
-def test_a_second_refusal_brings_the_first_one_in_its_own_words(
-    scripted: ScriptedProvider, before_scripted: StartSteno, late: bool
-) -> None:
-    refusal = json.dumps({"error": OVERFLOW}, indent=1).encode()
-    data = {"type": "error", "sequence_number": 2, "error": OVERFLOW}
-    begun = [(b"response.created", {"response": {"id": "r1"}}), (b"response.in_progress", {"response": {"id": "r1"}})]
-    frames = b"".join(
-        b"event: %b\ndata: %b\n\n" % (name, json.dumps({"type": name.decode(), "sequence_number": n, **more}).encode())
-        for n, (name, more) in enumerate(begun)
-    )
-    frames += b"event: error\ndata: %b\n\n" % json.dumps(data).encode()
-    summary = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Many orders. " * 30}]}]}
-    refused = stream_head() + chunked(frames) + LAST_CHUNK if late else answer(refusal, status=b"400 Bad Request")
-    scripted.then(refused).then(answer(json.dumps({**summary, "status": "completed"}).encode()))
-    scripted.default = (refused,)
-    answered = ask(before_scripted(models=TWICE), TOO_LONG, b"x-context-events: off", stream=late)
-    if late:
-        assert answered.status == 200
-        assert [{**e, "context_status": None} for e in events(answered.body)][-1]["error"] == OVERFLOW
-    else:
-        assert (answered.status, answered.body) == (400, refusal)
-    assert len(scripted.requests) == 3
-
-
 def test_a_stream_that_was_opened_and_then_says_nothing_for_long_passes_as_it_came(
     scripted: ScriptedProvider, before_scripted: StartSteno
 ) -> None:
@@ -326,12 +270,3 @@ def test_a_stream_that_breaks_off_ends_with_an_error_in_both_forms(
     simulator.next_chat(cut=cut, after=4)
     with pytest.raises(openai.APIError, match=r"ended in the middle|closed the connection"):
         list(running.sdk().responses.create(model=MODEL, input=items, stream=True))
-
-
-def test_a_refusal_after_the_first_byte_is_an_error_in_both_forms(simulator: Simulator, steno: StartSteno) -> None:
-    simulator.next_summary(delay=0.2)
-    simulator.next_chat(status=403)
-    frames = events(ask(steno(), LONG, b"x-context-events: start", stream=True, store=False).body)
-    assert [frame["type"] for frame in frames][-2:] == ["error", "response.failed"]
-    assert frames[-2]["error"]["code"] == frames[-1]["response"]["error"]["code"] == "model_not_allowed"
-    assert [frame["sequence_number"] for frame in frames] == list(range(len(frames)))

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, IncompleteRead
@@ -160,7 +160,8 @@ class Stages:
     def stage_for(self, variant: Variant, sections: Spec) -> tuple[Stage, Callable[[], None]]:
         """A running Steno, and what to call after the case."""
         if _needs_its_own(variant):
-            stage = _started(sections, variant.spec.get("environment") or {})
+            rules = variant.spec.get("provider") or ()
+            stage = _started(sections, variant.spec.get("environment") or {}, rules)
             return stage, lambda: self._stop(stage)
         return self.stage(sections, variant.mode, variant.spec.get("environment") or {}), lambda: None
 
@@ -193,8 +194,9 @@ def _needs_its_own(variant: Variant) -> bool:
     return bool(spec.get("fresh", scripted or spec.get("provider") or variant.database != "sqlite"))
 
 
-def _started(sections: Spec, environment: Mapping[str, str]) -> Stage:
-    provider = Provider()
+def _started(sections: Spec, environment: Mapping[str, str], rules: Sequence[Spec] = ()) -> Stage:
+    """`rules`: a Steno that asks the provider for its models asks at once."""
+    provider = Provider(rules=rules)
     provider.start()
     written = json.dumps(sections).replace("{provider}", provider.url)
     with ExitStack() as undone:
@@ -259,9 +261,9 @@ class Player:
         """The request to the byte, and its format if its answer is one of the model."""
         if "raw" in spec:
             raw = self._filled(spec["raw"]).replace("{key}", self._key(spec)).encode("utf-8", "surrogateescape")
-            head, blank, body = raw.replace(b"\r\n", b"\n").partition(b"\n\n")
+            head, *rest = re.split(rb"\r?\n\r?\n", raw, maxsplit=1)
             format_ = self.variant.format if PATHS[self.variant.format].encode() in head.split(b"\n")[0] else None
-            return head.replace(b"\n", b"\r\n") + b"\r\n" + blank.replace(b"\n", b"\r\n")[2:] + b"\r\n" + body, format_
+            return b"\r\n".join((*head.splitlines(), b"", *rest)), format_
         named = next((name for name in ("get", "post", "put", "patch", "delete") if name in spec), None)
         path = self._filled(spec[named] if named else spec.get("path", PATHS[self.variant.format]))
         body = self._body(spec)
@@ -505,7 +507,7 @@ def universal_problems(exchange: Exchange) -> list[str]:
                 told = refusal(format_, json.loads(call.received.body), call.facts["headers"])
                 problems.append(f"call {number}: its provider refuses what came of a request that it accepts: {told}")
     sent = _declared_in(exchange.sent.partition(b"\r\n\r\n")[2])
-    if any(_declared_in(call.received.body) != sent for call in exchange.calls if not call.is_summary):
+    if any(_declared_in(call.received.body) != sent for call in exchange.calls if call.format and not call.is_summary):
         problems.append("The tools are not the client's, to the byte.")
     passed = any(call.elements == exchange.elements for call in exchange.answering)
     if (exchange.seen["context"] or {}).get("status") == "full" and not passed:
