@@ -49,6 +49,10 @@ class Variant:
         return "v" + sha256(f"{self.topic}/{self.name}-{self.format}".encode()).hexdigest()[:10]
 
     @property
+    def is_recorded(self) -> bool:
+        return bool(self.spec.get("recorded", True))
+
+    @property
     def requests(self) -> list[Spec]:
         return list(_expanded(self.spec))
 

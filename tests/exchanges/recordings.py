@@ -404,7 +404,8 @@ def without_case(variants: Iterable[Variant], *, removed: bool) -> list[str]:
     known: dict[Path, set[tuple[str, str]]] = {}
     for variant in variants:
         path, case = file_of(variant)
-        known.setdefault(path, set()).add((case, key_of(variant)))
+        if variant.is_recorded:
+            known.setdefault(path, set()).add((case, key_of(variant)))
     found = []
     for path in sorted(FOLDER.rglob("*.json")):
         with _locked(path.parent):

@@ -25,7 +25,7 @@ def test_exchange(variant: Variant, stages: Stages, request: pytest.FixtureReque
         finish()
     problems = [*_problems(variant, exchanges)]
     assert not problems, f"{variant.id}\n" + "\n".join(problems)
-    if not variant.spec.get("recorded", True):
+    if not variant.is_recorded:
         return
     port = stage.provider.url.removeprefix("http://")
     played = Recorder(Placeholders(variant, port)).record(exchanges)
