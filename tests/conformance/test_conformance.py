@@ -64,8 +64,8 @@ def samples(spoken: WireFormat) -> Samples:
 
 
 def test_a_format_without_samples_fails_with_a_sentence() -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"The format telegrams brings no samples: write .*/telegrams\.py"):
-        samples_of("telegrams")
+    with pytest.raises(pytest.fail.Exception, match=r"The format gemini brings no samples: write .*/gemini\.py"):
+        samples_of("gemini")
 
 
 def test_formats_are_told_apart_by_name_and_path() -> None:

@@ -1,12 +1,20 @@
-"""What a call cost, to a billionth of a dollar: see `bills`."""
+"""What a call cost, to a billionth of a dollar.
+
+A line of `bills.jsonl` is what an answer says of its tokens, written after its provider's documentation, and its amount
+by the published prices: in millionths of a US dollar as plain arithmetic, with a fee for searches in thousandths, or in
+dollars where the answer says what was `charged`. `priced` is the model whose price it is ("-": none), where that is not
+the one that answered.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.core.tokens.usage import Bill as Told
@@ -19,8 +27,41 @@ from app.telemetry.metrics import Metrics
 from app.wire.answers import AnswerEditor
 from app.wire.formats import FORMATS
 from app.wire.summaries import read_answer
-from tests.unit.bills import BILLS, Bill, Json
 
+Json = dict[str, Any]
+
+
+class Bill(msgspec.Struct, forbid_unknown_fields=True):
+    """One answer with status 200."""
+
+    format: str
+    asked: str
+    usage: Json
+    answered: str | None = None
+    """The model in the answer where it is not the one asked for; empty where it names none."""
+    millionths: str = "0"
+    fee: float = 0
+    charged: float | None = None
+    priced: str = ""
+    beside: Json = {}
+    """What else the answer says at its top level."""
+    note: str = ""
+
+    @property
+    def model(self) -> str:
+        return self.asked if self.answered is None else self.answered
+
+    @property
+    def cost(self) -> float:
+        if self.charged is not None:
+            return self.charged
+        return float(eval(self.millionths)) / 1e6 + self.fee / 1e3  # noqa: S307 - our own arithmetic
+
+    def __str__(self) -> str:
+        return f"{self.format}-{self.model or self.asked}"
+
+
+BILLS = msgspec.json.Decoder(Bill).decode_lines(Path(__file__).with_name("bills.jsonl").read_bytes())
 TARIFFS = tariffs_of(load(storage={"url": "memory"}))
 METRICS = Metrics()
 BY_NAME = {each.name: each for each in FORMATS}
@@ -31,7 +72,7 @@ LATE = ("output_tokens", "output_tokens_details", "server_tool_use", "iterations
 
 def whole(bill: Bill) -> Json:
     """The answer in one piece."""
-    named = {"id": "x", **({"model": bill.answered} if bill.answered else {}), "usage": bill.usage}
+    named = {"id": "x", **({"model": bill.model} if bill.model else {}), "usage": bill.usage}
     said: dict[str, Json] = {
         "chat_completions": {
             "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "finish_reason": "stop"}]
@@ -130,10 +171,14 @@ def test_a_call_is_booked_at_what_its_provider_charges(read: Callable[[Bill], tu
     booked_otherwise = []
     for bill in BILLS:
         record = booked(bill, *read(bill))
-        model = {"": bill.answered, "-": None}.get(bill.priced, bill.priced)
-        if not is_cost(record, bill) or (record.price_source, record.priced_model) != (bill.source, model):
+        model = {"": bill.model, "-": None}.get(bill.priced, bill.priced)
+        if not is_cost(record, bill) or (record.price_source, record.priced_model) != (source_of(bill), model):
             booked_otherwise.append((str(bill), record.cost, record.price_source, record.priced_model))
     assert booked_otherwise == []
+
+
+def source_of(bill: Bill) -> str:
+    return "registry" if bill.charged is None else "provider"
 
 
 def is_cost(record: UsageRecord, bill: Bill) -> bool:
@@ -152,7 +197,7 @@ def test_a_summary_is_booked_likewise(read: Callable[[Bill], tuple[Tokens, Told]
 
 def test_the_rows_add_up_to_the_cost_and_their_tokens_to_those_reported() -> None:
     for bill in BILLS:
-        if bill.source == "provider":
+        if bill.charged is not None:
             continue
         record = booked(bill, *read_whole(bill))
         rows = spends(record.tokens, record.price, record.searches)
