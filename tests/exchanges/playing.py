@@ -369,7 +369,15 @@ def _seen(exchange: Exchange) -> Json:
         seen["payload"] = {**payload.facts, **same, **_prefix(exchange, sent)}
         seen["same_answer"] = is_same_answer(answer, payload, exchange.body)
     seen["events"] = own_events(answer)
+    if exchange.spec.get("get") == "/metrics":
+        seen["metrics"] = _metrics_in(answer.body.decode())
     return seen
+
+
+def _metrics_in(text: str) -> dict[str, float]:
+    """Values of a page of metrics by their names, with labels."""
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
 
 
 def _is_last_whole(exchange: Exchange, sent: list[bytes]) -> bool:
