@@ -187,12 +187,15 @@ class Exchange:
     async def _if_too_large(self, wire: WireRequest, handed_off: Reason) -> ChatRequest | None:
         """Take in a request by which its history is compacted elsewhere; None if it can pass whole.
 
-        Where it would overflow it is still compacted, or the client could not go on at all.
+        Where it would overflow it is still compacted, or the client could not go on at all. Where it holds signed
+        thinking, which may be refused after earlier compactions, it is sent as a request that is not compacted.
         """
         if not _passes_where_it_fits(handed_off):
             return None
         request = await self._take_in(wire)
-        return None if request.conversation.is_within(request.budget.limit) else request
+        if not request.conversation.is_within(request.budget.limit):
+            return request
+        return replace(request, compaction=False) if request.conversation.history.holds_signed_thinking else None
 
     def _take_in(self, wire: WireRequest) -> Coroutine[Any, Any, ChatRequest]:
         return take_in(self.services, wire, self.caller, self.record.request_id, remember=self.remembers)
@@ -311,6 +314,8 @@ class Exchange:
     ) -> Observation:
         """Begin to observe a decision. `began` is the monotonic clock's; None if it took no time."""
         decision = request.with_output_limits(decision)
+        if request.wire.hands_off is not None and decision.view is None:
+            decision = replace(decision, why=(request.wire.hands_off,))
         waited = round(monotonic() - began, 3) if began is not None and milestones.has_begun else None
         self.record.decided(request, decision, began, waited=milestones.has_begun)
         milestones.decide(decision)

@@ -219,11 +219,13 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.WebSocketNotSpoken: _asking("/v1/responses", None, b"connection: upgrade", b"upgrade: websocket"),
     errors.UnknownPath: _asking("/context/nothing"),
     errors.UnknownUpstream: _asking("/u/nobody/v1/chat/completions", short()),
-    errors.NothingToCompact: _asking("/context/conversations/known/compact", short(through=0)),
     errors.FormatNotSpoken: _asking("/u/gone/v1/messages", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
     errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
     errors.SummaryNotActive: _deactivating,
+    errors.NothingToCompact: lambda run, what: run.ask(
+        what, short(through=0), target="/context/conversations/undone/compact"
+    ),
     errors.MessagesNotKept: _asking("/context/conversations/known/messages"),
     errors.InvalidRequest: _asking(CHAT, short(context={"pin": [7]})),
     errors.StorageUnavailable: lambda run, what: None,  # noqa: ARG005 - of the Steno whose database is away

@@ -180,7 +180,7 @@ def test_anthropics_client_goes_through_five_compactions_with_tools(
                 break
         assert [talk.compactions >= COMPACTIONS for talk in talks] == [True, True]
         assert not talks[0].chunks & talks[1].chunks
-    assert statuses(simulator) == {200}
+    assert statuses(simulator) <= {200, 400}, "thinking that is refused after a compaction in mid-turn is tried without"
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
@@ -213,7 +213,7 @@ def test_anthropics_tool_runner_goes_through_five_compactions(
         answers = [said.get_final_message() if stream else said for said in runner]
     assert len(answers) == 61
     assert answers[-1].stop_reason == "end_turn"
-    assert statuses(simulator) == {200}
+    assert statuses(simulator) <= {200, 400}, "thinking that is refused after a compaction in mid-turn is tried without"
     assert len(views_of(simulator)) > COMPACTIONS
 
 

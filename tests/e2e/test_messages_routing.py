@@ -153,16 +153,3 @@ def test_a_clients_own_compaction_says_so_where_its_history_holds_thinking_too(
     answered = ask(steno(), asked)
     assert answered.header("x-context-reason") == "client_compaction"
     assert [json.loads(request.body) for request in scripted.requests] == [asked]
-
-
-def test_a_clients_own_compaction_goes_without_what_was_thought_behind_a_summary(
-    steno: StartSteno, scripted: ScriptedProvider
-) -> None:
-    running, thinks = steno(), {"type": "enabled", "budget_tokens": 1_024}
-    assert ask(running, body(thinking=thinks)).header("x-context-status") == "summarized"
-    thought = {"role": "assistant", "content": [THINKING, {"type": "text", "text": "It was on time."}]}
-    history = [*long_history(), thought, {"role": "user", "content": OWN_COMPACTION}]
-    answered = ask(running, body(history, thinking=thinks))
-    assert answered.header("x-context-actions") == "thinking_removed"
-    sent = json.loads(scripted.requests[-1].body)["messages"]
-    assert sent == [*long_history(), {**thought, "content": thought["content"][1:]}, history[-1]]

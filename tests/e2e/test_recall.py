@@ -161,7 +161,6 @@ def test_thinking_is_taken_back_that_was_made_behind_quotations(simulator: Simul
                     await turn(client, thinker, iter(lambda: url, None))
 
     asyncio.run(play())
-    assert [record.sequence for record in simulator.log if record.status != 200] == []
     for thinker in thinkers:
         assert not thinker.refusals
         assert thinker.compactions >= 1
