@@ -18,9 +18,7 @@ QUESTIONS ?=
 FAULTS ?= 10000
 OPERATIONS ?= 10000
 HISTORIES ?= 1000
-CONVERSATIONS ?= 500
 ROWS ?= 1000000
-SERVED ?= 40
 MINUTES ?= 1
 OUT ?=
 TREE ?=
@@ -41,7 +39,7 @@ STENO_ALONE = default,default+prices,default+prefix
 TALKS = $(if $(findstring command,$(origin WINDOWS)),--windows '$(WINDOWS)') $(if $(CHAIN),--chain $(CHAIN)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema histories rules clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
+.PHONY: help help-all run simulator demo doctor replay recall survival rivals exchanges test test-all properties coverage schema histories clients agents presets lease fuzz faults chaos fleet isolation poisoning scale bench accuracy transports costs lint types checks docs format generate lock examples wheel installs image clean run-env dev-env
 
 LIST = sed -n 's/^\($(1)\):.*\#\# \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
@@ -96,7 +94,7 @@ test: dev-env ## the tests of a change; options: PYTEST_ARGS='-k lease' SEED=7 (
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m pytest $(if $(SEED),--randomly-seed $(SEED)) $(PYTEST_ARGS)
 
-test-all: dev-env ## all tests, as before a release: in browsers and wheels, long replays, chaos; options: as of `make test`
+test-all: dev-env ## all tests, as before a release: in browsers and wheels, long replays; options: as of `make test`
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	@$(VENV)/python -m pytest --all $(if $(SEED),--randomly-seed $(SEED)) $(PYTEST_ARGS)
 
@@ -152,11 +150,6 @@ histories: dev-env ## hostile histories in three formats through every preset, b
 	@$(VENV)/python scripts/fetch_tables.py .tables
 	HISTORIES=$(HISTORIES) $(if $(SEED),SEED=$(SEED)) $(if $(ONLY),ONLY=$(ONLY)) $(VENV)/python -m pytest --all \
 		tests/e2e/test_histories.py $(if $(ONLY),-n 0,$(PYTEST_ARGS))
-
-rules: dev-env ## a rule that is set early, through five compactions, among what only looks like rules; options: CONVERSATIONS=500 SERVED=40 SEED=0
-	@$(VENV)/python scripts/fetch_tables.py .tables
-	CONVERSATIONS=$(CONVERSATIONS) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest tests/unit/test_rule_talks.py -s -n 0
-	CONVERSATIONS=$(SERVED) $(if $(SEED),SEED=$(SEED)) $(VENV)/python -m pytest --all tests/e2e/test_standing_rules.py -s -n 0 --timeout 7200
 
 clients: dev-env ## clients that are not among our dependencies, installed into .clients, through compactions; needs node and npm
 	@$(VENV)/python scripts/fetch_tables.py .tables

@@ -80,7 +80,6 @@ class Replica:
     def __init__(
         self,
         number: int,
-        module: str,
         settings: Mapping[str, Any],
         database: str,
         folder: Path,
@@ -97,7 +96,6 @@ class Replica:
         self.naps = 0
         """Odd while it is paused."""
         self.disturbed = False
-        self._module = module
         self._database = database
         self._network = network
         self._port = port
@@ -127,7 +125,16 @@ class Replica:
         variables = {"DATABASE_URL": self._database, "STENO_SECRET": SECRET, KEY_VARIABLE: key_of(self.number)}
         with out.open("wb") as stdout, err.open("wb") as stderr:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own command, and starting it takes no time
-                [sys.executable, "-m", self._module, "serve", "--port", str(self._port), "--config", str(self._config)],
+                [
+                    sys.executable,
+                    "-m",
+                    "app.commands.cli",
+                    "serve",
+                    "--port",
+                    str(self._port),
+                    "--config",
+                    str(self._config),
+                ],
                 cwd=self._folder,
                 env=environment(variables, self.checkout),
                 stdout=stdout,

@@ -1,4 +1,4 @@
-"""One arm of the experiment: a cluster, clients, chaos for a while, and what the history check found."""
+"""A cluster, clients, chaos for a while, and what the history check found."""
 
 from __future__ import annotations
 
@@ -61,9 +61,8 @@ STORING_SECONDS = 2.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What one arm showed."""
+    """What the run showed."""
 
-    arm: Literal["protected", "control"]
     seed: int
     seconds: float = 0.0
     disturbances: Counter[Disturbance] = field(default_factory=Counter)
@@ -107,12 +106,8 @@ class Outcome:
         return max(0, self.summary_calls - self.allowed_calls)
 
     @property
-    def wrong_views(self) -> int:
-        return self.gaps + self.overlaps + self.foreign + self.damaged
-
-    @property
     def violations(self) -> Mapping[str, int]:
-        """What a protected arm must not show."""
+        """What must not happen."""
         return {
             "acknowledged chunks lost": len(self.lost),
             "gaps": self.gaps,
@@ -233,16 +228,16 @@ class Chaos:
         absence.ended = time.monotonic()
 
 
-async def run_arm(arm: Literal["protected", "control"], seconds: float, seed: int) -> Outcome:
+async def run_chaos(seconds: float, seed: int) -> Outcome:
     """The seed decides about the conversations and the order of disturbances; what they hit is up to the machine."""
     # A broken network is what is wanted here, and asyncio would tell of each connection.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    outcome, random, began = Outcome(arm, seed), Random(f"{seed} {arm}"), time.monotonic()
+    outcome, random, began = Outcome(seed), Random(f"{seed} chaos"), time.monotonic()
     # More tokens than Steno counts, or it would refuse summaries that fill their limit, and ask again.
     simulator = Provider(window=100_000_000, models="any", count=lambda text: len(text) // 2, log_limit=LOG_LIMIT)
     simulator.max_messages = None
     views = Views(simulator)
-    async with _cluster(arm, simulator) as (postgres, replicas):
+    async with _cluster(simulator) as (postgres, replicas):
         talkers, watch = Talkers(replicas, Random(f"{seed} talkers")), Watch(postgres.url)
         chaos = Chaos(postgres, replicas, random, views)
 
@@ -300,9 +295,8 @@ def settings(provider: str) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def _cluster(arm: str, simulator: Simulator) -> AsyncIterator[tuple[Postgres, Sequence[Replica]]]:
+async def _cluster(simulator: Simulator) -> AsyncIterator[tuple[Postgres, Sequence[Replica]]]:
     folder = Path(tempfile.mkdtemp(prefix="steno-chaos-"))
-    module = "app.commands.cli" if arm == "protected" else "tests.chaos.unprotected"
     async with AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         # Not inside the other folder: a PostgreSQL that root starts opens every folder above its data.
@@ -313,7 +307,7 @@ async def _cluster(arm: str, simulator: Simulator) -> AsyncIterator[tuple[Postgr
         replicas = []
         for number in range(REPLICAS):
             network = stack.enter_context(FaultProxy(postgres.url))
-            replicas.append(Replica(number, module, settings(provider.url), network.url, folder, network=network))
+            replicas.append(Replica(number, settings(provider.url), network.url, folder, network=network))
             stack.callback(replicas[-1].end)
         await asyncio.gather(*(replica.start() for replica in replicas))
         yield postgres, replicas

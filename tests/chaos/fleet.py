@@ -245,7 +245,7 @@ async def _fleet(simulator: Provider, seed: int) -> AsyncIterator[Fleet]:
         given = {**settings(provider.url), "storage": {"timeout_seconds": LEASE_SECONDS, "statement_cache": False}}
         replicas = []
         for number, port in enumerate(ports):
-            replicas.append(Replica(number, "app.commands.cli", given, url, folder, port=port))
+            replicas.append(Replica(number, given, url, folder, port=port))
             stack.callback(replicas[-1].end)
             await replicas[-1].start()
         talkers = Talkers([Door(f"http://127.0.0.1:{database.door}")], Random(f"{seed} talkers"))

@@ -100,7 +100,7 @@ def test_an_answer_without_a_payload_is_seen() -> None:
 
 
 def test_summary_calls_beyond_one_per_chunk_and_those_that_were_taken_are_paid_twice() -> None:
-    outcome = Outcome("protected", 1, chunks=100, summary_calls=107, taken=2)
+    outcome = Outcome(1, chunks=100, summary_calls=107, taken=2)
     outcome.disturbances["kill"] = 1
     assert outcome.paid_twice == 0
     outcome.summary_calls += 1
@@ -108,7 +108,7 @@ def test_summary_calls_beyond_one_per_chunk_and_those_that_were_taken_are_paid_t
 
 
 def test_a_disturbance_takes_one_call_of_each_branch_and_no_more() -> None:
-    outcome = Outcome("protected", 1, taken=100)
+    outcome = Outcome(1, taken=100)
     outcome.disturbances["kill"] = 2
     assert outcome.allowed_calls == 2 * 3 * len("ab")
 

@@ -10,27 +10,6 @@ from app.runtime.bounded import BoundedMap
 from tests.unit.clock import Clock
 
 
-def test_what_was_kept_longest_ago_goes_first() -> None:
-    held: BoundedMap[str, int] = BoundedMap(2)
-    for number, key in enumerate("aba"):
-        held.keep(key, number)
-    held.keep("c", 3)
-    assert list(held.items()) == [("a", 2), ("c", 3)]
-    assert (held["a"], held.get("b"), "b" in held, len(held)) == (2, None, False, 2)
-    with pytest.raises(KeyError):
-        held["b"]
-
-
-def test_use_keeps_an_entry_from_going_and_a_look_does_not() -> None:
-    held: BoundedMap[str, int] = BoundedMap(2)
-    for key in "ab":
-        held.keep(key, 1)
-    held.use("a")
-    held.get("b")
-    held.keep("c", 1)
-    assert list(held) == ["a", "c"]
-
-
 def test_an_entry_holds_so_long_from_when_it_was_kept() -> None:
     clock = Clock()
     held: BoundedMap[str, int] = BoundedMap(9, seconds=10.0, clock=clock)
@@ -49,18 +28,6 @@ def test_an_entry_holds_so_long_from_when_it_was_kept() -> None:
     with pytest.raises(KeyError):
         held["a"]
     assert (held.pop("a"), held.pop("b"), len(held)) == (None, 2, 0)
-
-
-def test_somebody_is_told_of_what_is_pushed_out_and_of_nothing_else() -> None:
-    gone: list[tuple[str, int]] = []
-    held: BoundedMap[str, int] = BoundedMap(1, pushed_out=lambda key, value: gone.append((key, value)))
-    held.keep("a", 1)
-    held.keep("a", 2)
-    held.keep("b", 3)
-    held.pop("b")
-    held.keep("c", 4)
-    held.clear()
-    assert gone == [("a", 2)]
 
 
 class Naive:

@@ -32,19 +32,6 @@ def weighed(caches: Caches, name: str = "one") -> Cache[str, int]:
     return caches.cache(name, lambda _, size: size - ENTRY_BYTES)
 
 
-def test_what_was_kept_or_used_longest_ago_goes_in_whichever_cache_it_is() -> None:
-    caches = Caches(40)
-    one, other = weighed(caches), weighed(caches, "other")
-    one.keep("a", 10)
-    other.keep("b", 10)
-    one.keep("c", 10)
-    assert one.use("a") == 10
-    assert other.get("b") == 10, "a look keeps nothing from going"
-    other.keep("d", 20)
-    assert (one.items(), other.items()) == ([("c", 10), ("a", 10)], [("d", 20)])
-    assert (caches.bytes_of("one"), caches.bytes_of("other"), caches.held_bytes) == (20, 20, 40)
-
-
 def test_the_latest_entry_stays_however_large_it_is() -> None:
     caches = Caches(10)
     one, other = weighed(caches), weighed(caches)
