@@ -22,9 +22,9 @@ from app.wire.chat_completions.format import CHAT_COMPLETIONS
 from app.wire.chat_completions.messages import canonical, read_message
 from app.wire.chat_completions.payload import render
 from app.wire.echoes import LONGEST_COMPARED
-from app.wire.members import RepeatedKey, TooManyValues, Unreadable
+from app.wire.members import TooManyValues, Unreadable
 from app.wire.reader import MESSAGE_BYTES, MessageReader
-from app.wire.types import BodyBounds, TooManyMessages, WireRequest
+from app.wire.types import BodyBounds, WireRequest
 from tests.unit.conversations import IDENTITY, chunk, count
 
 BODY = (
@@ -75,13 +75,6 @@ def test_text_may_hold_any_number_of_commas_and_brackets() -> None:
     assert len(CHAT_COMPLETIONS.read(text, LIMITS).raw_messages) == 1
 
 
-def test_a_request_has_at_most_so_many_messages() -> None:
-    body = b'{"model":"m","messages":[%b]}'
-    assert len(CHAT_COMPLETIONS.read(body % b",".join([b"{}"] * 100), LIMITS).raw_messages) == 100
-    with pytest.raises(TooManyMessages, match="101 messages; at most 100"):
-        CHAT_COMPLETIONS.read(body % b",".join([b"{}"] * 101), LIMITS)
-
-
 @pytest.mark.parametrize(
     ("body", "model"),
     [
@@ -112,34 +105,6 @@ def test_arguments_that_are_too_much_count_as_text(monkeypatch: pytest.MonkeyPat
     assert digested('{"b": 1, "a": 1.50}') == digested('{"a":1.5,"b":1}') != digested('{"a":"1.5","b":1}')
 
 
-def test_a_request_is_read_as_far_as_steno_needs_it() -> None:
-    request = CHAT_COMPLETIONS.read(BODY)
-    assert (request.model, request.answer.stream, request.answer.choices, request.answer.output) == (
-        "gpt-4o",
-        False,
-        1,
-        7,
-    )
-    assert request.raw_messages == (b'{"role":"user","content":"a"}', b'{"content":"b\\/", "role":"assistant"}')
-    assert request.untouched is request.source.text == BODY
-
-
-def test_only_messages_are_replaced() -> None:
-    replaced = CHAT_COMPLETIONS.read(BODY).with_messages([b'{"role":"user"}', b"{}"])
-    assert replaced == BODY[: BODY.index(b"[ {")] + b'[{"role":"user"},{}]' + BODY[BODY.index(b', "model"') :]
-
-
-def test_stenos_own_members_are_cut_out_and_the_rest_keeps_its_bytes() -> None:
-    body = (
-        b'{"conversation_id":"c","model":"m", "context": {"compaction": false}, "messages":[],"context_management":[]}'
-    )
-    request = CHAT_COMPLETIONS.read(body)
-    assert request.untouched == b'{"model":"m", "messages":[]}'
-    assert request.wishes.options == {"compaction": False}
-    assert list(request.names) == [("conversation_id", b'"c"')]
-    assert request.with_messages([]) == request.untouched
-
-
 def test_openais_compaction_threshold_and_the_summarisers_focus_are_read() -> None:
     body = (
         b'{"model":"m","messages":[],"context":{"instructions":" the prices "},'
@@ -166,30 +131,6 @@ def test_options_of_ours_that_cannot_be_obeyed_are_refused(members: bytes) -> No
         CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],%b}' % members)
 
 
-@pytest.mark.parametrize("context", [b"[]", b'"off"', b"1", b"false"])
-def test_a_context_that_is_no_object_is_refused(context: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="context must be an object") as refused:
-        CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"context":%b}' % context)
-    assert refused.value.param == "context"
-    assert "known: compaction, instructions, pin, preset, recall" in refused.value.message
-
-
-@pytest.mark.parametrize("name", ["presett", "", "Preset", "x" * 200])
-def test_an_unknown_option_is_refused_with_those_that_are_known(name: str) -> None:
-    body = b'{"model":"m","messages":[],"context":{"preset":"off","%b":1}}' % name.encode()
-    with pytest.raises(InvalidRequest, match="known: compaction, instructions, pin, preset, recall") as refused:
-        CHAT_COMPLETIONS.read(body)
-    assert refused.value.param == f"context.{name[:100]}"
-    assert f"{name!r:.100}" in refused.value.message
-
-
-@pytest.mark.parametrize("name", [b"compaction", b"recall"])
-@pytest.mark.parametrize("value", [b'"off"', b"2", b"{}", b"[]"])
-def test_compaction_and_recall_are_on_or_off(name: bytes, value: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="must be true or false"):
-        CHAT_COMPLETIONS.read(b'{"model":"m","messages":[],"context":{"%b":%b}}' % (name, value))
-
-
 @pytest.mark.parametrize(
     "members", [b'"context_management":[{"type":"compaction"}]', b'"context_management":7', b'"context":null']
 )
@@ -208,14 +149,6 @@ def test_pins_are_indexes_into_the_requests_own_messages() -> None:
     for pin in (b"1", b'"all"', b"{}"):
         with pytest.raises(InvalidRequest, match="must be a list"):
             CHAT_COMPLETIONS.read(body % pin)
-
-
-@pytest.mark.parametrize("key", ["conversation_id", "session_id"])
-def test_metadata_may_name_the_conversation_and_stays(key: str) -> None:
-    body = b'{"model":"m","messages":[],"metadata":{"%s":"x"}}' % key.encode()
-    request = CHAT_COMPLETIONS.read(body)
-    assert list(request.names) == [(f"metadata.{key}", b'"x"')]
-    assert request.untouched == body
 
 
 def test_what_costs_tokens_beside_the_messages_is_told_apart_by_its_bytes() -> None:
@@ -323,35 +256,6 @@ def test_stream_options_that_cannot_be_read_are_left_to_the_provider(options: by
     given = b'{"model":"m","messages":[1],"stream_options":%b}' % options
     sent = CHAT_COMPLETIONS.read(given).with_messages([b"2"], ask_usage=True)
     assert sent == given.replace(b"[1]", b"[2]")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"{",
-        b'{"model":"m"}',
-        b'{"messages":[]}',
-        b'{"model":1,"messages":[]}',
-        b'{"model":"m","messages":{}}',
-        b'\xef\xbb\xbf{"model":"m","messages":[]}',
-        b'{"model":"m","messages":[NaN]}',
-        b'{"model":"m","messages":[],"a":1e}',
-        b'{"model":"m","messages":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
-    ],
-)
-def test_what_a_provider_should_judge_is_unreadable(body: bytes) -> None:
-    with pytest.raises(Unreadable):
-        CHAT_COMPLETIONS.read(body)
-
-
-@pytest.mark.parametrize(
-    "body", [b'{"model":"m","messages":[],"model":"m"}', b'{"messages":[1],"messages":[],"model":"m"}']
-)
-def test_a_repeated_key_is_unreadable(body: bytes) -> None:
-    with pytest.raises(RepeatedKey):
-        CHAT_COMPLETIONS.read(body)
 
 
 @pytest.mark.parametrize(
@@ -477,47 +381,12 @@ def test_legacy_calls_audio_and_odd_values_have_digests_of_their_own() -> None:
     assert digest(odd) != digest({**odd, "tool_calls": [2]})
 
 
-def test_volatile_text_can_be_left_out_of_digests() -> None:
-    ignore = (r"Today is \d+-\d+-\d+\.",)
-    one, two = ({"role": "user", "content": f"Today is 2026-11-{day}. Hello"} for day in (20, 21))
-    assert digest(one) != digest(two)
-    assert digest(one, ignore) == digest(two, ignore)
-    parts = [{"type": "text", "text": one["content"]}, {"type": "text", "text": "x"}]
-    other = [{"type": "text", "text": two["content"]}, {"type": "text", "text": "x"}]
-    assert digest({"role": "user", "content": parts}, ignore) == digest({"role": "user", "content": other}, ignore)
-    assert canonical({"role": "user", "content": "abc"}, [re.compile("b")]) == b'{"content":"ac","role":"user"}'
-
-
 HISTORY = talk(
     {"role": "system", "content": "rules"},
     {"role": "user", "content": "q1"},
     {"role": "assistant", "content": "a1"},
     {"role": "user", "content": [{"type": "text", "text": "q2"}], "name": "ann"},
 )
-
-
-def test_a_view_is_rendered_with_the_clients_own_bytes() -> None:
-    raw = [m.raw for m in (*HISTORY.instructions, *HISTORY.transcript.messages)]
-    assert render(HISTORY, whole(HISTORY)) == raw
-    payload = render(HISTORY, build_view(HISTORY, Path((chunk(HISTORY, 0, 2),), 2, 20)))
-    assert [payload[0], payload[2]] == [raw[0], raw[3]]
-    assert json.loads(payload[1])["role"] == "user"
-    assert "notes on 0 to 2" in json.loads(payload[1])["content"]
-
-
-def test_carried_messages_follow_their_summary() -> None:
-    made = chunk(HISTORY, 0, 2, carried=(0,))
-    payload = render(HISTORY, build_view(HISTORY, Path((made,), 2, 20)))
-    assert payload[2] == HISTORY.transcript.messages[0].raw
-
-
-def test_where_roles_must_alternate_a_summary_joins_the_user_message_beside_it() -> None:
-    payload = render(HISTORY, build_view(HISTORY, Path((chunk(HISTORY, 0, 2),), 2, 20)), alternate=True)
-    joined = json.loads(payload[1])
-    assert [json.loads(raw)["role"] for raw in payload] == ["system", "user"]
-    assert joined["name"] == "ann"
-    assert joined["content"][1:] == [{"type": "text", "text": "q2"}]
-    assert "notes on 0 to 2" in joined["content"][0]["text"]
 
 
 def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former() -> None:
@@ -532,17 +401,6 @@ def test_a_summary_between_a_carried_user_message_and_an_answer_joins_the_former
     texts = [part["text"] for part in json.loads(payload[0])["content"]]
     assert texts[1] == "user 2"
     assert "notes on 5 to 6" in texts[2]
-
-
-def test_where_roles_must_alternate_carried_user_messages_are_joined_too() -> None:
-    users = [{"role": "user", "content": f"question {n}"} for n in range(3)]
-    answer = {"role": "assistant", "content": "an answer"}
-    talk_ = talk(users[0], answer, users[1], answer, answer, users[2])
-    chunks = (chunk(talk_, 0, 2, carried=(0,)), chunk(talk_, 2, 5, carried=(0,)))
-    payload = [json.loads(raw) for raw in render(talk_, build_view(talk_, Path(chunks, 5, 40)), alternate=True)]
-    assert [message["role"] for message in payload] == ["user"]
-    texts = [part["text"] for part in payload[0]["content"]]
-    assert [text for text in texts if text.startswith("question")] == ["question 0", "question 1", "question 2"]
 
 
 def test_a_summary_before_an_answer_stays_a_message_of_its_own() -> None:
@@ -573,19 +431,6 @@ def test_a_text_of_which_nothing_is_left_is_no_empty_part() -> None:
     history = talk({"role": "tool", "tool_call_id": "c", "content": texts}, {"role": "user", "content": "q"})
     view = View((Altered(0, ("[cleared]", "", ""), 1, "cleared"), Verbatim(1, 2)), 9)
     assert json.loads(render(history, view)[0])["content"] == [{"type": "text", "text": "[cleared]"}, texts[2]]
-
-
-def test_calls_that_are_left_keep_their_place_and_those_cut_stay_objects() -> None:
-    calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}, "x": 1} for i in "abc"]
-    history = talk({"role": "assistant", "content": "so", "tool_calls": calls}, {"role": "user", "content": "q"})
-    view = View((Altered(0, ("so",), 1, "repaired", ((0, "{}"), (2, '{"_shortened":"1"}'))), Verbatim(1, 2)), 9)
-    left = json.loads(render(history, view)[0])["tool_calls"]
-    assert [(call["id"], call["function"]["arguments"], call["x"]) for call in left] == [
-        ("a", "{}", 1),
-        ("c", '{"_shortened":"1"}', 1),
-    ]
-    none = View((Altered(0, ("so",), 1, "repaired", ()), Verbatim(1, 2)), 9)
-    assert json.loads(render(history, none)[0]) == {"role": "assistant", "content": "so"}
 
 
 def test_the_arguments_of_a_legacy_call_and_of_a_custom_tool_are_cut_too() -> None:

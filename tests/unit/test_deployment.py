@@ -64,17 +64,6 @@ def of_balancer(option: str) -> list[str]:
     return re.findall(rf"^ +{option} (.+)$", HAPROXY, re.MULTILINE)
 
 
-def test_several_replicas_do_not_want_one_thing_of_the_machine() -> None:
-    """`--scale steno=2` cannot give two containers one port or one name."""
-    assert STENO["deploy"] == {"replicas": 2}
-    assert not STENO.keys() & {"ports", "container_name", "network_mode", "hostname"}
-
-
-def test_ports_are_open_on_this_machine_only() -> None:
-    ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", ())]
-    assert [VARIABLE.sub(r"\1", port) for port in ports] == ["127.0.0.1:8080:8080"]
-
-
 def test_every_setting_reaches_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     """By .env, or by the file that is mounted."""
     assert STENO["env_file"] == [".env"]
@@ -121,14 +110,6 @@ def test_a_stop_leaves_time_to_drain() -> None:
     assert DEFAULTS.server.drain_seconds + 10 <= steno < balancer
 
 
-def test_the_balancer_knows_the_replicas_by_compose_s_name_for_them() -> None:
-    assert mounts(BALANCER) == {"/usr/local/etc/haproxy/haproxy.cfg": "./config/haproxy.cfg"}
-    [template] = of_balancer("server-template")
-    assert template.split()[2] == f"steno:{STENO['environment']['STENO_SERVER__PORT']}"
-    assert of_balancer("bind") == [":8080"]
-    assert of_balancer("http-check send meth GET uri") == ["/readyz"]
-
-
 def test_the_balancer_is_more_patient_than_steno_and_takes_what_steno_takes() -> None:
     longest = DEFAULTS.upstream.first_byte_seconds + DEFAULTS.compaction.wait_seconds
     for option in ("timeout client", "timeout server"):
@@ -137,10 +118,6 @@ def test_the_balancer_is_more_patient_than_steno_and_takes_what_steno_takes() ->
     [size], [count] = of_balancer("tune.bufsize"), of_balancer("tune.http.maxhdr")
     assert int(size) > HEADER_BYTES + 16_384
     assert int(count) > HEADER_COUNT
-
-
-def test_the_balancer_repeats_only_what_cannot_have_been_received() -> None:
-    assert of_balancer("retry-on") == ["conn-failure"]
 
 
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
@@ -170,23 +147,6 @@ def pods() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
             pod = deployment["spec"]["template"]["spec"]
             containers = [*pod.get("initContainers", ()), *pod["containers"]]
             yield pod, next(container for container in containers if container["name"] == "steno")
-
-
-def test_there_are_manifests_for_a_sidecar_and_a_gateway() -> None:
-    assert [len(objects(name, "Deployment")) for name in KUBERNETES] == [1, 1, 0]
-
-
-def test_pods_run_as_nobody_on_a_read_only_root_with_a_limit_of_memory() -> None:
-    for pod, steno in pods():
-        security = pod["securityContext"] | steno["securityContext"]
-        assert security["runAsNonRoot"]
-        assert security["runAsUser"] == 65532
-        assert security["readOnlyRootFilesystem"]
-        assert not security["allowPrivilegeEscalation"]
-        assert security["capabilities"] == {"drop": ["ALL"]}
-        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert steno["resources"]["limits"]["memory"]
-        assert not pod["automountServiceAccountToken"]
 
 
 def test_pods_and_replicas_migrate_before_a_probe_waits_for_them() -> None:
@@ -241,13 +201,6 @@ def test_pods_have_time_to_drain_and_are_asked_whether_they_live_and_are_ready()
             assert path in str(steno[probe]), probe
 
 
-def test_the_sidecar_serves_its_own_pod_only_and_is_asked_there() -> None:
-    [steno] = [steno for pod, steno in pods() if steno in pod.get("initContainers", ())]
-    assert {"name": "STENO_SERVER__HOST", "value": "127.0.0.1"} in steno["env"]
-    assert steno["restartPolicy"] == "Always"
-    assert {name for name in steno if name.endswith("Probe") and "exec" not in steno[name]} == set()
-
-
 def test_variables_and_settings_in_the_manifests_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {environment_name(key) for key, _ in every_setting()} | {"STENO_CONFIG", "DATABASE_URL"}
     for _, steno in pods():
@@ -257,15 +210,6 @@ def test_variables_and_settings_in_the_manifests_exist(tmp_path: Path, monkeypat
         (tmp_path / name).write_text(content)
         monkeypatch.setenv("STENO_CONFIG", str(tmp_path / name))
         assert load().upstream.base_url == DEFAULTS.upstream.base_url
-
-
-def test_replicas_share_a_database_and_a_secret_that_stand_in_no_manifest() -> None:
-    [deployment] = objects("gateway", "Deployment")
-    [steno] = deployment["spec"]["template"]["spec"]["containers"]
-    secrets = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in steno["env"] if "valueFrom" in entry}
-    assert set(secrets) == {"STENO_SECRET", "DATABASE_URL"}
-    assert all(f"--from-literal={secret['key']}=" in KUBERNETES["gateway"] for secret in secrets.values())
-    assert not objects("gateway", "Secret")
 
 
 def test_replicas_come_and_go_with_their_cpu_one_always_serves_and_postgresql_has_room_for_all() -> None:
@@ -281,39 +225,6 @@ def test_replicas_come_and_go_with_their_cpu_one_always_serves_and_postgresql_ha
     connections = re.search(r"up to (\d+) connections a process", page)
     assert connections is not None
     assert scaling["maxReplicas"] * int(connections[1]) <= 100
-
-
-def test_the_operators_port_is_for_monitoring_alone_and_callers_find_the_other() -> None:
-    _, gateway = next(pods())
-    ports = {port["name"]: port["containerPort"] for port in gateway["ports"]}
-    settings = yaml.safe_load(the("gateway", "ConfigMap")["data"]["steno.yaml"])
-    assert settings["server"]["admin"] == f"0.0.0.0:{ports['admin']}"
-    assert [port["targetPort"] for port in the("gateway", "Service")["spec"]["ports"]] == ["http"]
-    policy = the("gateway", "NetworkPolicy")["spec"]
-    allowed = {port["port"]: rule["from"] for rule in policy["ingress"] for port in rule["ports"]}
-    [monitoring] = allowed.pop("admin")
-    assert monitoring == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    assert allowed == {"http": [{"namespaceSelector": {}}]}
-    assert {443, 5432, 53} == {port["port"] for rule in policy["egress"] for port in rule["ports"]}
-    service, monitor = the("monitor", "Service"), the("monitor", "ServiceMonitor")["spec"]
-    assert monitor["selector"]["matchLabels"] == service["metadata"]["labels"]
-    assert [each["port"] for each in monitor["endpoints"]] == [port["name"] for port in service["spec"]["ports"]]
-    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["admin"]
-    annotations = the("gateway", "Deployment")["spec"]["template"]["metadata"]["annotations"]
-    assert annotations["prometheus.io/port"] == str(ports["admin"])
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_kustomize_puts_the_gateway_and_its_monitor_together() -> None:
-    command = ["kubectl", "kustomize", "config/kubernetes"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
-    assert ended.returncode == 0, ended.stderr
-    built = sorted(document["kind"] for document in yaml.safe_load_all(ended.stdout))
-    listed = [document["kind"] for name in ("gateway", "monitor") for document in yaml.safe_load_all(KUBERNETES[name])]
-    assert built == sorted(listed)
-    [deployment] = [each for each in yaml.safe_load_all(ended.stdout) if each["kind"] == "Deployment"]
-    [steno] = deployment["spec"]["template"]["spec"]["containers"]
-    assert steno["image"] == next(pods())[1]["image"]
 
 
 # systemd
