@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from app.core.tokens.calibration import Calibration, Sample, observe, prior_of
+from app.core.tokens.calibration import Calibration, Sample, prior_of
 from app.providers import calibrations as shell
 from app.providers.calibrations import Calibrations
-from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor, migrations
+from app.store import CalibrationKey, Store, StoreUnavailable, UnknownCursor
 from app.store.calibration_rows import learn_calibrations, read_calibrations, read_own_calibrations
-from app.store.database import Database
 from app.store.pages import Paging
 from app.store.tables import metadata
 from tests.faults.proxy import FaultProxy
@@ -50,10 +49,6 @@ async def test_samples_are_kept_and_learnt_from(store: Store) -> None:
     again = await store.task_change(learn_calibrations, {KEY: GROWING[2:4]})
     assert again[KEY].recent == tuple(GROWING[:4])
     assert again[KEY].samples == 4
-
-
-async def test_nothing_to_learn_changes_nothing(store: Store) -> None:
-    assert await store.task_change(learn_calibrations, {}) == {}
 
 
 async def test_rejected_samples_are_not_kept(store: Store) -> None:
@@ -105,17 +100,6 @@ async def test_two_stores_that_learn_at_once_lose_no_sample(open_store: OpenStor
     assert len(found) == 40
 
 
-async def test_two_replicas_that_take_turns_learn_what_one_would(open_store: OpenStore, shared_url: str) -> None:
-    stores = [open_store(shared_url) for _ in range(2)]
-    for store in stores:
-        await store.start()
-    alone = Calibration(prior_of("gpt-4o", tools=False))
-    for number, sample in enumerate(GROWING):
-        alone = observe(alone, sample)
-        await stores[number % 2].task_change(learn_calibrations, {KEY: [sample]})
-    assert (await stored(stores[0]))[KEY] == alone
-
-
 async def test_a_tenant_sees_its_own_calibrations_only(store: Store) -> None:
     """A fine-tune's name tells whose it is."""
     await store.task_change(learn_calibrations, {key(model): GROWING[:1] for model in ("ft:gpt-4o:acme::x", "gpt-4o")})
@@ -142,19 +126,6 @@ async def test_calibrations_are_listed_in_pages(store: Store) -> None:
         after = page.last_id
         assert page.has_more == (len(found) < 5)
     assert sorted(found) == models
-
-
-async def test_a_database_without_calibrations_gets_them(open_store: OpenStore, empty_url: str) -> None:
-    """From the revision before, with what it holds."""
-    database = Database(empty_url)
-    await migrations.upgrade(database, "0002")
-    async with database.reading() as connection:
-        tables = await connection.run_sync(lambda sync: sync.dialect.get_table_names(sync))
-    assert metadata.tables["calibrations"].name not in tables
-    await database.close()
-    store = open_store(empty_url)
-    await store.start()
-    assert len(await store.task_change(learn_calibrations, {KEY: GROWING})) == 1
 
 
 # The service
@@ -226,21 +197,6 @@ async def test_what_somebody_should_look_at_is_logged_once(store: Store) -> None
     assert [entry["model"] for entry in logs if entry["log_level"] == "warning"] == ["gpt-4o"]
 
 
-async def test_rejected_usage_is_not_learnt(store: Store) -> None:
-    known = Calibrations(store, "openai")
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=Sample(5_000, 12))
-    await known.flush()
-    assert await stored(store) == {}
-
-
-async def test_samples_are_stored_in_the_background(store: Store) -> None:
-    known = Calibrations(store, "openai")
-    await known.start()
-    known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
-    await until_stored(store, 1)
-    await known.stop()
-
-
 async def test_stopping_stores_what_waits(store: Store) -> None:
     known = Calibrations(store, "openai")
     await known.start()
@@ -248,10 +204,6 @@ async def test_stopping_stores_what_waits(store: Store) -> None:
     known.learn(TENANT, "gpt-4o", FORMULA, tools=False, sample=GROWING[0])
     await known.stop()
     assert (await stored(store))[KEY].samples == 1
-
-
-async def test_stopping_what_was_never_started_is_well(store: Store) -> None:
-    await Calibrations(store, "openai").stop()
 
 
 async def test_a_replica_knows_what_another_learnt_of_the_same_upstream(

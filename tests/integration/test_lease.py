@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from sqlalchemy import func, select, update
 
 from app.store import Busy, Lease, Store
-from app.store.chunks import chunks_in
 from app.store.conversation_rows import read_pulse
 from app.store.lease import TooMany
 from app.store.tables import leases
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, span, take
+from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, digest, seen, span, take
 
 pytestmark = pytest.mark.sampled(0.6)
 
@@ -27,11 +26,6 @@ async def expire(store: Store) -> None:
 async def rows_of_leases(store: Store) -> int:
     async with store.database.reading() as connection:
         return int(await connection.scalar(select(func.count()).select_from(leases)) or 0)
-
-
-async def test_first_lease_of_a_range_has_epoch_one(store: Store) -> None:
-    """A new range begins at epoch 1 and belongs to whoever asked."""
-    assert await take(store, 0, 4) == Lease(TENANT, "c1", span(0, 4), "h1", 1)
 
 
 async def test_second_request_of_a_conversation_is_told_to_wait(store: Store) -> None:
@@ -80,43 +74,10 @@ async def test_whoever_looks_at_a_conversation_sees_when_its_latest_request_was_
     assert (await store.at_once(read_pulse, STRANGER, "c1", store.leases.ttl_ms)).updated_at is None
 
 
-async def test_holder_that_asks_again_is_told_to_wait_too(store: Store) -> None:
-    """A holder knows its lease; asking again is another request in the same process."""
-    await take(store, 0, 4)
-    assert isinstance(await store.leases.acquire(TENANT, "c1", span(0, 4), chain(100), "h1"), Busy)
-
-
-async def test_other_conversation_waits_for_a_range_that_starts_alike_inside_its_chain(store: Store) -> None:
-    """A shared beginning is summarised once for both conversations."""
-    await take(store, 0, 4)
-    answer = await store.leases.acquire(TENANT, "c2", span(0, 8), chain(100), "h2")
-    assert isinstance(answer, Busy)
-    assert answer.conversation_id == "c1"
-
-
-async def test_other_conversation_does_not_wait_for_a_range_that_leaves_its_chain(store: Store) -> None:
-    """A branch that ends in somebody else's messages is of no use."""
-    await take(store, 0, 50)
-    assert isinstance(await store.leases.acquire(TENANT, "c2", span(0, 8), chain(20), "h2"), Lease)
-
-
-async def test_other_conversation_does_not_wait_for_a_range_that_starts_elsewhere(store: Store) -> None:
-    """Only a range that starts where the path ends would be used."""
-    await take(store, 0, 4)
-    assert isinstance(await store.leases.acquire(TENANT, "c2", span(4, 8), chain(100), "h2"), Lease)
-
-
 async def test_other_series_does_not_wait(store: Store) -> None:
     """A request reads only its own series."""
     await take(store, 0, 4)
     assert isinstance(await store.leases.acquire(TENANT, "c2", span(0, 4, "focus"), chain(100), "h2"), Lease)
-
-
-async def test_expired_lease_may_be_taken_by_another_holder(store: Store) -> None:
-    """A holder that went silent holds nobody up for longer than its time to live."""
-    await take(store, 0, 4)
-    await expire(store)
-    assert (await take(store, 0, 4, holder="h2")).epoch == 2
 
 
 async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str) -> None:
@@ -129,55 +90,6 @@ async def test_lease_expires_by_itself(open_store: OpenStore, database_url: str)
     assert (await take(store, 0, 4, holder="h2")).epoch == 2
 
 
-async def test_lease_of_a_dead_holder_does_not_live_longer_because_the_clock_was_put_back(store: Store) -> None:
-    """As when another server, an hour behind, takes over."""
-    await take(store, 0, 4, holder="dead")
-    async with store.database.writing() as connection:
-        await connection.execute(update(leases).values(expires_at=leases.c.expires_at + 3_600_000))
-    assert await store.leases.live(TENANT, "c1", span(0, 4), chain(100)) is None
-    assert (await take(store, 0, 4, holder="h2")).epoch == 2
-
-
-async def test_epoch_grows_with_every_grant(store: Store) -> None:
-    """Also after a release, so that no two grants of a range can be confused."""
-    epochs = []
-    for holder in ("h1", "h2", "h3", "h1"):
-        lease = await take(store, 0, 4, holder=holder)
-        epochs.append(lease.epoch)
-        await store.leases.release(lease)
-    assert epochs == [1, 2, 3, 4]
-
-
-async def test_release_lets_the_next_one_in_and_deletes_nothing(store: Store) -> None:
-    """Deleting the row would let its epoch begin anew."""
-    await store.leases.release(await take(store, 0, 4))
-    assert not await store.leases.live(TENANT, "c1", span(0, 4), chain(100))
-    assert await rows_of_leases(store) == 1
-
-
-async def test_release_of_a_lost_lease_leaves_the_new_holder_alone(store: Store) -> None:
-    """A maker that wakes up late must not free what is no longer its own."""
-    lost = await take(store, 0, 4)
-    await expire(store)
-    await take(store, 0, 4, holder="h2")
-    await store.leases.release(lost)
-    assert await store.leases.live(TENANT, "c1", span(0, 4), chain(100))
-
-
-async def test_lease_renewed_at_the_last_moment_is_not_taken_over(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever looked before the renewal is still refused by the statement that takes."""
-    lease = await take(store, 0, 4)
-
-    async def saw_nothing(*_: object) -> None:
-        return None
-
-    monkeypatch.setattr("app.store.lease.find_live", saw_nothing)
-    assert isinstance(await store.leases.acquire(TENANT, "c2", span(0, 4), chain(100), "h2"), Busy)
-    assert await store.leases.renew(lease)
-
-
 async def test_only_the_holder_of_the_epoch_renews(store: Store) -> None:
     """Neither another holder nor an earlier epoch keeps a lease alive."""
     lease = await take(store, 0, 4)
@@ -185,38 +97,6 @@ async def test_only_the_holder_of_the_epoch_renews(store: Store) -> None:
     assert not await store.leases.renew(replace(lease, holder="h2"))
     assert not await store.leases.renew(replace(lease, epoch=lease.epoch - 1))
     assert not await store.leases.renew(replace(lease, tenant=STRANGER))
-
-
-async def test_renewal_moves_the_end(store: Store) -> None:
-    """A heartbeat gives the holder its whole time to live again."""
-    lease = await take(store, 0, 4)
-    await expire(store)
-    assert await store.leases.renew(lease)
-    assert await store.leases.live(TENANT, "c1", span(0, 4), chain(100))
-
-
-async def test_heartbeat_after_the_release_revives_nothing(store: Store) -> None:
-    """A heartbeat that was under way while its lease was released would keep others waiting for nobody."""
-    lease = await take(store, 0, 4)
-    await store.leases.release(lease)
-    assert not await store.leases.renew(lease)
-    assert not await store.leases.live(TENANT, "c1", span(0, 4), chain(100))
-
-
-async def test_fence_refuses_an_epoch_that_was_taken_over(store: Store) -> None:
-    """A maker that lost its lease stores nothing, even if it does not know yet."""
-    lost = await take(store, 0, 4)
-    await expire(store)
-    await take(store, 0, 4, holder="h2")
-    assert await store.leases.commit(lost, [chunk(0, 4)]) is None
-    assert await store.request(chunks_in, TENANT, "default", chain(100)) == []
-
-
-async def test_expired_lease_that_nobody_took_still_commits(store: Store) -> None:
-    """The work is done and nobody else has begun it: throwing it away would help nobody."""
-    lease = await take(store, 0, 4)
-    await expire(store)
-    assert await store.leases.commit(lease, [chunk(0, 4)])
 
 
 async def test_many_tasks_at_once_get_one_grant(store: Store) -> None:
@@ -262,9 +142,3 @@ async def test_other_tenant_never_waits(store: Store) -> None:
     await take(store, 0, 4)
     assert not await store.leases.live(STRANGER, "c1", span(0, 4), chain(100))
     assert (await take(store, 0, 4, tenant=STRANGER)).epoch == 1
-
-
-async def test_chunk_that_was_stored_meanwhile_does_not_block_the_lease(store: Store) -> None:
-    """A lease is about work under way; whether the chunk exists is what the caller reads next."""
-    await put(store, chunk(0, 4))
-    assert (await take(store, 0, 4)).epoch == 2

@@ -43,7 +43,7 @@ from app.store.database import Database
 from app.store.tables import leases, summary_chunks
 from tests.integration.examples import TENANT, chain, chunk, digest, span
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sampled(1.0)
 
 T = TypeVar("T")
 

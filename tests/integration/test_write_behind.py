@@ -239,18 +239,6 @@ async def test_large_backlog_is_stored_in_several_transactions(store: Store, mon
     assert len(page.data) == 8
 
 
-async def test_requests_recorded_before_the_database_is_there_are_stored_later(
-    open_store: OpenStore, shared_url: str
-) -> None:
-    """Recording needs no connection; flushing says that there is none."""
-    store = open_store(shared_url)
-    store.writes.record(seen())
-    with pytest.raises(StoreUnavailable):
-        await store.flush()
-    await store.start()
-    assert await store.rest(find_conversation, TENANT, "c1") is not None
-
-
 async def test_two_stores_that_flush_the_same_conversations_at_once_count_every_request(
     open_store: OpenStore, shared_url: str
 ) -> None:
@@ -283,14 +271,6 @@ async def test_two_stores_that_flush_the_same_heads_at_once_do_not_deadlock(
                 store.writes.record(seen(f"{name}{number * order}", turns=turn, heads=((digest(number), turn),)))
         await asyncio.gather(*(store.flush() for store in stores))
     assert len(await stores[0].heads(TENANT, [digest(number) for number in range(200)])) == 200
-
-
-async def test_what_is_recorded_soon_is_done_in_a_moment_unasked(store: Store) -> None:
-    done: list[int] = []
-    store.writes.soon(lambda: done.append(1))
-    assert not done
-    await asyncio.sleep(10 * write_behind.SOON_SECONDS)
-    assert done == [1]
 
 
 async def test_so_much_to_be_recorded_soon_waits_and_no_more(store: Store) -> None:
@@ -368,23 +348,6 @@ async def test_what_was_committed_and_not_acknowledged_is_counted_once(open_stor
     assert found is not None
     assert found.requests == 3
     assert await records_in(store) == 3
-
-
-async def test_what_was_not_committed_is_counted_once_too(open_store: OpenStore, gate: FaultProxy) -> None:
-    store = open_store(gate.url)
-    await store.start()
-    gate.inject(Fault("cut", way="up", seen=(b"INSERT INTO conversations", b"INSERT INTO usage_records")), times=1)
-    store.writes.record(seen())
-    store.writes.record_usage(record())
-    with pytest.raises(StoreUnavailable):
-        await store.flush()
-    store.writes.record(seen())
-    store.writes.record_usage(record())
-    await store.flush()
-    found = await store.rest(find_conversation, TENANT, "c1")
-    assert found is not None
-    assert found.requests == 2
-    assert await records_in(store) == 2
 
 
 async def test_a_conversation_that_is_deleted_while_its_storing_is_in_doubt_does_not_come_back(

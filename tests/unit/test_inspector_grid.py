@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,24 +56,6 @@ def test_shares_stand_in_the_order_of_the_payload_with_what_is_left_last() -> No
     assert list(dict.fromkeys(grid.cells)) == names
 
 
-def test_without_a_known_limit_nothing_is_called_reserved() -> None:
-    assert shown(grid_of([instructions(10), part("verbatim", 30)], 100, None)) == {
-        "instructions": 10,
-        "verbatim": 30,
-        "free": 60,
-    }
-
-
-def test_a_payload_that_reaches_into_the_reserve_leaves_only_what_is_left_of_it() -> None:
-    assert shown(grid_of([instructions(0), part("verbatim", 95)], 100, 80)) == {"verbatim": 95, "reserve": 5}
-
-
-def test_what_exceeds_the_window_is_said_and_takes_no_cell() -> None:
-    grid = grid_of([instructions(30), part("verbatim", 100)], 100, 80)
-    assert shown(grid) == {"instructions": 30, "verbatim": 70, "over": 30}
-    assert "over" not in grid.cells
-
-
 def test_a_share_too_small_for_a_cell_has_one() -> None:
     grid = grid_of([instructions(1), part("verbatim", 50_000)], 100_000, 95_000)
     assert grid.cells.count("instructions") == 1
@@ -83,11 +64,6 @@ def test_a_share_too_small_for_a_cell_has_one() -> None:
 
 def test_what_a_calibration_takes_from_the_instructions_is_taken_from_the_largest_share() -> None:
     assert payload_shares([instructions(-5), part("verbatim", 50)]) == {"instructions": 0, "tools": 0, "verbatim": 45}
-
-
-@pytest.mark.parametrize("window", [0, 1])
-def test_a_window_of_nothing_is_an_empty_grid(window: int) -> None:
-    assert len(grid_of([instructions(0)], window, None).cells) == CELLS
 
 
 @given(

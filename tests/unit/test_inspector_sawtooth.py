@@ -51,18 +51,6 @@ def heights(points: str) -> list[float]:
     return [float(point.split(",")[1]) for point in points.split()]
 
 
-def test_nothing_is_drawn_before_the_first_request() -> None:
-    assert plot_of([]) is None
-
-
-def test_what_is_sent_grows_and_what_is_forwarded_falls_with_a_compaction() -> None:
-    plot = drawn(*(tooth(i, 1_000 * i, 1_000 * i if i < 6 else 2_000) for i in range(1, 8)))
-    sent, forwarded = heights(plot.sent), heights(plot.forwarded)
-    assert sent == sorted(sent, reverse=True)  # Upwards is less, in SVG.
-    assert forwarded[:5] == sent[:5]
-    assert forwarded[5] > forwarded[4]
-
-
 def test_the_mark_of_a_compaction_stands_at_its_request_from_before_to_after() -> None:
     plot = drawn(tooth(1, 3_000), tooth(2, 6_000, 2_500, compactions=(made(6_000, 2_500),)), tooth(3, 6_500, 3_000))
     (mark,) = plot.marks
@@ -84,16 +72,6 @@ def test_summaries_made_ahead_are_marked_where_they_were_made_without_a_fall() -
     ahead = made(3_000, 3_000, ahead=True, replaced=2_000)
     (mark,) = drawn(tooth(1, 3_000, compactions=(ahead,))).marks
     assert (mark.upper, mark.label) == (mark.lower, "2k → 500")
-
-
-def test_the_trigger_and_the_window_are_lines_with_their_numbers() -> None:
-    plot = drawn(tooth(1, 4_000), tooth(2, 5_000))
-    assert plot.window_label is not None
-    assert plot.trigger_label is not None
-    assert (plot.window_label.label, plot.trigger_label.label) == ("window 8k", "trigger 5.6k")
-    assert plot.window_label.at < plot.trigger_label.at
-    assert plot.trigger.startswith("M")
-    assert plot.above == ()
 
 
 def test_a_trigger_that_changes_is_drawn_in_steps_and_one_that_is_not_known_leaves_a_gap() -> None:
@@ -121,56 +99,12 @@ def test_a_history_far_beyond_the_window_breaks_the_axis_and_keeps_its_true_heig
     assert all(abs(height - plot.broken_at) <= 2 for height in heights(plot.broken))
 
 
-def test_an_axis_that_need_not_be_broken_is_not() -> None:
-    plot = drawn(tooth(1, 7_000), tooth(2, 17_000, 6_000))
-    assert (plot.broken_at, plot.broken) == (None, "")
-    assert plot.y_ticks[-1].at == WIDE.top
-
-
 def test_the_requests_that_are_shown_are_named() -> None:
     plot = drawn(*(tooth(number, 6_000) for number in range(201, 401)))
     assert (plot.first, plot.last) == (201, 400)
     assert [plot.x_ticks[0].label, plot.x_ticks[-1].label] == ["201", "400"]
     places = [tick.at for tick in plot.x_ticks]
     assert min(right - left for left, right in pairwise(places)) > 25, "no number stands on another"
-
-
-def test_details_are_shown_beside_their_request_and_inside_the_plot() -> None:
-    plot = drawn(*(tooth(i, 100 * i) for i in range(1, 60)))
-    assert all(0 <= column.tip_x <= WIDE.width - 200 for column in plot.columns)
-
-
-def test_without_a_ledger_of_triggers_and_windows_the_lines_are_left_out() -> None:
-    plot = drawn(tooth(1, 300, window=None, trigger=None, limit=None))
-    assert (plot.trigger, plot.window, plot.above) == ("", "", ())
-
-
-def test_the_details_of_a_request_say_what_was_done_and_what_it_took() -> None:
-    one = tooth(
-        3,
-        6_000,
-        2_500,
-        reported=2_510,
-        actions=("masked", "summarized"),
-        waited=3.4,
-        compactions=(made(6_000, 2_500, cost=0.012),),
-    )
-    assert one.lines == [
-        "Request 3",
-        "sent 6,000, forwarded 2,500",
-        "the provider counted 2,510",
-        "trigger 5,600",
-        "masked, summarized",
-        "1 summary: 4k → 500, 3.2 s, 0.0120",
-        "waited 3.4 s",
-    ]
-    assert tooth(4, 10, status=429).lines[0] == "Request 4, status 429"
-    assert all(len(line) <= 34 for line in tooth(5, 1, actions=("summarized",) * 9).lines)
-
-
-def test_a_compaction_of_which_nothing_was_kept_says_so() -> None:
-    assert made(6_000, 6_000, made=0, calls=2).words == "2 calls failed"
-    assert made(6_000, 6_000, ahead=True).words == "1 summary ahead: 500 → 500, 3.2 s"
 
 
 @given(

@@ -276,11 +276,3 @@ def open_turn(body: dict[str, Any]) -> list[Said]:
         if message["role"] == "user" and blocks_of([message])[0]["type"] != "tool_result"
     )
     return list(messages[begun:])
-
-
-def test_what_the_generator_makes_is_of_every_kind() -> None:
-    talks = [Talk(Random(seed)) for seed in range(200)]
-    blocks = {block["type"] for talk in talks for block in blocks_of(talk.messages)}
-    assert blocks >= {"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"}
-    assert blocks >= {"server_tool_use", "web_search_tool_result", "search_result"}
-    assert any(message["role"] == "system" for talk in talks for message in talk.messages)

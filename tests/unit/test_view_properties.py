@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.core.history.messages import Kind, Message
+from app.core.history.messages import Message
 from app.core.limits.background_budget import background_budget, most_without_summary
 from app.core.limits.budget import Budget, Shares, Window, budget_for
 from app.core.limits.trigger import Trigger
@@ -129,14 +129,6 @@ def test_every_view_is_one_a_provider_takes_and_covers_every_message_once(histor
         assert view.tokens <= max(BUDGET.limit, stays + 2_000)
 
 
-@given(histories())
-def test_instructions_in_the_middle_are_never_summarised_away(history: list[list[Message]]) -> None:
-    shelf = Shelf()
-    for talk in requests(history):
-        verbatim = _verbatim(shelf.view(talk))
-        assert all(index in verbatim for index, m in enumerate(talk.transcript.messages) if m.kind is Kind.INSTRUCTIONS)
-
-
 @given(histories(), st.randoms(use_true_random=False))
 def test_the_order_in_which_chunks_were_stored_does_not_matter(history: list[list[Message]], random: Random) -> None:
     shelf = Shelf()
@@ -231,27 +223,6 @@ def test_a_branch_gets_no_chunk_that_was_not_made_from_its_own_messages(
     for chunk in view.chunks if view else ():
         assert chunk.last_index < at
         assert chunk.from_digest in sent[-1].chain.positions
-
-
-@given(histories())
-def test_the_same_request_again_makes_no_summary(history: list[list[Message]]) -> None:
-    shelf = Shelf()
-    for talk in requests(history):
-        view = shelf.view(talk)
-        made = len(shelf.chunks)
-        if view.tokens <= BUDGET.trigger.tokens:
-            assert shelf.view(talk) == view
-            assert len(shelf.chunks) == made
-
-
-def _verbatim(view: View) -> set[int]:
-    kept: set[int] = set()
-    for part in view.parts:
-        if isinstance(part, Verbatim):
-            kept.update(range(part.start, part.stop))
-        elif isinstance(part, Carried):
-            kept.add(part.index)
-    return kept
 
 
 def _payload(talk: Conversation, view: View) -> list[bytes]:
