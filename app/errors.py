@@ -19,7 +19,6 @@
       FormatNotSpoken         404  format_not_spoken
       ConversationNotFound    404  conversation_not_found
       SummaryNotFound         404  summary_not_found
-      SummaryNotActive        409  summary_not_active
       MessagesNotKept         404  messages_not_kept
       InvalidRequest          400  invalid_request
       NothingToCompact        400  nothing_to_compact
@@ -160,12 +159,6 @@ class ConversationNotFound(_RequestError):
 
 class SummaryNotFound(_RequestError):
     status, code = 404, "summary_not_found"
-
-
-class SummaryNotActive(_RequestError):
-    """The summary was replaced or deactivated: somebody was quicker."""
-
-    status, code = 409, "summary_not_active"
 
 
 class MessagesNotKept(_RequestError):

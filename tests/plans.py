@@ -37,10 +37,7 @@ _NAMED = {
     "conversation_id": "'id ' || n",
     "series": f"'{SERIES}'",
     "level": "0",
-    "version": "1",
     "upstream": "'default'",
-    "words": "to_tsvector('simple', 'word ' || n % 5000)",
-    "deactivated_at": "NULL",
     "previous_id": "NULL",
     "forked_from": "NULL",
 }
@@ -86,9 +83,8 @@ async def fill(connection: AsyncConnection, rows: int) -> None:
     for index in indexes:
         await connection.exec_driver_sql(f"DROP INDEX {index.name}")
     for table in metadata.sorted_tables:
-        columns = [column for column in table.columns if column.name != "number"]
-        names = ", ".join(f'"{column.name}"' for column in columns)
-        values = ", ".join(_value(table, column) for column in columns)
+        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        values = ", ".join(_value(table, column) for column in table.columns)
         await connection.exec_driver_sql(
             f"INSERT INTO {table.name} ({names}) SELECT {values} FROM generate_series(CAST(1 AS BIGINT), {rows}) AS n"  # noqa: S608
         )
@@ -190,7 +186,6 @@ async def do_all_that_is_repeated(store: Store) -> None:
     # Tidying, by the hour.
     await store.tidying.remove_old_leases()
     await store.tidying.remove_unused()
-    await store.tidying.index_summaries()
     # What requests leave behind, five times a second.
     for number in range(50):
         name = f"id {1 + number * TENANTS}"

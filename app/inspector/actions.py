@@ -1,4 +1,4 @@
-"""Actions on a page of a conversation: pin, compact, edit, undo, delete. Each is a form, and what REST does too."""
+"""Actions on a page of a conversation: pin, compact, edit, delete. Each is a form, and what REST does too."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ async def _compacted(visit: Visit, conversation: StoredConversation, made: Await
 
 @router.post("/summaries/{summary_id}")
 async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_id: str, form: TheForm) -> Response:
-    """Give a summary another text as a new version, or deactivate it where the form says so."""
+    """Replace a summary's text, or delete the summary where the form says so."""
     services, tenant, id_ = visit.services, visit.tenant, conversation.id
     try:
-        if "deactivate" in form:
-            await edits.deactivate_summary(services, tenant, id_, summary_id)
-            return _back(conversation, "deactivated", "summaries")
+        if "delete" in form:
+            await edits.delete_summary(services, tenant, id_, summary_id)
+            return _back(conversation, "deleted", "summaries")
         # A form sends lines with a carriage return.
         text = form.get("text", "").replace("\r\n", "\n")
         edited = await edits.edit_summary(services, tenant, id_, summary_id, msgspec.json.encode({"text": text}))
@@ -93,15 +93,6 @@ async def edit_summary(visit: TheVisit, conversation: TheConversation, summary_i
     except StenoError as error:
         return await summary_page(visit, conversation, summary_id, problem=error.message, status=error.status)
     return redirected(f"/ui/conversations/{segment(id_)}/summaries/{edited.id}?done=edited")
-
-
-@router.post("/undo")
-async def undo_compaction(visit: TheVisit, conversation: TheConversation, _: TheForm) -> Response:
-    try:
-        await edits.undo_compaction(visit.services, visit.tenant, conversation.id)
-    except StenoError as error:
-        return await page_of(visit, conversation, problem=error.message, status=error.status)
-    return _back(conversation, "undone", "summaries")
 
 
 @router.get("/delete")

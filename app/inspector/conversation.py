@@ -27,7 +27,7 @@ from app.proxy.naming import name_in_path
 from app.proxy.record import REQUEST
 from app.rest import handoff
 from app.store import StoredConversation, StoredMessage, UsagePage
-from app.store.chunks import chunks_named, find_summary, read_summaries, read_versions
+from app.store.chunks import chunks_named, find_summary, read_summaries
 from app.store.conversation_rows import find_conversation
 from app.store.message_rows import find_history, read_sources, read_stretch
 from app.store.pages import Paging
@@ -51,9 +51,8 @@ MESSAGES = 50
 DONE: Mapping[str, str] = {
     "pinned": "The message is pinned: from the next request on it stays in the payload, whatever is summarised.",
     "compacted": "The summaries are made and stored, for the next request that needs them.",
-    "edited": "The text is saved as a new version, and used from the next request on.",
-    "deactivated": "The summary is not used any more: its messages are sent again, or summarised anew.",
-    "undone": "The last compaction is undone: its messages are sent again, or summarised anew when that is due.",
+    "edited": "The text is saved, and used from the next request on.",
+    "deleted": "The summary is deleted: its messages are sent again, or summarised anew.",
     "unpinned": "The pin is gone. Where a summary stands for the message, its copy leaves the payload.",
 }
 """Sentences that say after the redirect what an action came to, by its name."""
@@ -208,9 +207,9 @@ def _rows(found: Sequence[StoredMessage], places: range, fates: Fates, pinned: s
     ]
 
 
-def _newest_first(chunk: SummaryChunk) -> tuple[int, int, int]:
+def _newest_first(chunk: SummaryChunk) -> tuple[int, int]:
     """Summaries with those of the latest messages first: what one compaction made in parts was stored in any order."""
-    return -chunk.last_index, -chunk.level, -chunk.version
+    return -chunk.last_index, -chunk.level
 
 
 def _by_summary(ledger: UsagePage) -> dict[str, Any]:
@@ -333,7 +332,6 @@ async def summary_page(
         chunk=chunk,
         carried=[chunk.first_index + offset for offset in chunk.carried],
         children=await visit.services.store.request(chunks_named, visit.tenant, chunk.children),
-        versions=await visit.find(read_versions, chunk),
         sources=[(message.position, said_in(message, formats)) for message in kept],
         call=_by_summary(ledger).get(chunk.id),
         keeps_messages=visit.services.keeps_messages,

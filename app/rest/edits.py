@@ -1,29 +1,23 @@
-"""REST that changes summaries: a text of one's own, one that is not to be used any more, a compaction undone."""
+"""REST that changes summaries: a person's text in place of a summary's, and deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.core.history.secrets import Scrub
-from app.core.summary.versions import edited, last_compaction
-from app.core.view.chunks import SummaryChunk
-from app.errors import InvalidRequest, SummaryNotActive, SummaryNotFound
-from app.proxy.services import Services
+from app.core.summary.correction import corrected
+from app.errors import InvalidRequest
 from app.rest.dependencies import Body, ConversationId, Tenant, TheServices, known
-from app.rest.summaries import SummaryOut, found_summary, summary_out
-from app.store.chunks import chunks_named, deactivate_summaries, read_summaries, replace_summary
-from app.store.pages import Paging
+from app.rest.summaries import SummaryOut, found_summary, no_summary, summary_out
+from app.store.chunks import delete_chunk, replace_chunk
 from app.wire.members import RawObject, Unreadable
 
 LONGEST_BODY = 200_000
 """Bytes of a body; no summary is as long."""
 MOST_LINES = 1_000
-NEWEST = 100
-"""Number of latest summaries among which the last compaction is looked for."""
 _MEMBERS = ("text", "values", "rules")
 _LINES: dict[str, Any] = {"type": "array", "maxItems": MOST_LINES, "items": {"type": "string"}}
 _EDIT: dict[str, Any] = {
@@ -34,12 +28,10 @@ _EXAMPLE = {"text": "The customer asked about the orders ORD-0001 to ORD-0012; a
 _WHAT_TO_SEND = 'Send {"text": "..."}, the new text of the summary; "values" and "rules" are lists of lines beside it.'
 
 
-class DeactivatedOut(BaseModel):
-    """Summaries that no payload uses from now on. They stay readable."""
-
+class SummariesDeletedOut(BaseModel):
     conversation_id: str
-    object: Literal["summaries.deactivated"] = "summaries.deactivated"
-    data: list[str] = Field(description="Their ids, with those of every fold over any of them.")
+    object: Literal["summaries.deleted"] = "summaries.deleted"
+    data: list[str] = Field(description="Ids of the summary and of every fold that stood for it.")
 
 
 router = APIRouter(prefix="/context/conversations/{conversation_id}/summaries", tags=["summaries"])
@@ -54,13 +46,13 @@ router = APIRouter(prefix="/context/conversations/{conversation_id}/summaries", 
 async def edit_summary(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str, body: Body
 ) -> SummaryOut:
-    """The summary with this text in place of its own, as its next version: payloads use it from the next request on.
-    What it replaces stays readable, and every fold over it is not used any more."""
+    """Replaces the summary: a new one with this text stands for its messages, under an id of its own, from the next
+    request on. Every fold that stood for it is deleted."""
     members = _read_edit(body, services.scrub)
-    old = await _active(services, tenant, conversation_id, summary_id)
+    old = await found_summary(services, tenant, conversation_id, summary_id)
     conversation = await known(services, tenant, conversation_id)
     count, budget = services.measuring.summaries_of(conversation.model, tenant, services.format)
-    new = await services.work.do(tenant, lambda: edited(old, conversation_id, count, **members))
+    new = await services.work.do(tenant, lambda: corrected(old, conversation_id, count, **members))
     most = max(budget.summary, old.tokens)
     if new.tokens > most:
         shown, room = (round(budget.line.ratio * tokens) for tokens in (new.tokens, most))
@@ -71,59 +63,24 @@ async def edit_summary(
         )
     if new is old:
         return summary_out(old)
-    stored = await services.store.rest_change(replace_summary, tenant, old.id, new)
+    stored = await services.store.rest_change(replace_chunk, tenant, old.id, new)
     services.compactor.forget_summaries(tenant, [old.id])
     if stored is None:
-        raise _not_active(old.id)
+        raise no_summary(conversation_id, summary_id)
     return summary_out(stored)
 
 
 @router.delete("/{summary_id}")
-async def deactivate_summary(
+async def delete_summary(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, summary_id: str
-) -> DeactivatedOut:
-    """No payload uses the summary any more, nor a fold over it: its messages are sent again, or summarised anew."""
-    chunk = await _active(services, tenant, conversation_id, summary_id)
-    return await _deactivated(services, tenant, conversation_id, [chunk])
-
-
-@router.post("/undo")
-async def undo_compaction(services: TheServices, tenant: Tenant, conversation_id: ConversationId) -> DeactivatedOut:
-    """The same for all that the last compaction made: the last one in the latest payload, or else the one that was
-    stored last."""
-    conversation = await known(services, tenant, conversation_id)
-    sent = await services.store.request(chunks_named, tenant, conversation.summaries)
-    page = await services.store.rest(read_summaries, tenant, conversation_id, Paging(NEWEST, order="desc"))
-    made = last_compaction(sent, page.data)
-    if not made:
-        raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary that is in use.")
-    return await _deactivated(services, tenant, conversation_id, made)
-
-
-async def _active(services: Services, tenant: str, conversation_id: str, summary_id: str) -> SummaryChunk:
-    """Stored summary that is in use. Raises `SummaryNotFound` and `SummaryNotActive`."""
+) -> SummariesDeletedOut:
+    """Deletes the summary and every fold that stands for it: its messages are sent again, or summarised anew."""
     chunk = await found_summary(services, tenant, conversation_id, summary_id)
-    if chunk.deactivated_at is not None:
-        raise _not_active(summary_id)
-    return chunk
-
-
-def _not_active(summary_id: str) -> SummaryNotActive:
-    return SummaryNotActive(
-        f"The summary {summary_id!r} is not in use any more: it was edited, deactivated or undone. The list of the"
-        " conversation's summaries says which ones are."
-    )
-
-
-async def _deactivated(
-    services: Services, tenant: str, conversation_id: str, chunks: Sequence[SummaryChunk]
-) -> DeactivatedOut:
-    asked = [chunk.id for chunk in chunks]
-    done = await services.store.rest_change(deactivate_summaries, tenant, asked)
-    services.compactor.forget_summaries(tenant, asked)
-    if not done:
-        raise _not_active(asked[0])
-    return DeactivatedOut(conversation_id=conversation_id, data=done)
+    deleted = await services.store.rest_change(delete_chunk, tenant, chunk.id)
+    services.compactor.forget_summaries(tenant, [chunk.id])
+    if not deleted:
+        raise no_summary(conversation_id, summary_id)
+    return SummariesDeletedOut(conversation_id=conversation_id, data=deleted)
 
 
 def _read_edit(body: bytes, scrub: Scrub) -> dict[str, Any]:
@@ -141,7 +98,7 @@ def _read_edit(body: bytes, scrub: Scrub) -> dict[str, Any]:
     if not isinstance(text, str):
         raise InvalidRequest(_WHAT_TO_SEND, "text")
     if not text.strip():
-        raise InvalidRequest("The text is empty. To have the summary used no more, delete it.", "text")
+        raise InvalidRequest("The text is empty. To be rid of the summary, delete it.", "text")
     for name in ("values", "rules"):
         _check_lines(name, members.get(name, []))
     return {

@@ -12,7 +12,7 @@ from app.core.summary.handoff import handoff, standing
 from app.core.view.chunks import SummaryChunk
 from app.rest.dependencies import ConversationId, Tenant, TheServices, known
 from app.store import Store, StoredConversation, message_id
-from app.store.chunks import chunks_named, read_active
+from app.store.chunks import chunks_named, latest_summaries
 from app.store.message_rows import KeptHistory, find_history
 from app.wire.format import WireFormat
 from app.wire.members import Unreadable
@@ -56,7 +56,7 @@ async def handoff_of(
     if keeps_messages:
         kept = await store.rest(find_history, tenant, id_, MOST_MESSAGES, MOST_CHARACTERS)
     shown = await store.rest(chunks_named, tenant, conversation.summaries)
-    active = await store.rest(read_active, tenant, id_, MOST_SUMMARIES)
+    stored = await store.rest(latest_summaries, tenant, id_, MOST_SUMMARIES)
     ids = frozenset(kept.ids) if kept else None
 
     def is_of_it(chunk: SummaryChunk) -> bool:
@@ -69,7 +69,7 @@ async def handoff_of(
         "messages": conversation.messages,
         "latest request": f"{conversation.updated_at:%Y-%m-%dT%H:%M:%SZ}",
     }
-    chunks = standing(shown, active, is_of_it)
+    chunks = standing(shown, stored, is_of_it)
     return lambda: handoff(about, chunks, _history(kept, formats) if kept else History(), NOT_KEPT)
 
 

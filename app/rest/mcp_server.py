@@ -27,7 +27,7 @@ def server_of(reader: Reader) -> Server[Any]:
     """A server of the tools for whoever the reader belongs to."""
 
     async def listed(_: ServerRequestContext[Any], __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(name) for name in await reader.tools()])
+        return types.ListToolsResult(tools=[_tool(name) for name in TOOLS])
 
     async def called(_: ServerRequestContext[Any], asked: types.CallToolRequestParams) -> types.CallToolResult:
         try:

@@ -28,7 +28,6 @@ from app.errors import (
     RequestTimedOut,
     StenoError,
     StorageUnavailable,
-    SummaryNotActive,
     SummaryNotFound,
     TooManyBytesInFlight,
     UnknownUpstream,
@@ -47,9 +46,9 @@ ALWAYS: Errors = (InvalidRequest, OriginNotAllowed, HostNotAllowed, HeadersTooLa
 OF_A_TENANT: Errors = (MissingCredentials, InvalidCredentials, StorageUnavailable)
 WITH_A_BODY: Errors = (BodyTooLarge, RequestTimedOut, UnsupportedMediaType)
 BY_PARAMETER: Mapping[str, Errors] = {"conversation_id": (ConversationNotFound,), "summary_id": (SummaryNotFound,)}
-OF_EDITS = ("edit_summary", "deactivate_summary", "undo_compaction")
-"""Functions of the routes that change summaries."""
-OF_THE_ARCHIVE = ("list_messages", "search")
+OF_EDITS = ("edit_summary",)
+"""Functions of the routes that count a summary's tokens."""
+OF_THE_ARCHIVE = ("list_messages",)
 """Functions of the routes that show messages."""
 OF_A_CHAT: Errors = (
     MissingCredentials,
@@ -159,7 +158,7 @@ def _errors_of(path: str, operation: Schema) -> Iterator[type[StenoError]]:
     if operation["operationId"] in OF_THE_ARCHIVE:
         yield MessagesNotKept
     if operation["operationId"] in OF_EDITS:
-        yield from (SummaryNotFound, SummaryNotActive, UnknownUpstream, FormatNotSpoken)
+        yield from (UnknownUpstream, FormatNotSpoken)
     for parameter in operation.get("parameters", ()):
         yield from BY_PARAMETER.get(parameter["name"], ())
 

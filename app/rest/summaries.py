@@ -30,12 +30,9 @@ class SummaryOut(BaseModel):
     values_kept: float | None = Field(description="Share of the values that the text holds, too; null without any.")
     rules: list[str] = Field(description="Standing rules that the user set there, word for word, newest first.")
     rules_left_out: int = Field(description="Older rules there was no room for.")
-    version: int = Field(description="1, and one more for each edit, and each time it is made anew.")
-    active: bool = Field(description="Whether payloads may use it.")
-    deactivated_at: datetime | None = Field(description="When it was edited, deactivated or undone; null while active.")
     token_count: int
     model: str
-    prompt_version: str = Field(description="`edited` where somebody wrote the text.")
+    prompt_version: str = Field(description="`edited` where a person wrote the text.")
     created_at: datetime | None
 
 
@@ -46,7 +43,7 @@ router = APIRouter(prefix="/context", tags=["summaries"])
 async def list_summaries(
     services: TheServices, tenant: Tenant, conversation_id: ConversationId, paging: OldestFirst
 ) -> Listing[SummaryOut]:
-    """The summaries that a conversation made or uses, oldest first; those too that are not in use any more."""
+    """The summaries that a conversation made or uses, oldest first."""
     await known(services, tenant, conversation_id)
     found = await services.store.rest(read_summaries, tenant, conversation_id, paging)
     return listing(found, summary_out)
@@ -63,8 +60,12 @@ async def found_summary(services: Services, tenant: str, conversation_id: str, s
     """Stored summary of the tenant. Raises `SummaryNotFound`."""
     chunk = await services.store.rest(find_summary, tenant, conversation_id, summary_id)
     if chunk is None:
-        raise SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
+        raise no_summary(conversation_id, summary_id)
     return chunk
+
+
+def no_summary(conversation_id: str, summary_id: str) -> SummaryNotFound:
+    return SummaryNotFound(f"The conversation {conversation_id!r} has no summary {summary_id!r}.")
 
 
 def summary_out(chunk: SummaryChunk) -> SummaryOut:
@@ -73,6 +74,5 @@ def summary_out(chunk: SummaryChunk) -> SummaryOut:
         chunk,
         summarized_through_turn=chunk.through_turn,
         carried=[chunk.first_index + offset for offset in chunk.carried],
-        active=chunk.deactivated_at is None,
         token_count=chunk.tokens,
     )

@@ -22,8 +22,6 @@ from app.store.lease import Busy, Lease
 from app.store.message_rows import KeptHistory, MessagePage, StoredMessage, message_id
 from app.store.pages import Order, Page, Paging
 from app.store.pins import Pin
-from app.store.search import Searched
 from app.store.tenant_rows import SeenTenant
 from app.store.usage_records import StoredUsage, TurnUsage, UsagePage, UsageRecord
 from app.store.usage_reports import DayUsage, Grouping, UsageGroup, UsageOverview, UsageReport, UsageSum, UsageSums
-from app.store.words import words_in

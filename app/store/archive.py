@@ -25,7 +25,6 @@ from app.runtime.caches import Cache, Caches
 from app.runtime.erased import Erased
 from app.runtime.repeats import Repeats
 from app.store.message_rows import MessageRow, message_id
-from app.store.words import term_size, words_in
 
 log = structlog.get_logger("steno.store")
 
@@ -39,10 +38,6 @@ BATCH_BYTES = 1 << 20
 FLUSH_BATCHES = 4
 """Batches written in one flush, so that others have their turn: after an outage it may take a minute until all is
 stored."""
-INDEXED_CHARACTERS = 65_536
-"""Indexed characters of a message: what stands behind them is kept, but no search finds it."""
-INDEXED_BYTES = 900_000
-"""Indexed bytes of a message's words: PostgreSQL takes a megabyte."""
 
 
 class Strand(Struct, frozen=True):
@@ -192,7 +187,7 @@ def _from(strand: Strand, start: int) -> Strand:
 
 
 def _rows_of(batch: Sequence[tuple[Part, int]], scrub: Scrub) -> list[MessageRow]:
-    """Rows of a batch. Runs in a worker thread: cutting texts into words takes its time."""
+    """Rows of a batch. Runs in a worker thread: removing secrets takes its time."""
     return [_row(part.strand, number, scrub) for part, number in batch]
 
 
@@ -211,17 +206,4 @@ def _row(strand: Strand, number: int, scrub: Scrub) -> MessageRow:
         sent=scrub(strand.alone(message.raw).decode("utf-8", "replace")),
         tokens=round(strand.ratio * strand.tokens[number]),
         request_id=strand.request_id,
-        words=_words(message, scrub),
     )
-
-
-def _words(message: Message, scrub: Scrub) -> list[str]:
-    """Words by which a message is found: those of its texts, and of its calls with their arguments."""
-    said = "\n".join((*message.texts, *(f"{call.name} {call.arguments}" for call in message.calls)))
-    words, room = [], INDEXED_BYTES
-    for word in words_in(scrub(said)[:INDEXED_CHARACTERS]):
-        room -= term_size(word)
-        if room < 0:
-            break
-        words.append(word)
-    return words

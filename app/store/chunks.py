@@ -1,14 +1,16 @@
 """Summary chunks: found by the digests of a chain, stored once, never changed.
 
-What is not to be used any more is deactivated: the row stays, as a record and so that its version is not given again.
+Of each range (tenant, series, level, first and last digest) there is at most one. A correction deletes the chunk and
+every fold over it, and stores a chunk with the person's text in its place, in one transaction.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -25,7 +27,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.summary.versions import renumbered
 from app.core.view.chunks import FirstChunk, SummaryChunk
 from app.store.batches import Lookup, batches
 from app.store.clock import now_ms
@@ -33,12 +34,12 @@ from app.store.database import insert_into
 from app.store.lease import Lease, fence_holds
 from app.store.pages import Page, Paging, read_page
 from app.store.rows import members, owned, rows_of
-from app.store.summary_index import SUMMARIES, searched
-from app.store.tables import conversations, summary_chunks, summary_words
-from app.store.words import words_in
+from app.store.tables import clean, conversations, summary_chunks
 
 USED_EVERY_MS = 3_600_000
 """Shortest time between two notes of a chunk's use: a chunk of a busy conversation stands in every payload."""
+MOST_SEARCHED = 5_000
+"""Summaries of a tenant that a search looks at, the newest first."""
 _RANGE = (
     summary_chunks.c.series,
     summary_chunks.c.level,
@@ -50,9 +51,7 @@ _RANGE = (
 def _chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
     # Not planned together: PostgreSQL would go through all of a tenant's chunks, taking them for few.
     ends = select(summary_chunks).where(there).cte("ends").prefix_with("MATERIALIZED", dialect="postgresql")
-    return select(ends).where(
-        ends.c.tenant == bindparam("tenant"), ends.c.series == bindparam("series"), ends.c.deactivated_at.is_(None)
-    )
+    return select(ends).where(ends.c.tenant == bindparam("tenant"), ends.c.series == bindparam("series"))
 
 
 def _recent_first_chunks_that_end(there: ColumnElement[bool]) -> Select[Any]:
@@ -82,14 +81,14 @@ _RECENT_FIRST = Lookup(summary_chunks.c.last_message_digest, _recent_first_chunk
 async def chunks_in(
     connection: AsyncConnection, tenant: str, series: str, chain: Sequence[bytes]
 ) -> list[SummaryChunk]:
-    """The chunks of the series that are in use and apply to the chain: both their digests are in it."""
+    """The chunks of the series that apply to the chain: both their digests are in it."""
     known = frozenset(chain)
     rows = await _IN_A_CHAIN.find(connection, known, tenant=tenant, series=series)
     return [_read_chunk(row) for row in rows if row.from_digest in known]
 
 
 async def chunks_named(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[SummaryChunk]:
-    """The tenant's chunks with these ids, in the order of their ids, whether they are in use or not."""
+    """The tenant's chunks with these ids, in the order of the ids."""
     named = select(summary_chunks)
     rows = await rows_of(
         connection, sorted(set(ids)), lambda batch: named.where(owned(summary_chunks, tenant, id=batch))
@@ -110,42 +109,51 @@ async def recent_first_chunks(
 async def commit_chunks(
     connection: AsyncConnection, lease: Lease, chunks: Sequence[SummaryChunk]
 ) -> list[SummaryChunk] | None:
-    """Store the chunks if the lease still holds, each as the next version where its range was deactivated.
+    """Store the chunks if the lease still holds, and return them as stored: of a range that is taken, the chunk that
+    took it.
 
-    None also for a fold of what was edited or deactivated meanwhile. Needs a transaction; doing it twice is doing it
-    once.
+    None also where a child of a fold is not stored any more: it was corrected or deleted meanwhile. Needs a
+    transaction; doing it twice is doing it once.
     """
     tenant = lease.tenant
-    if not await fence_holds(connection, lease) or await _is_outdated(connection, tenant, chunks):
+    if not await fence_holds(connection, lease):
         return None
-    new_ids: dict[str, str] = {}
+    stored: list[SummaryChunk] = []
     for chunk in chunks:
-        stored = await _versioned(connection, tenant, chunk)
-        new_ids[chunk.id] = stored.id
-        await _insert(connection, tenant, replace(stored, children=tuple(new_ids.get(c, c) for c in stored.children)))
-    return await _as_stored(connection, tenant, chunks)
+        if not await _has_children(connection, tenant, chunk):
+            return None
+        await _insert(connection, tenant, chunk)
+        if (of_range := await _of_range(connection, tenant, chunk)) is None:
+            return None
+        stored.append(of_range)
+    return stored
 
 
-async def replace_summary(
+async def replace_chunk(
     connection: AsyncConnection, tenant: str, old_id: str, new: SummaryChunk
 ) -> SummaryChunk | None:
-    """Store the next version of a chunk, and deactivate what it replaces. None where that is not in use any more.
-
-    Needs a transaction.
-    """
-    held = await _lock_active(connection, tenant, {old_id})
-    if old_id not in held:
+    """Store a chunk in place of another one of its range, and delete that and every fold over it. None where the old
+    one is not stored any more. Needs a transaction."""
+    if not await delete_chunk(connection, tenant, old_id):
         return None
     await _insert(connection, tenant, new)
-    await _deactivate(connection, tenant, held)
     [stored] = await chunks_named(connection, tenant, [new.id])
     return stored
 
 
-async def deactivate_summaries(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[str]:
-    """Deactivate these chunks, and return the ids of those that were in use, with the folds that
-    stand for any of them. Needs a transaction."""
-    return await _deactivate(connection, tenant, await _lock_active(connection, tenant, set(ids)))
+async def delete_chunk(connection: AsyncConnection, tenant: str, id_: str) -> list[str]:
+    """Delete a chunk and every fold over it, and return their ids; empty where it is not stored. Needs a
+    transaction."""
+    doomed, locked = {id_} | await _folds_over(connection, tenant, {id_}), set[str]()
+    # Until no fold is new: one may have been stored while the locks were waited for.
+    while doomed != locked:
+        locked = set(doomed)
+        if id_ not in await _lock(connection, tenant, locked):
+            return []
+        doomed |= await _folds_over(connection, tenant, doomed)
+    for batch in batches(sorted(doomed)):
+        await connection.execute(delete(summary_chunks).where(owned(summary_chunks, tenant, id=batch)))
+    return sorted(doomed)
 
 
 async def read_summaries(
@@ -156,11 +164,13 @@ async def read_summaries(
     return await read_page(connection, summary_chunks, rows, _read_chunk, paging)
 
 
-async def read_active(connection: AsyncConnection, tenant: str, conversation_id: str, most: int) -> list[SummaryChunk]:
-    """The chunks of `read_summaries` that are in use, by version; of more than `most` the latest."""
-    rows = (await _summaries_of(connection, tenant, conversation_id)).where(summary_chunks.c.deactivated_at.is_(None))
+async def latest_summaries(
+    connection: AsyncConnection, tenant: str, conversation_id: str, most: int
+) -> list[SummaryChunk]:
+    """The chunks of `read_summaries`, by id; of more than `most` the latest."""
+    rows = await _summaries_of(connection, tenant, conversation_id)
     latest = rows.order_by(summary_chunks.c.created_at.desc(), summary_chunks.c.id).limit(most)
-    return sorted(map(_read_chunk, await connection.execute(latest)), key=lambda chunk: (chunk.version, chunk.id))
+    return sorted(map(_read_chunk, await connection.execute(latest)), key=lambda chunk: chunk.id)
 
 
 async def find_summary(
@@ -172,11 +182,20 @@ async def find_summary(
     return _read_chunk(row) if row else None
 
 
-async def read_versions(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> list[SummaryChunk]:
-    """Every chunk of its range, level and series, by version: what it replaced, itself, and what replaced it."""
-    same = {column.name: value for column, value in zip(_RANGE, _range(chunk), strict=True)}
-    versions = select(summary_chunks).where(owned(summary_chunks, tenant, **same)).order_by(summary_chunks.c.version)
-    return list(map(_read_chunk, await connection.execute(versions)))
+async def search_summaries(connection: AsyncConnection, tenant: str, text: str, paging: Paging) -> Page[SummaryChunk]:
+    """A page of the tenant's chunks that hold a text. Raises UnknownCursor if `after` is none of them."""
+    rows = holding(tenant, text)
+    return await read_page(connection, rows.selected_columns.id.table, rows, _read_chunk, paging)
+
+
+def holding(tenant: str, text: str) -> Select[Any]:
+    """The chunks, among the latest ones of a tenant, that hold a text in any case: in their text, values or rules."""
+    by_time = (summary_chunks.c.created_at.desc(), summary_chunks.c.id.desc())
+    latest = select(summary_chunks).where(summary_chunks.c.tenant == tenant).order_by(*by_time).limit(MOST_SEARCHED)
+    found = latest.subquery("latest").c
+    in_json = json.dumps(text)[1:-1]
+    in_lists = (cast(column, Text).icontains(in_json, autoescape=True) for column in (found.exact_values, found.rules))
+    return select(*found).where(or_(found.text.icontains(clean(text), autoescape=True), *in_lists))
 
 
 async def note_use(connection: AsyncConnection, used: Collection[tuple[str, str]]) -> None:
@@ -229,82 +248,31 @@ async def _summaries_of(connection: AsyncConnection, tenant: str, conversation_i
     )
 
 
-async def _as_stored(
-    connection: AsyncConnection, tenant: str, chunks: Sequence[SummaryChunk]
-) -> list[SummaryChunk] | None:
-    """The chunks as they are stored; None where one was deactivated at this moment."""
-    wanted = list(map(_range, chunks))
-    rows = await connection.execute(
-        select(summary_chunks)
-        .where(
-            summary_chunks.c.tenant == tenant, tuple_(*_RANGE).in_(wanted), summary_chunks.c.deactivated_at.is_(None)
-        )
-        .order_by(summary_chunks.c.version)
-    )
-    stored = {_range(chunk): chunk for chunk in map(_read_chunk, rows)}
-    return [stored[key] for key in wanted] if stored.keys() >= set(wanted) else None
-
-
-def _range(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
-    return chunk.series, chunk.level, chunk.from_digest, chunk.through_digest
-
-
-async def _versioned(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> SummaryChunk:
-    """The chunk, as the next version where all others of its range are deactivated."""
-    found = await connection.execute(
-        select(summary_chunks.c.version, summary_chunks.c.deactivated_at).where(
-            summary_chunks.c.tenant == tenant, tuple_(*_RANGE) == tuple_(*_range(chunk))
-        )
-    )
-    rows = found.all()
-    if not rows or any(row.deactivated_at is None for row in rows):
-        return chunk
-    return renumbered(chunk, 1 + max(row.version for row in rows))
+async def _of_range(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> SummaryChunk | None:
+    """The stored chunk of this chunk's range."""
+    same = {column.name: getattr(chunk, column.name) for column in _RANGE}
+    row = (await connection.execute(select(summary_chunks).where(owned(summary_chunks, tenant, **same)))).first()
+    return _read_chunk(row) if row else None
 
 
 async def _insert(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> None:
-    """Store a chunk, with the words that find it."""
     timed = {"tenant": tenant, **_columns(chunk), "created_at": now_ms(), "used_at": now_ms()}
     await connection.execute(insert_into(connection, summary_chunks).values(**timed).on_conflict_do_nothing())
-    words = words_in(searched(chunk.text, chunk.values, chunk.rules))
-    await SUMMARIES.add(connection, [(tenant, chunk.id, words)])
 
 
-async def _is_outdated(connection: AsyncConnection, tenant: str, chunks: Sequence[SummaryChunk]) -> bool:
-    """Whether a fold among them stands for what is not in use any more. What they stand for stays as it is until the
-    transaction ends: whoever edits one of them finds the fold."""
-    children = sorted({child for chunk in chunks for child in chunk.children} - {chunk.id for chunk in chunks})
-    states = select(summary_chunks.c.deactivated_at).with_for_update(read=True)
-    rows = await rows_of(connection, children, lambda batch: states.where(owned(summary_chunks, tenant, id=batch)))
-    return any(row.deactivated_at is not None for row in rows)
+async def _has_children(connection: AsyncConnection, tenant: str, chunk: SummaryChunk) -> bool:
+    """Whether all that a chunk stands for is stored. It stays so until the transaction ends: a correction or a deletion
+    waits, and then finds the fold."""
+    children = set(chunk.children)
+    return await _lock(connection, tenant, children, shared=True) == children
 
 
-async def _lock_active(connection: AsyncConnection, tenant: str, ids: set[str]) -> set[str]:
-    """Lock those chunks that are in use, with every fold over them. Nobody else changes them until the transaction
-    ends, nor stores another fold."""
+async def _lock(connection: AsyncConnection, tenant: str, ids: Collection[str], *, shared: bool = False) -> set[str]:
+    """Lock chunks until the transaction ends, and return the ids of those that are stored."""
     # In order of their keys, so that two replicas cannot deadlock.
-    wanted = sorted(ids | await _folds_over(connection, tenant, ids))
-    active = select(summary_chunks.c.id).where(summary_chunks.c.deactivated_at.is_(None)).order_by(summary_chunks.c.id)
-    rows = await rows_of(
-        connection, wanted, lambda batch: active.where(owned(summary_chunks, tenant, id=batch)).with_for_update()
-    )
-    held = {row.id for row in rows} & ids
-    return held | await _folds_over(connection, tenant, held)  # Once more: one may have been stored meanwhile.
-
-
-async def _deactivate(connection: AsyncConnection, tenant: str, ids: Collection[str]) -> list[str]:
-    """Deactivate the chunks, which no search finds any more, and return those that were in use."""
-    done: list[str] = []
-    for batch in batches(sorted(ids)):
-        changed = await connection.execute(
-            update(summary_chunks)
-            .where(owned(summary_chunks, tenant, id=batch), summary_chunks.c.deactivated_at.is_(None))
-            .values(deactivated_at=now_ms())
-            .returning(summary_chunks.c.id)
-        )
-        done += sorted(changed.scalars())
-        await connection.execute(delete(summary_words).where(owned(summary_words, tenant, id=batch)))
-    return done
+    held = select(summary_chunks.c.id).order_by(summary_chunks.c.id).with_for_update(read=shared)
+    rows = await rows_of(connection, sorted(ids), lambda batch: held.where(owned(summary_chunks, tenant, id=batch)))
+    return {row.id for row in rows}
 
 
 def _columns(chunk: SummaryChunk) -> dict[str, Any]:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Select, or_, select, tuple_
+from sqlalchemy import ColumnElement, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.reasons import Code
+from app.store.chunks import holding
 from app.store.errors import UnknownCursor
 from app.store.rows import members, owned
-from app.store.summary_index import SUMMARIES
-from app.store.tables import conversations, summary_chunks
-from app.store.word_index import wanted_terms
-from app.store.words import words_in
+from app.store.tables import conversations
 
 Sorting = Literal["updated", "created", "saved", "size", "requests"]
-MOST_FOUND = 2_000
-"""Summaries that hold the words of a search: the latest ones, so that a word that stands everywhere costs no more."""
 
 AS_INTENDED: tuple[str, ...] = (
     *(Code.COMPACTION_OFF, Code.SUMMARY_IN_BACKGROUND, Code.PUT_OFF_FOR_COST, Code.SERVER_STATE, Code.BACKGROUND),
@@ -42,7 +38,7 @@ class Wanted(Struct, frozen=True):
     """Conditions that a listed conversation meets, all of them."""
 
     text: str = ""
-    """Part of an id, or words that one of its summaries holds."""
+    """Part of an id, or of what one of its summaries holds."""
     status: str | None = None
     """Status of the latest request; the members below are about that request, too."""
     model: str | None = None
@@ -91,7 +87,7 @@ async def search_conversations(
     """A page of the conversations that are wanted, the largest key first. Raises UnknownCursor for an `after` that no
     list gave."""
     key = _KEYS[sorting].label("key")
-    found = select(_TABLE.id, key).where(_TABLE.tenant == tenant, *_conditions(connection, tenant, wanted))
+    found = select(_TABLE.id, key).where(_TABLE.tenant == tenant, *_conditions(tenant, wanted))
     if after is not None:
         found = found.where(tuple_(_KEYS[sorting], _TABLE.id) < tuple_(*_read_cursor(after)))
     found = found.order_by(key.desc(), _TABLE.id.desc()).limit(limit + 1)
@@ -110,10 +106,10 @@ async def search_conversations(
     )
 
 
-def _conditions(connection: AsyncConnection, tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
+def _conditions(tenant: str, wanted: Wanted) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.text:
-        conditions.append(_holds(connection, tenant, wanted.text))
+        conditions.append(_holds(tenant, wanted.text))
     if wanted.status is not None:
         conditions.append(_TABLE.status == wanted.status)
     if wanted.model is not None:
@@ -125,23 +121,9 @@ def _conditions(connection: AsyncConnection, tenant: str, wanted: Wanted) -> lis
     return conditions
 
 
-def _holds(connection: AsyncConnection, tenant: str, text: str) -> ColumnElement[bool]:
-    in_id: ColumnElement[bool] = _TABLE.id.icontains(text, autoescape=True)
-    words = words_in(text)
-    return or_(in_id, _TABLE.id.in_(_told_of(connection, tenant, words))) if words else in_id
-
-
-def _told_of(connection: AsyncConnection, tenant: str, words: Sequence[str]) -> Select[Any]:
-    """The conversations with a summary that holds every word, or one that begins with it."""
-    wanted = wanted_terms(tenant, words)
-    latest = SUMMARIES.latest(connection, wanted, MOST_FOUND).subquery()
-    chunk = summary_chunks.c
-    return (
-        select(chunk.conversation_id)
-        .select_from(latest)
-        .join(summary_chunks, (chunk.tenant == latest.c.tenant) & (chunk.id == latest.c.id))
-        .where(chunk.tenant == tenant)
-    )
+def _holds(tenant: str, text: str) -> ColumnElement[bool]:
+    found = holding(tenant, text).subquery()
+    return or_(_TABLE.id.icontains(text, autoescape=True), _TABLE.id.in_(select(found.c.conversation_id)))
 
 
 def _read_cursor(after: str) -> tuple[int, str]:

@@ -336,6 +336,12 @@ def _set_pragmas(connection: Any, _record: Any) -> None:
     # By default 2 MB, and that for each of fifteen connections. The system has the file in its memory anyway.
     cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
     cursor.close()
+    # SQLite's own knows the letters of ASCII alone.
+    connection.create_function("lower", 1, _lower, deterministic=True)
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
 
 
 def _begin_immediate(connection: Connection) -> None:

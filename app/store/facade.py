@@ -20,7 +20,7 @@ from app.store.errors import DATABASE_ERRORS, DatabaseUnusable, SchemaTooNew, St
 from app.store.guard import REMEDY as UNREADABLE
 from app.store.lease import revoke_leases
 from app.store.lease_calls import LeaseCalls
-from app.store.remains import empty_log, merge_indexes
+from app.store.remains import empty_log
 from app.store.tidying import Tidying
 from app.store.write_behind import REMEDY as UNWRITABLE
 
@@ -164,7 +164,7 @@ class Store(Calls):
         erase = self.change(conversation_rows.erase_conversation, tenant, conversation_id)
         erased = await self.bounded(lambda: self.writes.erase(what, erase), REST_SECONDS)
         if erased:
-            await empty_log(self)  # What its words leave in SQLite's indexes is left to the tidying: it takes longer.
+            await empty_log(self)
         return erased
 
     async def erase_tenant(self, tenant: str) -> bool:
@@ -175,7 +175,6 @@ class Store(Calls):
             erased = True
         rest = self.change(tenant_rows.erase_rest, tenant)
         erased = await self.bounded(lambda: self.writes.erase(Erased(tenant), rest), REST_SECONDS) or erased
-        await merge_indexes(self)
         await empty_log(self)
         return erased
 

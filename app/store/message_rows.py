@@ -17,11 +17,9 @@ from app.store.clock import now_ms
 from app.store.database import insert_into
 from app.store.pages import Page, Paging, read_page
 from app.store.rows import members, owned, rows_of
-from app.store.tables import conversations, message_words, messages
+from app.store.tables import conversations, messages
 from app.store.usage_reports import UsageSums, sums_of_requests
-from app.store.word_index import WordIndex
 
-MESSAGES = WordIndex(messages, message_words, "message_search")
 MOST_PAGE_CHARACTERS = 8 << 20
 """Characters of a page's messages together, the first one aside: a message may hold a picture."""
 _IN_ORDER = ("created_at", "position", "id")
@@ -50,8 +48,6 @@ class MessageRow(KeptMessage, frozen=True):
     """A message that is to be stored."""
 
     tenant: str
-    words: Sequence[str]
-    """Words by which it is found."""
 
 
 class StoredMessage(KeptMessage, frozen=True):
@@ -101,7 +97,6 @@ async def write_messages(connection: AsyncConnection, rows: Sequence[MessageRow]
             insert_into(connection, messages).on_conflict_do_nothing(),
             [{**_columns(row), "created_at": now} for row in ordered],
         )
-        await MESSAGES.add(connection, [(row.tenant, row.id, row.words) for row in ordered])
     return left
 
 
@@ -207,15 +202,6 @@ async def messages_named(connection: AsyncConnection, tenant: str, ids: Sequence
     """The tenant's messages with these ids, by id; missing ones are left out."""
     rows = await rows_of(connection, ids, lambda batch: select(messages).where(owned(messages, tenant, id=batch)))
     return {row.id: _stored(row) for row in rows}
-
-
-async def sizes_of(connection: AsyncConnection, tenant: str, ids: Sequence[str]) -> list[tuple[str, int]]:
-    """The ids with the sizes of their messages in characters; 0 for what is no message."""
-    sizes = select(messages.c.id, _size())
-    known = dict(
-        map(_sized, await rows_of(connection, ids, lambda batch: sizes.where(owned(messages, tenant, id=batch))))
-    )
-    return [(id_, known.get(id_, 0)) for id_ in ids]
 
 
 def within_size(page: Page[tuple[str, int]]) -> Page[str]:

@@ -10,14 +10,12 @@ import re
 from typing import Any
 
 from sqlalchemy import (
-    DDL,
     JSON,
     BigInteger,
     Boolean,
     Column,
     Dialect,
     Double,
-    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -26,11 +24,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    event,
     false,
     text,
 )
-from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.types import TypeDecorator
 
 Count = BigInteger().with_variant(Integer(), "sqlite")
@@ -115,7 +111,8 @@ heads = Table(
     Index(None, "tenant", "conversation_id"),
 )
 
-# A chunk is its range: two branches that begin alike both keep theirs, and a repeated commit changes nothing.
+# A chunk is its range: two branches that begin alike both keep theirs, a repeated commit changes nothing, and a summary
+# in flight never takes the place of a person's text.
 summary_chunks = Table(
     "summary_chunks",
     metadata,
@@ -124,7 +121,6 @@ summary_chunks = Table(
     _required("conversation_id", CleanText),
     _required("series", CleanText),
     _required("level", Count),
-    _required("version", Count),
     _required("from_digest", LargeBinary),
     _required("through_digest", LargeBinary),
     _required("last_message_digest", LargeBinary),
@@ -144,61 +140,17 @@ summary_chunks = Table(
     Column("values_kept", Double),
     Column("history_length", Count),
     _required("created_at", Milliseconds),
-    Column("deactivated_at", Milliseconds),  # Replaced by a later version, or no longer used: kept as a record.
     Column("used_at", Milliseconds),  # By the last request whose payload it stood in, to the hour.
     PrimaryKeyConstraint("tenant", "id"),
     # PostgreSQL cuts names at 63 characters, so this one is given by hand.
-    UniqueConstraint(
-        "tenant", "series", "level", "from_digest", "through_digest", "version", name="uq_summary_chunks_range"
-    ),
+    UniqueConstraint("tenant", "series", "level", "from_digest", "through_digest", name="uq_summary_chunks_range"),
     # A digest is keyed with its tenant, so this one finds the same rows with a third of the bytes to compare.
     Index(None, "through_digest"),
     Index(None, "tenant", "last_message_digest", "created_at"),
+    Index(None, "tenant", "created_at", "id"),
     Index(None, "tenant", "conversation_id"),
     Index(None, "used_at"),
 )
-
-
-_ON_SQLITE = (
-    """CREATE VIRTUAL TABLE {search} USING fts5(
-        words, content='{name}', content_rowid='number', detail=none, tokenize="ascii tokenchars '_'"
-    )""",
-    """CREATE TRIGGER {name}_added AFTER INSERT ON {name} BEGIN
-        INSERT INTO {search}(rowid, words) VALUES (new.number, new.words);
-    END""",
-    """CREATE TRIGGER {name}_removed AFTER DELETE ON {name} BEGIN
-        INSERT INTO {search}({search}, rowid, words) VALUES ('delete', old.number, old.words);
-    END""",
-)
-# Beside the row, reading the words would seem to cost nothing, and every search would read those of all rows.
-_ON_POSTGRESQL = ("ALTER TABLE {name} ALTER COLUMN words SET STORAGE MAIN",)
-
-
-def _words_of(table: Table, name: str) -> Table:
-    """Table of the words by which each row is found: see `words`. On SQLite a full text index follows it by triggers,
-    which know its rows by their number."""
-    words = Table(
-        name,
-        metadata,
-        Column("number", Count, autoincrement=True),
-        _required("tenant", CleanText),
-        _required("id", CleanText),
-        _required("created_at", Milliseconds),
-        _required("words", Text().with_variant(TSVECTOR(), "postgresql")),
-        PrimaryKeyConstraint("number"),
-        UniqueConstraint("tenant", "id"),
-        ForeignKeyConstraint(["tenant", "id"], [table.c.tenant, table.c.id], name=f"fk_{name}", ondelete="CASCADE"),
-        Index(None, "words", postgresql_using="gin").ddl_if(dialect="postgresql"),
-    )
-    search = name.replace("words", "search")
-    for dialect, statements in (("sqlite", _ON_SQLITE), ("postgresql", _ON_POSTGRESQL)):
-        for statement in statements:
-            made = DDL(statement.format(name=name, search=search))  # type: ignore[no-untyped-call] # SQLAlchemy's
-            event.listen(words, "after_create", made.execute_if(dialect=dialect))
-    return words
-
-
-summary_words = _words_of(summary_chunks, "summary_words")
 
 # The key is the range of the chunk in the making. Rows are never deleted while they matter: the epoch only grows.
 _IS_LIVE = text("expires_at > 0")
@@ -290,8 +242,6 @@ messages = Table(
     PrimaryKeyConstraint("tenant", "id"),
     Index(None, "tenant", "conversation_id", "created_at", "position", "id"),
 )
-
-message_words = _words_of(messages, "message_words")
 
 # Messages need not be stored, so a pin is set by its position and bound to the history by the next request that shows
 # it.

@@ -14,15 +14,11 @@ from app.store.tables import (
     conversations,
     heads,
     leases,
-    message_words,
     metadata,
-    summary_words,
 )
 
 TABLES: tuple[Table, ...] = tuple(table for table in metadata.sorted_tables if "tenant" in table.c)
-_WORDS = (summary_words, message_words)
-"""Tables of words: their rows go with those of summaries and messages."""
-_ERASED = tuple(table for table in TABLES if table not in (leases, *_WORDS))
+_ERASED = tuple(table for table in TABLES if table is not leases)
 # In the order in which requests lock their rows.
 _IN_ORDER = (conversations, heads, *(table for table in _ERASED if table not in (conversations, heads)))
 MOST_TENANTS = 500

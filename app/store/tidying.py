@@ -1,4 +1,4 @@
-"""Tidying: what nobody needs any more is removed, what no search finds yet is indexed. Nobody waits for it."""
+"""Tidying: what nobody needs any more is removed. Nobody waits for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from app.store import lease, remains, retention, summary_index
+from app.store import lease, remains, retention
 from app.store.calls import Calls, P, Query
 from app.store.clock import DAY_MS
 from app.store.errors import StoreUnavailable
@@ -20,7 +20,6 @@ EVERY_SECONDS = 3_600.0
 PAUSE_SECONDS = 0.1
 """Between two transactions."""
 ROWS = 500
-INDEXED_ROWS = 100
 REMOVED_ROWS = 100
 """Rows of conversations and the like that are removed at once: each has rows in other tables."""
 
@@ -31,25 +30,6 @@ class Tidying:
     def __init__(self, calls: Calls, retention_days: int | None) -> None:
         self._calls = calls
         self.kept_ms = None if retention_days is None else retention_days * DAY_MS
-        self.is_indexed = False
-        """Whether a whole look at all summaries found none that was not indexed."""
-
-    async def index_summaries(self) -> None:
-        """Index the summaries of an earlier release, which no search finds; a few at a time, one replica at a time."""
-        if self.is_indexed:
-            return
-        last: summary_index.Key | None = None
-        indexed = 0
-        while True:
-            try:
-                last, added = await self._calls.task_change(summary_index.index_some, last, INDEXED_ROWS)
-            except summary_index.Busy:
-                return
-            indexed += added
-            if last is None:
-                self.is_indexed = not indexed
-                return
-            await asyncio.sleep(PAUSE_SECONDS)
 
     async def remove_old_leases(self) -> None:
         """Remove leases that ended a day ago."""
@@ -65,7 +45,6 @@ class Tidying:
 
     async def clear_remains(self) -> None:
         """Clear what SQLite's files still hold of all that was deleted."""
-        await remains.merge_indexes(self._calls)
         await remains.empty_log(self._calls)
 
     async def run(self) -> None:
@@ -73,7 +52,7 @@ class Tidying:
         await self._calls.readiness.ready.wait()
         await asyncio.sleep(START_SECONDS * random.uniform(0.5, 1.5))
         while True:
-            for tidy in (self.remove_old_leases, self.remove_unused, self.index_summaries, self.clear_remains):
+            for tidy in (self.remove_old_leases, self.remove_unused, self.clear_remains):
                 await _carry_out(tidy)
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0.5, 1.5))
 

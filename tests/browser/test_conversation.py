@@ -391,7 +391,7 @@ async def test_what_cannot_be_compacted_is_said_on_the_page(shop: Shop, open_at:
     await expect(page.get_by_role("alert")).to_contain_text("No summary was made: the verbatim tail is all there is.")
 
 
-async def test_a_summary_is_edited_and_its_new_version_used(shop: Shop, open_at: OpenAt) -> None:
+async def test_a_summary_is_edited_and_the_new_text_used(shop: Shop, open_at: OpenAt) -> None:
     name = "edited"
     ask(shop.keeping, talk(17), name=name)
     page = await open_at(shop.keeping, shop.path(name))
@@ -399,21 +399,16 @@ async def test_a_summary_is_edited_and_its_new_version_used(shop: Shop, open_at:
     before = page.url.rsplit("/", 1)[1]
     await page.get_by_text("Edit the text").click()
     await page.get_by_label("Text of the summary").fill("The clerk says <b>yes</b> to all.\nAnd that is it.")
-    await page.get_by_role("button", name="Save as version 2").click()
-    await expect(page.get_by_text("saved as a new version")).to_be_visible()
-    await expect(page.get_by_role("region", name="Versions").get_by_role("link")).to_have_text(
-        ["Version 1", "Version 2"]
-    )
+    await page.get_by_role("button", name="Replace the summary").click()
+    await expect(page.get_by_text("The text is saved")).to_be_visible()
     await expect(page.locator(".beside .whole").first).to_have_text(
         "The clerk says <b>yes</b> to all.\nAnd that is it."
     )
-    old = rest(shop.keeping, f"/summaries/{before}", name)
-    assert (old["version"], old["active"]) == (1, False)
+    assert before not in [each["id"] for each in rest(shop.keeping, "/summaries", name)["data"]]
     ask(shop.keeping, talk(17), name=name)
     assert "<b>yes</b> to all." in json.dumps(shop.simulator.chats[-1].payload)
-    await page.goto(f"{shop.path(name)}/summaries/{before}")
-    await expect(page.locator(".facts").get_by_text("not used any more")).to_be_visible()
-    assert await page.get_by_text("Edit the text").count() == 0
+    await page.goto(shop.path(name))
+    await expect(page.locator("#summaries").get_by_text("edited", exact=True)).to_be_visible()
 
 
 async def test_an_edit_that_cannot_be_is_said_on_the_page(shop: Shop, open_at: OpenAt) -> None:
@@ -421,20 +416,19 @@ async def test_an_edit_that_cannot_be_is_said_on_the_page(shop: Shop, open_at: O
     page = await open_at(shop.keeping, f"{shop.path()}/summaries/{latest['summary_id']}")
     await page.get_by_text("Edit the text").click()
     await page.get_by_label("Text of the summary").fill("word " * 3_000)
-    await page.get_by_role("button", name="Save as version 2").click()
+    await page.get_by_role("button", name="Replace the summary").click()
     await expect(page.get_by_role("alert")).to_contain_text("it may take")
 
 
-async def test_the_last_compaction_is_undone(shop: Shop, open_at: OpenAt) -> None:
-    name = "undone"
+async def test_a_summary_is_deleted(shop: Shop, open_at: OpenAt) -> None:
+    name = "without a summary"
     ask(shop.keeping, talk(17), name=name)
     page = await open_at(shop.keeping, shop.path(name))
-    await page.get_by_role("button", name="Undo the last compaction").click()
-    await expect(page.get_by_text("The last compaction is undone")).to_be_visible()
-    summaries = rest(shop.keeping, "/summaries", name)["data"]
-    assert [each["active"] for each in summaries] == [False] * len(summaries)
-    assert summaries
-    assert await page.get_by_role("button", name="Undo the last compaction").count() == 0
+    await page.locator("#summaries .chunk-head a").first.click()
+    deleted = page.url.rsplit("/", 1)[1]
+    await page.get_by_role("button", name="Delete").click()
+    await expect(page.get_by_text("The summary is deleted")).to_be_visible()
+    assert deleted not in [each["id"] for each in rest(shop.keeping, "/summaries", name)["data"]]
 
 
 async def test_deleting_asks_first(shop: Shop, open_at: OpenAt) -> None:

@@ -49,7 +49,6 @@ ROUTES = (
     "POST /context/plan",
     "POST /context/compact",
     f"POST {CONVERSATION}/compact",
-    f"POST {CONVERSATION}/summaries/undo",
     f"PUT {CONVERSATION}/pins",
     f"GET {CONVERSATION}/pins",
     f"DELETE {CONVERSATION}/pins",
@@ -98,13 +97,9 @@ def _chat() -> dict[str, Any]:
 def _recorded(client: httpx2.Client) -> Iterator[tuple[str, Any]]:
     for route in ROUTES:
         method, _, path = route.partition(" ")
-        if path == SUMMARY and method != "GET":  # The one before is undone, or has a new version.
-            client.post("/v1/chat/completions", json=_chat()).raise_for_status()
         listed = client.get(f"/context/conversations/{NAME}/summaries").json().get("data", [])
-        target = path.format(
-            conversation_id=NAME, summary_id=next((each["id"] for each in listed if each["active"]), "")
-        )
-        sent = None if method in ("GET", "DELETE") or path.endswith("/undo") else BODIES.get(method, _chat())
+        target = path.format(conversation_id=NAME, summary_id=listed[0]["id"] if listed else "")
+        sent = None if method in ("GET", "DELETE") else BODIES.get(method, _chat())
         answered = client.request(method, target, params=QUERIES.get(path), json=sent).raise_for_status()
         asked = {"request": BODIES.get(method, {"model": MODEL, "messages": MESSAGES})} if sent else {}
         yield route, {"answer": _SHOWN[answered.headers["content-type"].partition(";")[0]](answered), **asked}

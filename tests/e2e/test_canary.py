@@ -55,7 +55,6 @@ MOST_CONNECTIONS = 20
 HOLDS_TEXT = frozenset(
     {
         ("summary_chunks", "text"),
-        *(("summary_words", "words"), ("summary_search", "words"), ("summary_search_data", "block")),  # of that text
     }
 )
 """Columns that are meant to hold what was said."""
@@ -171,13 +170,9 @@ def _crowded(run: Run, what: str) -> None:
     commands.until(lambda: get(run.steno.url, "/livez").status == 200)
 
 
-def _deactivating(run: Run, what: str) -> None:
-    one = "/context/conversations/undone/summaries"
-    run.ask("a compaction to undo", run.long(conversation_id="undone"))
-    run.ask("its summaries", None, target=one, method="GET")
-    made = run.answers["its summaries"].json["data"][0]
-    for name in ("a deactivation", what):
-        run.ask(name, None, target=f"{one}/{made['id']}", method="DELETE")
+def _nothing_to_compact(run: Run, what: str) -> None:
+    run.ask("a conversation to compact", run.long(conversation_id="compacted"))
+    run.ask(what, short(through=0), target="/context/conversations/compacted/compact")
 
 
 def _as_stranger(*headers: bytes, host: bytes = b"steno.test") -> Callable[[Run, str], None]:
@@ -222,10 +217,7 @@ WAYS: Mapping[type[errors.StenoError], Callable[[Run, str], None]] = {
     errors.FormatNotSpoken: _asking("/u/gone/v1/messages", short()),
     errors.ConversationNotFound: _asking("/context/conversations/none"),
     errors.SummaryNotFound: _asking("/context/conversations/known/summaries/none"),
-    errors.SummaryNotActive: _deactivating,
-    errors.NothingToCompact: lambda run, what: run.ask(
-        what, short(through=0), target="/context/conversations/undone/compact"
-    ),
+    errors.NothingToCompact: _nothing_to_compact,
     errors.MessagesNotKept: _asking("/context/conversations/known/messages"),
     errors.InvalidRequest: _asking(CHAT, short(context={"pin": [7]})),
     errors.StorageUnavailable: lambda run, what: None,  # noqa: ARG005 - of the Steno whose database is away
@@ -431,7 +423,7 @@ def test_an_archive_keeps_messages_where_they_belong_and_no_key(tmp_path: Path) 
         try:
             run = Run(steno, default, other)
             run.ask("a conversation", short(), b"x-conversation-id: known")
-            target = f"/context/search?in=all&q={SAID}"
+            target = "/context/conversations/known/messages"
             commands.until(lambda: get(steno.url, target, *everybody()).json["data"])
             with sqlite3.connect(path) as database:
                 database.execute("create trigger no before insert on messages begin select raise(abort, 'no'); end")
@@ -440,10 +432,7 @@ def test_an_archive_keeps_messages_where_they_belong_and_no_key(tmp_path: Path) 
             assert [
                 line for line in (tmp_path / "stdout").read_text().splitlines() if found(line, (*SECRETS, SAID))
             ] == []
-            assert holding(path, SAID) == {
-                ("messages", "sent"),
-                *(("message_words", "words"), ("message_search", "words"), ("message_search_data", "block")),
-            }
+            assert holding(path, SAID) == {("messages", "sent")}
             assert found(path.read_bytes()) == []
         finally:
             steno.kill()
@@ -456,7 +445,7 @@ def test_no_answer_of_ours_holds_a_key_or_what_was_not_asked_for(run: Run) -> No
         if what.startswith(("a provider that", "the other upstream")):
             continue  # The provider's words.
         assert found(answered.body, (*SECRETS, SAID)) == [], what
-        if what not in (*RETELLS, "its summaries"):
+        if what not in RETELLS:
             assert found(answered.body, (RETOLD,)) == [], what
 
 

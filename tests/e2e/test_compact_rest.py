@@ -35,7 +35,7 @@ def search(url: str, query: str) -> Answer:
     return get(url, f"/context/search?{query}")
 
 
-def test_summaries_are_found_by_their_words(steno: StartSteno) -> None:
+def test_summaries_are_found_by_a_part_of_their_text(steno: StartSteno) -> None:
     url = steno().url
     for name, first in (("one", 1), ("two", 101)):
         post(url, chat(turns(15, first=first), conversation_id=name))
@@ -48,8 +48,8 @@ def test_summaries_are_found_by_their_words(steno: StartSteno) -> None:
     assert first["has_more"]
     rest = shown(search(url, f"q=question&after={first['last_id']}"))
     assert [*first["data"], *rest["data"]] == both["data"]
-    assert shown(search(url, "q=ord_0001")) == found
-    assert shown(search(url, "q=rd_0001"))["data"] == []
+    assert shown(search(url, "q=rd-0001")) == found
+    assert shown(search(url, "q=ord_0001"))["data"] == []
 
 
 def test_nobody_finds_anothers_summaries(steno: StartSteno) -> None:
@@ -65,9 +65,6 @@ def test_nobody_finds_anothers_summaries(steno: StartSteno) -> None:
         ("", "q"),
         ("q=", "q"),
         ("q=%20%09", "q"),
-        ("q=%00", "q"),
-        ("q=%5C%25--", "q"),
-        (f"q={'+'.join(str(number) for number in range(17))}", "q"),
         (f"q={'a' * 201}", "q"),
         ("q=a&limit=101", "limit"),
         ("q=a&after=b", "after"),
@@ -78,11 +75,6 @@ def test_a_search_for_nothing_or_too_much_is_refused(steno: StartSteno, query: s
     assert (status, named) == (400, param)
 
 
-def test_too_many_words_are_told_with_their_number(steno: StartSteno) -> None:
-    _, _, message = error(search(steno().url, "q=" + "+".join(f"w{number}" for number in range(17))))
-    assert message == "q holds 17 different words; at most 16 are looked for."
-
-
-@pytest.mark.parametrize("query", ["x%00", "x\\", "x'; --", 'x" OR y', " ".join("abcdefghij" * 10)[:200], "ä" * 200])
-def test_any_words_can_be_looked_for(steno: StartSteno, query: str) -> None:
+@pytest.mark.parametrize("query", ["\0", "x\\", "x'; --", 'x" OR y', " ".join("abcdefghij" * 10)[:200], "ä" * 200])
+def test_any_text_can_be_looked_for(steno: StartSteno, query: str) -> None:
     assert shown(search(steno().url, f"q={quote(query)}"))["data"] == []

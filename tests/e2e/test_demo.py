@@ -54,7 +54,8 @@ def test_demo_goes_on_where_the_direct_client_ends(tmp_path: Path) -> None:
 
 def test_the_demo_keeps_messages(provider: RunningServer) -> None:
     with demo._steno(f"{provider.url}/v1", demo.MODEL, demo.WINDOW) as url:
-        assert httpx2.get(f"{url}/context/search?q=a&in=messages").status_code == 200
+        refused = httpx2.get(f"{url}/context/conversations/a/messages").json()["error"]
+        assert refused["code"] == "conversation_not_found"
 
 
 # Against a provider

@@ -27,7 +27,6 @@ from tests.e2e.running import StartSteno
 OPERATIONS = int(os.environ.get("OPERATIONS", "240"))
 TENANTS, SIDE_BY_SIDE = 4, 6
 NAMES = ("one", "two", "three")
-SEARCHED = ("summaries", "messages", "all")
 LONG = 7
 """Turns of about 800 tokens; the trigger is at some 5,000."""
 _IDS = re.compile(rb"\b(?:chk|use|conv|msg)_[0-9a-zA-Z-]+|\bctx-[0-9a-zA-Z]+")
@@ -181,13 +180,13 @@ class Actor:
             ),
             *(f"/context/{what}?after={id_}" for what in ("conversations", "calibration")),
             *(f"/context/conversations/{name}/{what}?after={id_}" for what in ("summaries", "usage", "messages")),
-            *(f"/context/search?q=order&in=all&after={id_}", f"/context/search?q={id_}&in=all"),
+            *(f"/context/search?q=order&after={id_}", f"/context/search?q={id_}"),
         ]
         await self._ask(person, "GET", self._random.choice(paths))
 
     async def search(self, person: Person) -> None:
         word = self._random.choice(["order", "question", "canary", *(other.canary for other in self._people)])
-        found = await self._ask(person, "GET", f"/context/search?q={word}&in={self._random.choice(SEARCHED)}&limit=5")
+        found = await self._ask(person, "GET", f"/context/search?q={word}&limit=5")
         for other in self._people:
             if other is not person and word == other.canary and found.status_code == 200 and found.json()["data"]:
                 self._watch.crossings.append(f"{person.number} found what {other.number} wrote")

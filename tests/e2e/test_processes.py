@@ -19,7 +19,7 @@ from sqlalchemy import select, update
 from app.runtime.server import RunningServer
 from app.store import Store
 from app.store.clock import now_ms
-from app.store.tables import conversations, leases, message_words, messages, summary_chunks, summary_words
+from app.store.tables import conversations, leases, messages, summary_chunks
 from lab.simulator import Simulator
 from tests.e2e import commands
 from tests.e2e.commands import ROOT, SECRET, Serving
@@ -90,8 +90,8 @@ class Rows:
 
     @property
     def texts(self) -> list[str]:
-        """Names of the tables that have a text, or a word of one."""
-        tables = (conversations, summary_chunks, summary_words, messages, message_words)
+        """Names of the tables that have a text."""
+        tables = (conversations, summary_chunks, messages)
         return [table.name for table in tables if self._do(select(table.c.tenant))]
 
     def let_leases_end(self) -> None:

@@ -142,14 +142,14 @@ def test_the_example_compacts_without_a_key_and_without_a_network(tmp_path: Path
 
 def test_a_simulated_run_keeps_messages_and_another_does_what_is_set(tmp_path: Path) -> None:
     """So that the inspector shows what was said."""
-    search = "os.environ['OPENAI_BASE_URL'].removesuffix('/v1') + '/context/search?q=a&in=messages'"
-    asks = f"import os, httpx2; print(httpx2.get({search}).status_code)"
+    listing = "os.environ['OPENAI_BASE_URL'].removesuffix('/v1') + '/context/conversations/a/messages'"
+    asks = f"import os, httpx2; print(httpx2.get({listing}).json()['error']['code'])"
     url = f"sqlite:///{tmp_path}/runs.db"
     kept = run(tmp_path, [PYTHON, "-c", asks], "--simulated", "--database-url", url)
-    assert kept.stdout == "200\n"
+    assert kept.stdout == "conversation_not_found\n"
     upstream = ("--upstream", "http://127.0.0.1:9/v1", "--database-url", url)
-    assert run(tmp_path, [PYTHON, "-c", asks], *upstream).stdout == "404\n"
-    assert run(tmp_path, [PYTHON, "-c", asks], *upstream, STENO_STORAGE__MESSAGES="true").stdout == "200\n"
+    assert run(tmp_path, [PYTHON, "-c", asks], *upstream).stdout == "messages_not_kept\n"
+    assert run(tmp_path, [PYTHON, "-c", asks], *upstream, STENO_STORAGE__MESSAGES="true").stdout == kept.stdout
 
 
 def test_codex_is_connected_to_what_steno_keeps(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What somebody does to a conversation's summaries, and what is sent from then on."""
+"""Corrected and deleted summaries, and what is sent from then on; the plan of the latest compaction."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_after_an_edit_the_next_payload_carries_the_new_text(simulator: Simulato
     say(proxy)
     before, [old] = payload(simulator), made(proxy)
     new = shown(ask(proxy, "PATCH", f"{SUMMARIES}/{old['id']}", {"text": EDITED}))
-    assert (new["text"], new["version"], new["active"], new["prompt_version"]) == (EDITED, 2, True, "edited")
+    assert (new["text"], new["prompt_version"]) == (EDITED, "edited")
     assert (new["values"], new["first_index"], new["last_index"]) == (old["values"], 0, old["last_index"])
     assert say(proxy).context["chunks"] == [new["id"]]
     after = payload(simulator)
@@ -64,10 +64,7 @@ def test_after_an_edit_the_next_payload_carries_the_new_text(simulator: Simulato
     assert EDITED in after[1]["content"]
     assert old["text"] not in after[1]["content"]
     assert after[2:] == before[2:]
-    assert [(each["id"], each["active"]) for each in made(proxy)] == [(old["id"], False), (new["id"], True)]
-    record = shown(get(proxy.url, f"{SUMMARIES}/{old['id']}"))
-    assert record["text"] == old["text"]
-    assert record["deactivated_at"]
+    assert made(proxy) == [new]
 
 
 def test_values_and_rules_are_edited_beside_the_text(simulator: Simulator, steno: StartSteno) -> None:
@@ -89,43 +86,19 @@ def test_what_changes_nothing_is_the_summary_as_it_is(steno: StartSteno) -> None
     assert made(proxy) == [old]
 
 
-def test_after_a_deactivation_the_next_request_is_compacted_anew(simulator: Simulator, steno: StartSteno) -> None:
+def test_after_a_deletion_the_next_request_is_compacted_anew(simulator: Simulator, steno: StartSteno) -> None:
     proxy = steno()
     say(proxy)
     [old] = made(proxy)
     gone = shown(ask(proxy, "DELETE", f"{SUMMARIES}/{old['id']}"))
-    assert (gone["object"], gone["data"]) == ("summaries.deactivated", [old["id"]])
+    assert (gone["object"], gone["data"]) == ("summaries.deleted", [old["id"]])
     simulator.next_summary(text=" ".join(["Another account of the orders."] * 10))
     again = say(proxy)
     assert again.context_status == "summarized"
     assert len(simulator.summaries) == 2
-    _, new = made(proxy)
+    [new] = made(proxy)
     assert again.context["chunks"] == [new["id"]]
-    assert (new["version"], new["active"]) == (2, True)
     assert "Another account" in payload(simulator)[1]["content"]
-
-
-def test_the_last_compaction_is_undone_and_then_the_one_before(simulator: Simulator, steno: StartSteno) -> None:
-    proxy = steno()
-    for count in range(13, 40, 3):
-        if len(say(proxy, count).context["chunks"]) == 2:
-            break
-    first, second = made(proxy)
-    assert shown(ask(proxy, "POST", f"{SUMMARIES}/undo"))["data"] == [second["id"]]
-    assert shown(ask(proxy, "POST", f"{SUMMARIES}/undo"))["data"] == [first["id"]]
-    assert refused(ask(proxy, "POST", f"{SUMMARIES}/undo")) == (404, "summary_not_found", None)
-    assert [each["active"] for each in made(proxy)] == [False, False]
-    say(proxy, 3)
-    assert payload(simulator) == [RULES, *turns(3)]
-
-
-def test_what_was_made_on_demand_is_undone_although_no_payload_has_it_yet(steno: StartSteno) -> None:
-    proxy = steno()
-    say(proxy, 8)
-    body = {"model": MODEL, "messages": [RULES, *turns(8)]}
-    [forced] = shown(post(proxy.url, body, target=f"{ONE}/compact"))["summaries"]
-    assert say(proxy, 8).context_status == "full"
-    assert shown(ask(proxy, "POST", f"{SUMMARIES}/undo"))["data"] == [forced["id"]]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +131,7 @@ def test_who_comes_too_late_is_told_so(steno: StartSteno) -> None:
     [old] = made(proxy)
     shown(ask(proxy, "PATCH", f"{SUMMARIES}/{old['id']}", {"text": EDITED}))
     for method, body in (("PATCH", {"text": "Late."}), ("DELETE", None)):
-        assert refused(ask(proxy, method, f"{SUMMARIES}/{old['id']}", body)) == (409, "summary_not_active", None)
+        assert refused(ask(proxy, method, f"{SUMMARIES}/{old['id']}", body)) == (404, "summary_not_found", None)
     assert refused(ask(proxy, "PATCH", f"{SUMMARIES}/none", {"text": "x"})) == (404, "summary_not_found", None)
 
 

@@ -55,7 +55,6 @@ def chunk(start: int, end: int, **changes: Any) -> SummaryChunk:
         conversation_id="c1",
         series=SERIES,
         level=0,
-        version=1,
         from_digest=digest(start),
         through_digest=digest(end),
         last_message_digest=digest(1000 + end),

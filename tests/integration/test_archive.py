@@ -1,4 +1,4 @@
-"""The archive: each message once, in its order, found by its words, and gone with its conversation."""
+"""The archive: each message once, in its order, and gone with its conversation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from sqlalchemy import event, update
 from structlog.testing import capture_logs
 
-from app.store import Store, StoreUnavailable, UnknownCursor, archive, message_rows, words_in
+from app.store import Store, StoreUnavailable, UnknownCursor, archive, message_rows
 from app.store.conversation_rows import find_conversation, write_conversations
 from app.store.message_rows import find_history, find_questions, read_messages, read_stretch
 from app.store.pages import Paging
-from app.store.search import search_texts
-from app.store.tables import conversations, message_words, messages
-from tests.integration.examples import STRANGER, TENANT, OpenStore, chunk, put, seen, show, strand
+from app.store.tables import conversations, messages
+from tests.integration.examples import STRANGER, TENANT, OpenStore, seen, show, strand
 from tests.integration.test_retention import DAY, DAYS, age, count, used
 
 pytestmark = pytest.mark.sampled(0.6)
@@ -41,12 +40,6 @@ def text_of(sent: str) -> str:
 async def latest(store: Store) -> list[str]:
     found = await store.rest(read_messages, TENANT, "c1", Paging(100))
     return [text_of(message.sent) for message in found.page.data if message.id in found.latest]
-
-
-async def found(store: Store, *asked: str, among: Any = "messages", tenant: str = TENANT, **page: Any) -> list[str]:
-    wanted = Paging(**{"limit": 100, "order": "desc", **page})
-    hits = await store.rest(search_texts, tenant, words_in(" ".join(asked)), among, wanted)
-    return [text_of(hit.sent) if hasattr(hit, "sent") else hit.text for hit in hits.data]
 
 
 def statements(store: Store) -> list[tuple[str, Any]]:
@@ -404,50 +397,7 @@ async def test_what_a_request_took_stands_beside_what_it_brought(store: Store) -
     assert found.usage["r"].messages.prompt == 1
 
 
-# Search
-
-
-async def test_messages_are_found_by_their_words_and_calls(store: Store) -> None:
-    show(store, "The parcel went to Aunt Mary.", "It came back.", "mary wrote")
-    assert sorted(await found(store, "Mary")) == ["The parcel went to Aunt Mary.", "mary wrote"]
-    assert await found(store, "parce", "mary") == ["The parcel went to Aunt Mary."]
-    assert await found(store, "nobody") == []
-    assert await found(store, "mary", tenant=STRANGER) == []
-
-
-async def test_summaries_and_messages_are_found_together_newest_first(store: Store) -> None:
-    show(store, "The parcel is lost.")
-    await store.flush()
-    await asyncio.sleep(0.01)
-    await put(store, chunk(0, 1, text="About a parcel."))
-    await asyncio.sleep(0.01)
-    show(store, "The parcel is lost.", "Which parcel?")
-    whole = ["Which parcel?", "About a parcel.", "The parcel is lost."]
-    assert await found(store, "parcel", among="all") == whole
-    assert await found(store, "parcel", among="summaries") == ["About a parcel."]
-    page = await store.rest(search_texts, TENANT, ["parcel"], "all", Paging(2, order="desc"))
-    assert await found(store, "parcel", among="all", after=page.last_id) == whole[2:]
-
-
-@pytest.mark.parametrize("letters", ["x" * 40, "ß" * 40, "界", "\ufdf2" * 9])
-async def test_the_words_of_a_very_long_message_are_bounded(store: Store, letters: str) -> None:
-    """PostgreSQL refuses an index entry of more than a megabyte; U+FDF2 is four letters."""
-    show(store, "needle " + " ".join(f"{number}{letters}" for number in range(20_000)), "after it")
-    await store.flush()
-    assert store.writes.dropped_messages == 0
-    assert await count(store, messages) == [2]
-    assert len(await found(store, "needle")) == 1
-
-
 # Deletion and retention
-
-
-async def everything(store: Store) -> list[int]:
-    rows = await count(store, messages, message_words)
-    async with store.database.reading() as connection:
-        if connection.dialect.name == "sqlite":
-            rows.append(len((await connection.exec_driver_sql("SELECT rowid FROM message_search")).all()))
-    return rows
 
 
 async def test_a_deleted_conversation_leaves_nothing_and_begins_anew(store: Store) -> None:
@@ -456,10 +406,10 @@ async def test_a_deleted_conversation_leaves_nothing_and_begins_anew(store: Stor
     show(store, *TALK[:7])
     await store.delete_conversation(TENANT, "c1")
     await store.flush()
-    assert set(await everything(store)) == {0}
+    assert await count(store, messages) == [0]
     show(store, *TALK)
     await store.flush()
-    assert (await kept(store), await found(store, "word0")) == (TALK, [TALK[0]])
+    assert await kept(store) == TALK
 
 
 async def test_the_first_request_after_a_deletion_brings_the_whole_history(store: Store) -> None:
@@ -488,7 +438,7 @@ async def test_an_erased_tenant_leaves_nothing(store: Store, monkeypatch: pytest
     await store.erase_tenant(TENANT)
     await store.flush()
     assert await kept(store) == []
-    assert set(await everything(store)) == {len(TALK)}
+    assert await count(store, messages) == [len(TALK)]
 
 
 async def test_messages_are_removed_with_their_conversation_and_never_before(
@@ -509,7 +459,7 @@ async def test_messages_are_removed_with_their_conversation_and_never_before(
     show(store, *TALK, conversation_id="c3")
     await store.flush()
     await store.tidying.remove_unused()
-    assert await count(store, conversations, messages, message_words) == [1, 9, 9]
+    assert await count(store, conversations, messages) == [1, 9]
     assert await kept(store, "c3") == TALK
 
 
@@ -517,7 +467,7 @@ async def test_no_message_is_stored_that_nobody_asked_to_keep(store: Store) -> N
     """Conversations are recorded without their messages where the archive is off."""
     store.writes.record(seen(heads=((strand(*TALK).places[-1], 1),)))
     await store.flush()
-    assert set(await everything(store)) == {0}
+    assert await count(store, messages) == [0]
 
 
 async def test_many_messages_that_wait_let_everything_else_be_stored_between_them(

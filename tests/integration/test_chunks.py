@@ -16,17 +16,15 @@ from app.store import Store, UnknownCursor
 from app.store.chunks import (
     chunks_in,
     chunks_named,
-    deactivate_summaries,
+    delete_chunk,
     find_summary,
-    read_active,
+    latest_summaries,
     read_summaries,
-    read_versions,
     recent_first_chunks,
-    replace_summary,
+    replace_chunk,
 )
 from app.store.conversation_rows import find_conversation
 from app.store.pages import Paging
-from app.store.search import search_texts
 from tests.integration.examples import STRANGER, TENANT, OpenStore, chain, chunk, digest, put, seen, take
 
 
@@ -45,11 +43,12 @@ async def test_stored_chunk_comes_back_as_it_was_made(store: Store) -> None:
         rules_left_out=2,
         values_kept=0.5,
     )
+    await put(store, chunk(0, 2, id="a"), chunk(2, 4, id="b"))
     (stored,) = await put(store, made)
     assert replace(stored, created_at=None) == made
     assert stored.created_at is not None
     assert abs(stored.created_at - datetime.now(UTC)) < timedelta(minutes=1)
-    assert await store.request(chunks_in, TENANT, "default", chain(5)) == [stored]
+    assert await store.request(chunks_in, TENANT, "default", [digest(0), digest(4)]) == [stored]
 
 
 async def test_chunk_applies_only_if_both_its_digests_are_in_the_chain(store: Store) -> None:
@@ -79,13 +78,6 @@ async def test_empty_chain_has_no_chunks(store: Store) -> None:
     assert await store.request(chunks_in, TENANT, "default", []) == []
 
 
-async def test_every_version_is_read(store: Store) -> None:
-    """Which one counts is the view's decision, not the store's."""
-    await put(store, chunk(0, 4))
-    await put(store, chunk(0, 4, id="edited", version=2, text="They met in June."))
-    assert {found.version for found in await store.request(chunks_in, TENANT, "default", chain(5))} == {1, 2}
-
-
 async def test_commit_repeated_is_commit_done_once(store: Store) -> None:
     """After a lost answer the same commit is sent again and gets the same rows."""
     lease = await take(store, 0, 4)
@@ -106,9 +98,9 @@ async def test_commit_of_a_chunk_and_its_fold_keeps_the_order_asked_for(store: S
     await put(store, chunk(0, 4))
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
     lease = await take(store, 4, 8)
-    stored = await store.leases.commit(lease, [fold, chunk(4, 8)])
+    stored = await store.leases.commit(lease, [chunk(4, 8), fold])
     assert stored is not None
-    assert [one.id for one in stored] == ["fold", "chunk-4-8"]
+    assert [one.id for one in stored] == ["chunk-4-8", "fold"]
 
 
 async def test_summaries_made_side_by_side_are_all_stored_while_others_write(
@@ -175,15 +167,16 @@ async def test_summaries_are_listed_before_the_conversation_is(store: Store) -> 
     assert [one.id for one in page.data] == ["chunk-0-4"]
 
 
-async def test_what_a_conversation_may_use_is_read_by_version_and_of_too_much_the_latest(store: Store) -> None:
-    first = chunk(0, 4)
-    await put(store, first, chunk(4, 8))
-    edited = chunk(0, 4, id="edited", version=2, text="edited")
-    assert await store.change_at_once(replace_summary, TENANT, first.id, edited) is not None
-    read = [one.id for one in await store.rest(read_active, TENANT, "c1", 10)]
-    assert read == ["chunk-4-8", "edited"]
-    assert [one.id for one in await store.rest(read_active, TENANT, "c1", 1)] == ["edited"]
-    assert await store.rest(read_active, STRANGER, "c1", 10) == []
+async def test_of_too_many_summaries_the_latest_are_read(store: Store) -> None:
+    await put(store, chunk(0, 4), chunk(4, 8))
+    await put(store, chunk(8, 12))
+    assert [one.id for one in await store.rest(latest_summaries, TENANT, "c1", 10)] == [
+        "chunk-0-4",
+        "chunk-4-8",
+        "chunk-8-12",
+    ]
+    assert [one.id for one in await store.rest(latest_summaries, TENANT, "c1", 1)] == ["chunk-8-12"]
+    assert await store.rest(latest_summaries, STRANGER, "c1", 10) == []
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
@@ -246,50 +239,44 @@ async def test_recent_first_chunks_are_found_by_their_last_message_under_any_cha
     assert await store.request(recent_first_chunks, TENANT, "default", ends, 0) == []
 
 
-# Versions
+# Corrections and deletions
 
 
-async def ids(store: Store, conversation_id: str = "c1") -> dict[str, bool]:
-    """The summaries of a conversation, each with whether it is in use."""
-    page = await store.rest(read_summaries, TENANT, conversation_id, Paging(100))
-    return {one.id: one.deactivated_at is None for one in page.data}
+async def ids(store: Store) -> set[str]:
+    page = await store.rest(read_summaries, TENANT, "c1", Paging(100))
+    return {one.id for one in page.data}
 
 
 async def read(store: Store) -> set[str]:
     return {one.id for one in await store.request(chunks_in, TENANT, "default", chain(50))}
 
 
-def next_of(old: SummaryChunk, **changes: Any) -> SummaryChunk:
-    written = {"text": "They met in June.", "version": old.version + 1, "id": f"{old.id}-v{old.version + 1}"}
+def correction(old: SummaryChunk, **changes: Any) -> SummaryChunk:
+    written = {"text": "They met in June.", "id": f"{old.id}-new"}
     return replace(old, created_at=None, **{**written, **changes})
 
 
-async def test_an_edit_takes_the_place_of_what_it_replaces_which_stays_as_a_record(store: Store) -> None:
+async def test_a_correction_takes_the_range_of_what_it_replaces(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
-    new = await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
+    new = await store.rest_change(replace_chunk, TENANT, old.id, correction(old))
     assert new is not None
-    assert (new.text, new.version, new.deactivated_at) == ("They met in June.", 2, None)
+    assert new.text == "They met in June."
     assert await store.request(chunks_in, TENANT, "default", chain(5)) == [new]
-    record = await store.rest(find_summary, TENANT, "c1", old.id)
-    assert record is not None
-    assert record.deactivated_at is not None
-    assert replace(record, deactivated_at=None) == old
-    assert await ids(store) == {old.id: False, new.id: True}
-    assert await store.request(chunks_named, TENANT, [old.id]) == [record]
+    assert await ids(store) == {new.id}
+    assert await store.request(chunks_named, TENANT, [old.id]) == []
 
 
-async def test_what_is_not_in_use_cannot_be_edited_or_deactivated_once_more(store: Store) -> None:
+async def test_what_is_gone_is_neither_corrected_nor_deleted(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
-    assert await store.rest_change(replace_summary, TENANT, old.id, next_of(old)) is not None
-    assert await store.rest_change(replace_summary, TENANT, old.id, next_of(old, id="other", text="In July.")) is None
-    assert await store.rest_change(deactivate_summaries, TENANT, [old.id]) == []
-    assert await store.rest_change(deactivate_summaries, TENANT, ["gone"]) == []
-    assert await read(store) == {f"{old.id}-v2"}
+    assert await store.rest_change(replace_chunk, TENANT, old.id, correction(old)) is not None
+    assert await store.rest_change(replace_chunk, TENANT, old.id, correction(old, id="other", text="In July.")) is None
+    assert await store.rest_change(delete_chunk, TENANT, old.id) == []
+    assert await read(store) == {f"{old.id}-new"}
 
 
-@pytest.mark.parametrize("edits", [True, False])
-async def test_every_fold_over_what_is_edited_or_deactivated_is_deactivated_too(store: Store, edits: bool) -> None:
-    """Also a fold of a fold, and what took it in. What else they stand for stays in use, as does what others made."""
+@pytest.mark.parametrize("corrects", [True, False])
+async def test_every_fold_over_what_is_corrected_or_deleted_goes(store: Store, corrects: bool) -> None:
+    """Also a fold of a fold, and what took it in. What else they stand for stays, as does what others made."""
     await put(store, chunk(0, 4))
     await put(store, chunk(4, 8))
     await put(store, chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"), conversation_id="c2"))
@@ -297,111 +284,76 @@ async def test_every_fold_over_what_is_edited_or_deactivated_is_deactivated_too(
     await put(store, chunk(0, 12, id="folds", level=2, children=("fold", "chunk-8-12")))
     await put(store, chunk(0, 12, id="other", level=1, children=("chunk-8-12",)))
     await put(store, chunk(0, 16, id="taken-in", children=("folds",)))
-    if edits:
-        assert await store.rest_change(replace_summary, TENANT, "chunk-4-8", next_of(chunk(4, 8))) is not None
-        assert await read(store) == {"chunk-0-4", "chunk-4-8-v2", "chunk-8-12", "other"}
+    if corrects:
+        assert await store.rest_change(replace_chunk, TENANT, "chunk-4-8", correction(chunk(4, 8))) is not None
+        assert await read(store) == {"chunk-0-4", "chunk-4-8-new", "chunk-8-12", "other"}
     else:
-        assert set(await store.rest_change(deactivate_summaries, TENANT, ["chunk-4-8"])) == {
-            "chunk-4-8",
-            "fold",
-            "folds",
-            "taken-in",
-        }
+        gone = await store.rest_change(delete_chunk, TENANT, "chunk-4-8")
+        assert gone == ["chunk-4-8", "fold", "folds", "taken-in"]
         assert await read(store) == {"chunk-0-4", "chunk-8-12", "other"}
 
 
-async def test_what_is_made_anew_after_a_deactivation_is_another_version(store: Store) -> None:
-    """The first text is no way back, even where a model writes the same once more."""
+async def test_a_deleted_summary_can_be_made_again(store: Store) -> None:
     (old,) = await put(store, chunk(0, 4))
-    await store.rest_change(deactivate_summaries, TENANT, [old.id])
-    (new,) = await put(store, chunk(0, 4))
-    assert (new.version, new.text) == (2, old.text)
-    assert new.id not in (old.id, "")
+    await store.rest_change(delete_chunk, TENANT, old.id)
+    (new,) = await put(store, chunk(0, 4, id="again", text="They met in spring."))
     assert await store.request(chunks_in, TENANT, "default", chain(5)) == [new]
-    assert await put(store, chunk(0, 4)) == [new]
-    await store.rest_change(deactivate_summaries, TENANT, [new.id])
-    assert [one.version for one in await put(store, chunk(0, 4))] == [3]
 
 
-async def test_a_fold_of_what_was_edited_meanwhile_is_not_stored(store: Store) -> None:
-    """It was made of the old text. Whoever made it looks again, as after a lost lease."""
+async def test_a_summary_in_flight_does_not_replace_a_persons_text(store: Store) -> None:
+    """Nor does a fold that was made of the summary in flight."""
+    (old,) = await put(store, chunk(0, 4))
+    lease = await take(store, 0, 8)
+    person = await store.rest_change(replace_chunk, TENANT, old.id, correction(old))
+    late = chunk(0, 4, id="late", text="They met in May, perhaps.")
+    assert await store.leases.commit(lease, [late]) == [person]
+    fold = chunk(0, 8, id="fold", level=1, children=("late", "chunk-4-8"))
+    assert await store.leases.commit(lease, [late, chunk(4, 8), fold]) is None
+    assert await read(store) == {f"{old.id}-new", "chunk-4-8"}
+
+
+async def test_a_fold_of_what_was_corrected_meanwhile_is_not_stored(store: Store) -> None:
+    """It was made of the old text. The process that made it looks again, as after a lost lease."""
     await put(store, chunk(0, 4), chunk(4, 8))
     lease = await take(store, 0, 8)
-    await store.rest_change(replace_summary, TENANT, "chunk-0-4", next_of(chunk(0, 4)))
+    await store.rest_change(replace_chunk, TENANT, "chunk-0-4", correction(chunk(0, 4)))
     fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
     assert await store.leases.commit(lease, [fold]) is None
-    assert await read(store) == {"chunk-0-4-v2", "chunk-4-8"}
-    assert await store.leases.commit(lease, [replace(fold, children=("chunk-0-4-v2", "chunk-4-8"))]) is not None
+    assert await read(store) == {"chunk-0-4-new", "chunk-4-8"}
+    assert await store.leases.commit(lease, [replace(fold, children=("chunk-0-4-new", "chunk-4-8"))]) is not None
 
 
-async def test_a_fold_names_the_version_that_was_stored_of_what_was_made_with_it(store: Store) -> None:
-    (old,) = await put(store, chunk(0, 4))
-    await store.rest_change(deactivate_summaries, TENANT, [old.id])
-    fold = chunk(0, 8, id="fold", level=1, children=("chunk-0-4", "chunk-4-8"))
-    stored = await put(store, chunk(0, 4), chunk(4, 8), fold)
-    assert stored[2].children == (stored[0].id, "chunk-4-8")
-    assert stored[0].version == 2
-
-
-async def test_no_search_finds_what_is_not_in_use(store: Store) -> None:
-    await put(store, chunk(0, 4, text="They met in Tokyo."))
-    await store.rest_change(replace_summary, TENANT, "chunk-0-4", next_of(chunk(0, 4), text="They met in Kyoto."))
-    await store.tidying.index_summaries()
-    for word, found in (("tokyo", []), ("kyoto", ["chunk-0-4-v2"])):
-        page = await store.rest(search_texts, TENANT, [word], "summaries", Paging(5))
-        assert [one.id for one in page.data] == found
-
-
-async def test_a_strangers_edit_changes_nothing(store: Store) -> None:
+async def test_a_strangers_correction_changes_nothing(store: Store) -> None:
     await put(store, chunk(0, 4))
     await put(store, chunk(0, 4, text="theirs"), tenant=STRANGER)
-    assert await store.rest_change(replace_summary, STRANGER, "chunk-0-4", next_of(chunk(0, 4))) is not None
-    assert set(await store.rest_change(deactivate_summaries, STRANGER, ["chunk-0-4-v2"])) == {"chunk-0-4-v2"}
+    assert await store.rest_change(replace_chunk, STRANGER, "chunk-0-4", correction(chunk(0, 4))) is not None
+    assert await store.rest_change(delete_chunk, STRANGER, "chunk-0-4-new") == ["chunk-0-4-new"]
     assert [one.text for one in await store.request(chunks_in, TENANT, "default", chain(5))] == ["They met in May."]
-    assert await ids(store) == {"chunk-0-4": True}
 
 
-async def test_versions_are_those_of_one_range_level_and_series_of_one_tenant(store: Store) -> None:
-    old = chunk(0, 8)
-    others = (chunk(0, 4), chunk(0, 8, id="fold", level=1, children=("chunk-0-4",)), chunk(0, 8, id="b", series="b"))
-    await put(store, old, *others)
-    await put(store, old, tenant=STRANGER)
-    new = await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
-    assert new is not None
-    for asked in (old, new):
-        assert [each.id for each in await store.rest(read_versions, TENANT, asked)] == [old.id, new.id]
-    assert [each.version for each in await store.rest(read_versions, STRANGER, old)] == [1]
-
-
-async def test_a_deleted_conversation_leaves_no_version(store: Store) -> None:
-    (old,) = await put(store, chunk(0, 4))
-    await store.rest_change(replace_summary, TENANT, old.id, next_of(old))
-    await store.delete_conversation(TENANT, "c1")
-    assert await ids(store) == {}
-    assert await store.request(chunks_named, TENANT, [old.id, f"{old.id}-v2"]) == []
-
-
-async def test_another_replica_reads_an_edit_and_a_deactivation_at_once(open_store: OpenStore, shared_url: str) -> None:
-    """Chunks that are in use are read from the database each time: there is nothing to wait for."""
+async def test_another_replica_reads_a_correction_and_a_deletion_at_once(
+    open_store: OpenStore, shared_url: str
+) -> None:
+    """Chunks are read from the database each time: there is nothing to wait for."""
     one, two = open_store(shared_url), open_store(shared_url)
     await one.start()
     await two.start()
     (old,) = await put(one, chunk(0, 4))
     assert await read(two) == {old.id}
-    await one.rest_change(replace_summary, TENANT, old.id, next_of(old))
-    assert await read(two) == {f"{old.id}-v2"}
-    await two.rest_change(deactivate_summaries, TENANT, [f"{old.id}-v2"])
+    await one.rest_change(replace_chunk, TENANT, old.id, correction(old))
+    assert await read(two) == {f"{old.id}-new"}
+    await two.rest_change(delete_chunk, TENANT, f"{old.id}-new")
     assert await read(one) == set()
 
 
-async def test_of_two_edits_at_once_one_is_told_that_it_came_too_late(open_store: OpenStore, shared_url: str) -> None:
+async def test_of_two_corrections_at_once_one_comes_too_late(open_store: OpenStore, shared_url: str) -> None:
     one, two = open_store(shared_url), open_store(shared_url)
     await one.start()
     await two.start()
     (old,) = await put(one, chunk(0, 4))
     done = await asyncio.gather(
-        one.rest_change(replace_summary, TENANT, old.id, next_of(old, id="june")),
-        two.rest_change(replace_summary, TENANT, old.id, next_of(old, id="july", text="They met in July.")),
+        one.rest_change(replace_chunk, TENANT, old.id, correction(old, id="june")),
+        two.rest_change(replace_chunk, TENANT, old.id, correction(old, id="july", text="They met in July.")),
     )
     [kept] = [each for each in done if each is not None]
     assert await read(one) == {kept.id}

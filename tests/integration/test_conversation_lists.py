@@ -65,11 +65,10 @@ async def test_part_of_an_id_finds_them_in_any_case_and_as_it_is_written(store: 
     assert await names(store, text="strangers") == []
 
 
-async def test_words_of_a_summary_find_its_conversation(store: Store) -> None:
+async def test_a_part_of_a_summary_finds_its_conversation(store: Store) -> None:
     await put(store, replace(chunk(0, 2, conversation_id="talk-1"), text="A refund of the bicycle was agreed."))
-    assert await names(store, text="bicycle refund") == ["talk-1"]
-    assert await names(store, text="bicy") == ["talk-1"]
-    assert await names(store, text="bicycle train") == []
+    assert await names(store, text="OF THE BICY") == ["talk-1"]
+    assert await names(store, text="bicycle refund") == []
     found = await store.rest(search_conversations, STRANGER, Wanted(text="bicycle"), "updated", limit=9, after=None)
     assert found.data == []
 

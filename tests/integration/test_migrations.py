@@ -58,6 +58,8 @@ def postgres_url(empty_postgres_url: str) -> str:
 def sample(column: Any, number: int) -> Any:
     """A value that fits the column, whatever later revisions make of it."""
     match column.type:
+        case _ if column.name == "deactivated_at":
+            return None  # A summary that was not used any more is deleted.
         case Integer():
             return 1_700_000_000_000 + number
         case LargeBinary():
@@ -490,4 +492,33 @@ async def test_a_database_of_an_earlier_release_is_not_taken_for_the_newest(shar
     assert not await schema.is_newest(database)
     await migrations.upgrade(database)
     assert await schema.is_newest(database)
+    await database.close()
+
+
+_SUMMARY = (
+    "INSERT INTO summary_chunks (tenant, id, conversation_id, series, level, version, from_digest, through_digest,"
+    " last_message_digest, first_index, last_index, through_turn, carried, text, tokens, model, prompt_version,"
+    " children, created_at, deactivated_at) VALUES ('t', :id, 'c', 's', 0, :version, :first, :last, :last, 0, 1, 1,"
+    " '[]', 'text', 9, 'm', 'p', '[]', 1, :gone)"
+)
+
+
+async def test_of_each_range_the_summary_in_use_stays(shared_url: str) -> None:
+    """Release 0.1 kept what was edited, deactivated or undone, with a version."""
+    database = Database(shared_url)
+    await migrations.upgrade(database, "0034")
+    rows = [
+        {"id": "edited-away", "version": 1, "last": b"2", "gone": 5},
+        {"id": "edited", "version": 2, "last": b"2", "gone": None},
+        {"id": "older", "version": 1, "last": b"3", "gone": None},
+        {"id": "newer", "version": 2, "last": b"3", "gone": None},
+        {"id": "undone", "version": 1, "last": b"4", "gone": 5},
+        {"id": "alone", "version": 3, "last": b"5", "gone": None},
+    ]
+    async with database.writing() as connection:
+        await connection.execute(text(_SUMMARY), [{"first": b"1", **row} for row in rows])
+    await migrations.upgrade(database)
+    async with database.reading() as connection:
+        kept = await connection.execute(text("SELECT id FROM summary_chunks ORDER BY id"))
+        assert list(kept.scalars()) == ["alone", "edited", "newer"]
     await database.close()

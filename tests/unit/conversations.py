@@ -208,7 +208,6 @@ def chunk(conversation: Conversation, start: int, stop: int, **changes: Any) -> 
         conversation_id="conv",
         series="additive",
         level=0,
-        version=1,
         from_digest=conversation.chain[start],
         through_digest=conversation.chain[stop],
         last_message_digest=conversation.transcript.messages[stop - 1].digest,

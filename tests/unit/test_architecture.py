@@ -30,7 +30,7 @@ MAY_COUNT = {
     "core/summary/beside.py": {COUNT},
     "core/summary/maker.py": {COUNT, "note_tokens"},
     "core/summary/rules.py": {COUNT},
-    "core/summary/versions.py": {COUNT, "note_tokens"},
+    "core/summary/correction.py": {COUNT, "note_tokens"},
     # It counts the lines of a stub.
     "core/summary/left_out.py": {COUNT},
     # They only pass the counter on.

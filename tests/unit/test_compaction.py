@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -87,7 +86,7 @@ def test_the_chunk_is_addressed_by_its_range_and_text() -> None:
     assert (made.from_digest, made.through_digest) == (TALK.chain[0], TALK.chain[14])
     assert made.last_message_digest == TALK.transcript.messages[13].digest
     assert (made.first_index, made.last_index, made.through_turn) == (0, 13, 7)
-    assert (made.level, made.version, made.model) == (0, 1, "m")
+    assert (made.level, made.model) == (0, "m")
     assert made.text == " ".join(["note"] * 30)
     assert made.tokens > 30
     again, other = play(flow(), notes())[1].made[0], play(flow(), notes(31))[1].made[0]
@@ -258,9 +257,8 @@ def test_what_was_made_behind_a_failure_is_taken_after_the_history_grew() -> Non
     assert [each.first_index for each in path.chunks] == [0, 4, 8, 12, 16, 20]
 
 
-def test_nothing_is_taken_that_somebody_deactivated_or_that_stands_for_other_chunks() -> None:
+def test_no_chunk_is_taken_that_stands_for_other_chunks() -> None:
     kept, first, last = parts_made()
-    assert of_parts(TALK, [kept, replace(first, deactivated_at=datetime.now(UTC)), last]).made == (last,)
     assert of_parts(TALK, [kept, replace(first, level=1), last]).made == (last,)
 
 

@@ -203,11 +203,12 @@ def test_a_summary_of_another_series_and_a_fold_are_not_put_behind_others() -> N
     assert stands([first], first, chunk(TALK, 4, 6, series="rolling"), chunk(TALK, 4, 8, level=1)) == ["c0-4"]
 
 
-def test_an_edited_summary_stands_in_its_latest_version() -> None:
-    first = chunk(TALK, 0, 4)
-    assert stands([first], first, replace(first, id="edited", version=2)) == ["edited"]
+def test_a_corrected_summary_stands_in_place_of_the_one_that_was_shown() -> None:
+    """The corrected one, and those behind it, are found by where they begin."""
+    edited, second = chunk(TALK, 0, 4, id="edited"), chunk(TALK, 4, 6)
+    assert stands([second], edited, second) == ["edited", "c4-6"]
 
 
-def test_behind_a_summary_that_was_deactivated_none_stands() -> None:
-    first, second, third = chunk(TALK, 0, 2), chunk(TALK, 2, 4), chunk(TALK, 4, 6)
-    assert stands([first, second, third], first, third) == ["c0-2"]
+def test_behind_a_summary_that_was_deleted_none_stands() -> None:
+    first, third = chunk(TALK, 0, 2), chunk(TALK, 4, 6)
+    assert stands([first, third], first, third) == ["c0-2"]

@@ -54,7 +54,6 @@ READ: dict[str, tuple[list[SummaryChunk], int, str | None]] = {
         "c0-2 c2-8",
     ),
     "then the smaller ids": ([c(0, 4, id="b"), c(0, 4, id="a")], 850, "a"),
-    "the highest version of a chunk is read": ([c(0, 8, version=2, id="edited"), c(0, 8, id="first")], 700, "edited"),
     "a view never ends in a fold": ([FOLD], 700, None),
     "a fold stands before another chunk": ([FOLD, c(8, 12)], 700, "fold c8-12"),
     # One of them would bring the view under the trigger: then each of the others would break the prefix later.

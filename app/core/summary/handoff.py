@@ -74,25 +74,20 @@ def _records(chunks: Sequence[SummaryChunk]) -> Iterable[Record]:
 
 
 def standing(
-    shown: Sequence[SummaryChunk], active: Sequence[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
+    shown: Sequence[SummaryChunk], stored: Iterable[SummaryChunk], is_of_it: Callable[[SummaryChunk], bool]
 ) -> list[SummaryChunk]:
-    """Chunks that stand for the beginning of a history, in order: those that its last view has `shown`, in their latest
-    version, and those that were made ahead behind them. `active`: all that may be used, by version. `is_of_it`: tells
-    whether a chunk ends in this history."""
-    newest = {_range(chunk): chunk for chunk in active}
+    """Chunks that stand for the beginning of a history, in order: those of its last view, up to the first one that was
+    corrected or deleted since, and behind them others that are `stored`. `is_of_it`: tells whether a chunk ends in this
+    history."""
     found: list[SummaryChunk] = []
     for chunk in shown:
-        if (latest := newest.get(_range(chunk))) is None:
-            return found
-        found.append(latest)
-    ahead = [chunk for chunk in newest.values() if not chunk.level and is_of_it(chunk)]
-    while following := [chunk for chunk in ahead if _follows(chunk, found)]:
+        if not _follows(chunk, found):
+            break
+        found.append(chunk)
+    others = [chunk for chunk in stored if not chunk.level and is_of_it(chunk)]
+    while following := [chunk for chunk in others if _follows(chunk, found)]:
         found.append(max(following, key=lambda chunk: (chunk.last_index, chunk.id)))
     return found
-
-
-def _range(chunk: SummaryChunk) -> tuple[str, int, bytes, bytes]:
-    return chunk.series, chunk.level, chunk.from_digest, chunk.through_digest
 
 
 def _follows(chunk: SummaryChunk, found: Sequence[SummaryChunk]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from math import ceil
 
 from msgspec import Struct
@@ -25,7 +26,6 @@ from app.core.summary.gate import MINIMUM_TOKENS, SummaryAnswer, is_too_long, ob
 from app.core.summary.plan import Plan, is_shown, may_continue, shown_size
 from app.core.summary.rules import NewRules, new_rules, rules_in
 from app.core.summary.spans import Span, longest_within, quoted_tokens, released_by, replaced_tokens, summary_tokens
-from app.core.summary.versions import addressed
 from app.core.tokens.estimate import Count, note_tokens
 from app.core.view.chunks import SummaryChunk
 from app.core.view.reading import Path, build_view
@@ -240,7 +240,6 @@ class ChunkMaker(Struct, frozen=True):
             conversation_id=self.conversation_id,
             series=self.plan.range.series,
             level=0,
-            version=1,
             from_digest=chain[start],
             through_digest=chain[stop],
             last_message_digest=transcript.messages[stop - 1].digest,
@@ -332,6 +331,16 @@ class ChunkMaker(Struct, frozen=True):
             return result
         stored = yield StoreChunk(result)
         return stored if isinstance(stored, SummaryChunk) else Failure((), outcome=Outcome.LEASE_LOST)
+
+
+def addressed(chunk: SummaryChunk) -> SummaryChunk:
+    """The chunk with its id, the content address: a digest of all that makes its bytes in a payload."""
+    address = blake2b(digest_size=16, person=b"steno-chunk")
+    for part in (chunk.series, str(chunk.level), chunk.text, prompts.chunk_beside(chunk)):
+        encoded = part.encode("utf-8", "surrogatepass")
+        address.update(len(encoded).to_bytes(8, "big") + encoded)
+    address.update(chunk.from_digest + chunk.through_digest)
+    return replace(chunk, id=f"chk_{address.hexdigest()}")
 
 
 def rules_of_plan(

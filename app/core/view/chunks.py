@@ -20,8 +20,7 @@ class SummaryChunk(Struct, frozen=True):
     """
 
     id: str
-    """Content address: the same range, series, level, version, text, values and rules give the same id on every
-    replica."""
+    """Content address: the same range, series, level, text, values and rules give the same id on every replica."""
     conversation_id: str
     """The conversation that made it; any conversation of the tenant may use it."""
     series: str
@@ -29,8 +28,6 @@ class SummaryChunk(Struct, frozen=True):
     level: int
     """0: made from messages, and from the children that it takes in; n + 1: a fold of chunks of which the highest has
     level n."""
-    version: int
-    """1, and one more each time the summary is edited or made anew. Of those in use the highest counts."""
     from_digest: bytes
     through_digest: bytes
     last_message_digest: bytes
@@ -60,9 +57,6 @@ class SummaryChunk(Struct, frozen=True):
     """Messages of the history it was made for, those it does not cover too; None for one of an earlier release."""
     created_at: datetime | None = None
     """Set by the store's clock; None until the chunk is stored."""
-    deactivated_at: datetime | None = None
-    """Since when no payload uses it: a later version took its place, or somebody deactivated it. None while it is in
-    use."""
 
 
 class FirstChunk(Struct, frozen=True):

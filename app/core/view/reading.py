@@ -34,9 +34,9 @@ class Path(Struct, frozen=True):
     """Their summaries and carried messages."""
 
     @property
-    def rank(self) -> tuple[int, int, tuple[int, ...], tuple[str, ...]]:
-        """Ties between equal coverage: fewest chunks, fewest tokens, highest version, smallest id."""
-        return len(self.chunks), self.tokens, tuple(-c.version for c in self.chunks), tuple(c.id for c in self.chunks)
+    def rank(self) -> tuple[int, int, tuple[str, ...]]:
+        """Ties between equal coverage: fewest chunks, fewest tokens, smallest id."""
+        return len(self.chunks), self.tokens, tuple(chunk.id for chunk in self.chunks)
 
 
 def whole(conversation: Conversation) -> View:
@@ -141,20 +141,17 @@ def usable(conversation: Conversation, chunks: Iterable[SummaryChunk]) -> list[t
     transcript = conversation.transcript
     positions = conversation.chain.positions
     cuts = frozenset(transcript.cuts)
-    newest: dict[tuple[int, int, int], SummaryChunk] = {}
+    found = []
     for chunk in chunks:
         start, stop = positions.get(chunk.from_digest), positions.get(chunk.through_digest)
-        if start is None or stop is None or start >= stop or stop not in cuts or chunk.deactivated_at is not None:
+        if start is None or stop is None or start >= stop or stop not in cuts:
             continue
         if not conversation.superseded.isdisjoint(start + offset for offset in chunk.carried):
             continue  # It was made before these repeated so often.
         if start <= transcript.last_user < stop and transcript.last_user - start not in chunk.carried:
             continue  # The last user message must stay verbatim.
-        key = (start, stop, chunk.level)
-        held = newest.get(key)
-        if held is None or (-chunk.version, chunk.id) < (-held.version, held.id):
-            newest[key] = chunk
-    return sorted(((*key[:2], chunk) for key, chunk in newest.items()), key=lambda edge: (edge[0], edge[1], edge[2].id))
+        found.append((start, stop, chunk))
+    return sorted(found, key=lambda edge: (edge[0], edge[1], edge[2].id))
 
 
 def _view_tokens(conversation: Conversation, path: Path) -> int:

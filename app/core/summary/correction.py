@@ -1,0 +1,48 @@
+"""Correction of a summary: a person's text, values or rules in place of a model's, over the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from app.core.summary import prompts
+from app.core.summary.beside import kept_share
+from app.core.summary.maker import addressed
+from app.core.tokens.estimate import Count, note_tokens
+from app.core.view.chunks import SummaryChunk
+
+EDITED = "edited"
+"""The `prompt_version` of a text that a person wrote."""
+
+
+def corrected(
+    chunk: SummaryChunk,
+    conversation_id: str,
+    count: Count,
+    *,
+    text: str | None = None,
+    values: Sequence[str] | None = None,
+    rules: Sequence[str] | None = None,
+) -> SummaryChunk:
+    """The chunk with these members in place of its own, under a new id; itself where nothing differs.
+
+    `conversation_id`: the conversation in which it was corrected.
+    """
+    wanted = replace(
+        chunk,
+        text=chunk.text if text is None else text.strip(),
+        values=chunk.values if values is None else tuple(values),
+        rules=chunk.rules if rules is None else tuple(rules),
+    )
+    if wanted == chunk:
+        return chunk
+    written = replace(
+        wanted,
+        conversation_id=conversation_id,
+        values_kept=kept_share(wanted.values, wanted.text),
+        prompt_version=EDITED,
+        tokens=note_tokens(prompts.chunk_text(wanted), count),
+        created_at=None,
+    )
+    return addressed(written)
